@@ -1,0 +1,1 @@
+"""Federated training of multilingual translation models: what both sides of the wire share."""

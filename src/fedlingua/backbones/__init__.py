@@ -1,0 +1,1 @@
+"""Pre-trained translation models, frozen, and the adapters inside them."""

@@ -1,0 +1,131 @@
+"""Bottleneck adapters inside a frozen M2M-100 or mBART-50, at the places of Liu et al. 2023, §2.2.
+
+An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder layer has two (after self-attention, after the
+feed-forward's second projection), a decoder layer three (after cross-attention as well), each before dropout and residual add.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from fedlingua.errors import BackboneError
+
+PLACES = {"encoder": ("self_attn", "fc2"), "decoder": ("self_attn", "encoder_attn", "fc2")}
+"""Modules of one layer whose output goes through an adapter."""
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so not an identity at start;
+    "zero": the up-projection is 0, so the model starts as the backbone."""
+
+    dim: int = 64
+    init: str = "paper"
+    init_std: float = 0.02
+
+
+class BottleneckAdapter(nn.Module):
+    """h + up(relu(down(h))), with biases, no inner layer norm; an identity while `bypassed`."""
+
+    def __init__(self, d_model: int, dim: int) -> None:
+        super().__init__()
+        self.bypassed = False
+        self.down = nn.Linear(d_model, dim)
+        self.up = nn.Linear(dim, d_model)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden: (batch, len, d_model), and so is the result."""
+        if self.bypassed:
+            return hidden
+        result: Tensor = hidden + self.up(torch.relu(self.down(hidden)))
+        return result
+
+
+def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) -> None:
+    """Put an adapter at every place of every layer, drawn from `seed` in the order of their names.
+
+    Raises:
+        BackboneError: the model has adapters already.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for part, places in PLACES.items():
+        layers: Any = model.get_submodule(f"model.{part}.layers")
+        for layer in layers:
+            if hasattr(layer, "adapters"):
+                raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
+            layer.adapters = nn.ModuleDict({place: BottleneckAdapter(model.config.d_model, config.dim) for place in places})
+            layer.adapters.to(device=model.device, dtype=model.dtype)
+            for place in places:
+                adapter = layer.adapters[place]
+                _initialise(adapter, config, generator)
+                layer.get_submodule(place).register_forward_hook(_through(adapter))
+
+
+def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: torch.Generator) -> None:
+    with torch.no_grad():
+        for projection in (adapter.down, adapter.up):
+            drawn = torch.empty(projection.weight.shape).normal_(0.0, config.init_std, generator=generator)
+            projection.weight.copy_(drawn)
+            projection.bias.zero_()
+        if config.init == "zero":
+            adapter.up.weight.zero_()
+
+
+def _through(adapter: BottleneckAdapter) -> Any:
+    def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
+        # Attention gives (hidden, weights), a linear layer the hidden states alone.
+        return (adapter(output[0]), *output[1:]) if isinstance(output, tuple) else adapter(output)
+
+    return hook
+
+
+@contextmanager
+def adapters_bypassed(model: nn.Module) -> Iterator[None]:
+    """The backbone as if it had no adapters; its layer norms stay as they are at the moment."""
+    adapters = [module for module in model.modules() if isinstance(module, BottleneckAdapter)]
+    for adapter in adapters:
+        adapter.bypassed = True
+    try:
+        yield
+    finally:
+        for adapter in adapters:
+            adapter.bypassed = False
+
+
+def is_adapter_set(name: str) -> bool:
+    """Whether the paper trains and exchanges a tensor of this name: adapters and layer norms, but not `layernorm_embedding`."""
+    return ".adapters." in name or "layer_norm" in name
+
+
+def save_adapter(
+    directory: Path, tensors: Mapping[str, np.ndarray[Any, Any]], config: AdapterConfig, about: Mapping[str, Any]
+) -> None:
+    """Write `adapter.safetensors` and `adapter_config.json`; `about` says what they fit on and where they come from."""
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(dict(tensors), directory / "adapter.safetensors")
+    text = json.dumps({"type": "bottleneck", **asdict(config), **about}, indent=2, ensure_ascii=False)
+    (directory / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load_adapter(directory: Path) -> tuple[dict[str, np.ndarray[Any, Any]], AdapterConfig, dict[str, Any]]:
+    """What `save_adapter` wrote: tensors, configuration, and the rest of the file.
+
+    Raises:
+        BackboneError: a file is missing.
+    """
+    config_file, tensor_file = directory / "adapter_config.json", directory / "adapter.safetensors"
+    for file in (config_file, tensor_file):
+        if not file.is_file():
+            raise BackboneError(f"{file}: there is no such file; wanted the adapter of a finished run")
+    about: dict[str, Any] = json.loads(config_file.read_text(encoding="utf-8"))
+    config = AdapterConfig(int(about.pop("dim")), str(about.pop("init")), float(about.pop("init_std")))
+    return load_file(tensor_file), config, about

@@ -1,0 +1,49 @@
+"""Sentences to subword ids and back, the same for every M2M-100-like and mBART-50-like tokenizer."""
+
+from collections.abc import Iterable, Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from fedlingua.errors import BackboneError
+from fedlingua.languages import Direction, nearest
+
+
+class Codec:
+    """A tokenizer seen from translation: `[language] pieces [end]` in, text out.
+
+    Both backbones write the language before the sentence on either side (Fan et al. 2020; Tang et al. 2020).
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        codes: dict[str, int] = tokenizer.lang_code_to_id
+        # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language.
+        self.language_ids = {code.split("_")[0]: int(number) for code, number in codes.items()}
+        self.pad_id = int(tokenizer.pad_token_id)
+        self.end_id = int(tokenizer.eos_token_id)
+
+    def check(self, directions: Iterable[Direction]) -> None:
+        """Refuse directions that the backbone has no language token for.
+
+        Raises:
+            BackboneError: names the direction, the language and those the backbone has.
+        """
+        for direction in directions:
+            for code in (direction.source, direction.target):
+                if code not in self.language_ids:
+                    known = ", ".join(sorted(self.language_ids))
+                    raise BackboneError(
+                        f"direction {direction}: the backbone has no language {code!r}{nearest(code, self.language_ids)}; it has {known}"
+                    )
+
+    def encode(self, sentences: Sequence[str], language: str, max_tokens: int) -> list[list[int]]:
+        """Ids of each sentence, cut so that at most `max_tokens` stand, language and end included."""
+        if not sentences:
+            return []
+        pieces: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
+        language_id = self.language_ids[language]
+        return [[language_id, *ids[: max_tokens - 2], self.end_id] for ids in pieces]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """Text of each row of ids, special tokens left out."""
+        return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]

@@ -1,0 +1,102 @@
+"""Load a backbone and freeze it: a hub id at a pinned revision, or a local directory."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.errors import BackboneError
+
+PINNED_REVISIONS = {
+    "facebook/m2m100_418M": "55c2e61bbf05dfb8d7abccdc3fae6fc8512fd636",
+    "facebook/mbart-large-50-many-to-many-mmt": "e30b6cb8eb0d43a0b73cab73c7676b9863223a30",
+}
+MODEL_TYPES = ("m2m_100", "mbart")
+
+
+@dataclass
+class Backbone:
+    """A frozen model with its codec; `directory` is where its files lie."""
+
+    name: str
+    directory: Path
+    model: PreTrainedModel
+    codec: Codec
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for name, parameter in self.model.named_parameters() if ".adapters." not in name)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the names and bytes of the backbone's files: weights, configuration, tokenizer."""
+        digest = hashlib.sha256()
+        for file in sorted(self.directory.iterdir()):
+            if file.suffix in {".json", ".safetensors", ".model", ".bin"}:
+                with file.open("rb") as stream:
+                    digest.update(f"{file.name}:{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+        return digest.hexdigest()
+
+
+def load_backbone(directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu") -> Backbone:
+    """Load and freeze what lies in `directory`. Local safetensors are mapped, not read: processes on one machine share them.
+
+    Raises:
+        BackboneError: no model there, not an M2M-100 or mBART-50, or no such device.
+    """
+    name = name or str(directory)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
+    try:
+        config = AutoConfig.from_pretrained(directory)
+        if config.model_type not in MODEL_TYPES:
+            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(MODEL_TYPES)}")
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        # A cast on load would give every process a copy of its own, so on a CPU the weights stay in the dtype they are stored in.
+        dtype: Any = torch.bfloat16 if precision == "bf16" and device == "cuda" else "auto"
+        model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
+    if not hasattr(tokenizer, "lang_code_to_id"):
+        kind = type(tokenizer).__name__
+        raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted M2M-100's or mBART-50's")
+    model.requires_grad_(False)
+    model.eval()
+    return Backbone(name, directory, model.to(device), Codec(tokenizer))
+
+
+def published_or_local(name: str, revision: str = "") -> Path:
+    """The local directory of a backbone; a hub id is downloaded into the hub's cache.
+
+    Raises:
+        BackboneError: neither a directory nor a reachable hub id at a pinned revision.
+    """
+    local = Path(name).expanduser()
+    if local.is_dir():
+        return local.resolve()
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise BackboneError(
+            f"backbone = {name!r}: there is no such directory, and no recipe of this name was trained here (`fedlingua pretrain`); "
+            "a hub id looks like 'facebook/m2m100_418M', and 'demo' is built in"
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    pinned = revision or PINNED_REVISIONS.get(name)
+    if pinned is None:
+        raise BackboneError(
+            f"backbone = {name!r} has no pinned revision; give backbone-revision, the commit of the hub repository to use"
+        )
+    try:
+        return Path(
+            snapshot_download(name, revision=pinned, allow_patterns=["*.json", "*.safetensors", "*.model", "pytorch_model.bin"])
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise BackboneError(
+            f"backbone = {name!r} at {pinned} cannot be downloaded ({error}); give a local directory instead"
+        ) from error

@@ -1,0 +1,489 @@
+"""One Flower engine: starts a SuperLink or finds one, hands runs to it, asks how they fare, and leaves no process behind."""
+
+import atexit
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Literal, Self, cast, get_args
+
+import psutil
+import tomli_w
+
+from fedlingua.errors import ConfigError, RunError
+
+Scalar = str | int | float | bool
+State = Literal["pending", "starting", "running", "finished"]
+Outcome = Literal["completed", "failed", "stopped", ""]
+
+PROFILES_FILE = "pyproject-flwr.toml"
+MARK = "FEDLINGUA_ENGINE"
+"""Environment variable with which every process beneath an engine can be told from all others, whatever session it moved to."""
+
+_HOST = "127.0.0.1"
+_START_S = 90.0
+_START_TRIES = 3
+_CALL_S = 120.0
+_STOP_S = 15.0
+_GRACE_S = 4.0
+_STATUS_TRIES = 3
+_SHORT_TEMP = 26  # bytes; below it Ray makes sockets about 80 bytes deeper, and the path of a socket ends at 107
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ACCESS = "[uvicorn.access]"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A place to run: [superlink.NAME] and [fedlingua.NAME] of pyproject-flwr.toml."""
+
+    name: str
+    address: str
+    insecure: bool = False
+    root_certificates: str = ""
+    cpus_per_node: int = 1
+    gpus_per_node: float = 0.0
+
+    @property
+    def local(self) -> bool:
+        """True where the SuperLink is ours to start and to end; Flower writes such an address as ":local:"."""
+        return self.address.startswith(":local")
+
+    @classmethod
+    def read(cls, file: Path, name: str) -> Self:
+        """The profile of that name; ConfigError where the file or the profile does not hold."""
+        try:
+            tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{file}: cannot be read as profiles: {error}") from error
+        links = {key: table for key, table in tables.get("superlink", {}).items() if isinstance(table, dict)}
+        if name not in links:
+            raise ConfigError(f"{file}: no profile '{name}'; it has {', '.join(sorted(links)) or 'none'}.")
+        link, share = links[name], tables.get("fedlingua", {}).get(name, {})
+        address, insecure = link.get("address"), link.get("insecure", False)
+        if not isinstance(address, str) or not isinstance(insecure, bool):
+            raise ConfigError(f"{file}: [superlink.{name}] needs address as a string, and insecure as true or false.")
+        certificates = str(link.get("root-certificates", ""))
+        if certificates:  # Flower wants it absolute
+            certificates = str((file.resolve().parent / certificates).resolve())
+        cpus, gpus = share.get("cpus-per-node", 1), share.get("gpus-per-node", 0.0)
+        return cls(name, address, insecure, certificates, _whole_cpus(cpus), _gpu_share(gpus))
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What Flower says of a run: `outcome` is "" until it has finished."""
+
+    state: State
+    outcome: Outcome
+    details: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+    @classmethod
+    def parse(cls, text: str, details: str = "") -> Self:
+        """From Flower's "running" or "finished:failed"."""
+        state, _, outcome = text.partition(":")
+        if state not in get_args(State) or outcome not in get_args(Outcome):
+            raise RunError(f"Flower names a run's status '{text}', which this version does not know.")
+        return cls(cast(State, state), cast(Outcome, outcome), "" if details == "N/A" else details)
+
+
+class Engine:
+    """Carries out runs of one app on one profile, as a context manager.
+
+    `home` becomes FLWR_HOME of every process below, one engine at a time; the user's own ~/.flwr is neither read nor written.
+    """
+
+    def __init__(self, app_dir: Path, home: Path, profile: str = "simulation", profiles_file: Path | None = None) -> None:
+        self.app_dir = app_dir.resolve()
+        self.home = Path(os.path.abspath(home))
+        self.profile = Profile.read(profiles_file or self.app_dir / PROFILES_FILE, profile)
+        self.address = self.profile.address
+        self._mark = uuid.uuid4().hex
+        self._superlink: subprocess.Popen[bytes] | None = None
+        self._ray_dir: Path | None = None
+        self._environment: dict[str, str] = {}
+        self._runs: list[str] = []
+        self._going: set[str] = set()
+        self._files = 0
+        self._old_handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        # A Ctrl-C in here never reaches __exit__, and SIGTERM would end Python without it.
+        try:
+            atexit.register(self.close)
+            self._end_on_signals()
+            self._make_home()
+            if self.profile.local:
+                self._start_superlink()
+            self._write_config()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def submit(
+        self,
+        run_config: Mapping[str, Scalar],
+        num_nodes: int,
+        cpus_per_node: float | None = None,
+        gpus_per_node: float | None = None,
+    ) -> str:
+        """Start a run and return Flower's id of it. None takes the profile's share; a deployment has its own nodes."""
+        # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
+        self._files += 1
+        config_file = self.home / f"run-config-{self._files}.toml"
+        config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
+        command = ["run", str(self.app_dir), self.profile.name, "--run-config", str(config_file)]
+        if self.profile.local:
+            cpus = self.profile.cpus_per_node if cpus_per_node is None else _whole_cpus(cpus_per_node)
+            gpus = self.profile.gpus_per_node if gpus_per_node is None else _gpu_share(gpus_per_node)
+            size = f"num-supernodes={int(num_nodes)} client-resources-num-cpus={cpus} client-resources-num-gpus={gpus}"
+            command += ["--federation-config", size]
+        run_id = str(self._ask(command)["run-id"])
+        self._runs.append(run_id)
+        self._going.add(run_id)
+        return run_id
+
+    def status(self, run_id: str) -> RunStatus:
+        """How the run fares; takes about a second, so ask sparingly."""
+        # `flwr ls` costs a process (0.8 s of one core). Flower's importable client would be cheaper, but it is private, and login
+        # and TLS are done around it, not in it; the command's JSON is documented and the same from 1.39 on.
+        answer = self._ask_again(["ls", self.profile.name, "--run-id", run_id])
+        row = answer["runs"][0]
+        status = RunStatus.parse(str(row["status"]), str(row.get("status-details", "")))
+        if status.finished:
+            self._going.discard(run_id)
+        return status
+
+    def stop(self, run_id: str) -> None:
+        """Stop a run that is still going."""
+        self._ask(["stop", run_id, self.profile.name], _STOP_S)
+        self._going.discard(run_id)
+        # Flower marks a simulation as stopped and lets a ServerApp that does not look at its grid, and Ray, go on for good.
+        if self.profile.local and not self._going:
+            _end(self._run_processes(), _GRACE_S)
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines that the SuperLink and the last run's ServerApp printed, for an error message."""
+        parts = []
+        if self.profile.local:
+            parts.append("SuperLink:\n" + self._superlink_tail(lines))
+        if self._runs and (self._superlink is None or self._superlink.poll() is None):
+            # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
+            done = self._flwr(["log", self._runs[-1], self.profile.name, "--show"], _STOP_S)
+            parts.append("ServerApp:\n" + _last_lines(done, lines))
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        """Stop what is still going and end every process that this engine started; a second Ctrl-C only makes it quicker."""
+        with _signals_held() as hurry:
+            # With a SuperLink of our own the runs end with it: it keeps them in memory, and stopping them there ends nothing.
+            if not self.profile.local:
+                self._stop_runs(hurry)
+            _end(self._below(), _GRACE_S, hurry)
+            # What was being started while the others ended: a few looks, until there is nothing.
+            for _ in range(10):
+                left = self._marked()
+                if not left:
+                    break
+                _end(left, 0.0)
+            if self._superlink is not None:
+                self._superlink.wait()
+                self._superlink = None
+            if self._ray_dir is not None:
+                shutil.rmtree(self._ray_dir, ignore_errors=True)
+                self._ray_dir = None
+            self._going.clear()
+            atexit.unregister(self.close)
+        self._restore_signals()
+
+    # --- Starting ---
+
+    def _make_home(self) -> None:
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS")}
+        # SuperLink and SuperExec look for the programs beneath them on the PATH.
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+        environment |= {
+            MARK: self._mark,
+            "FLWR_HOME": str(self.home),
+            # Otherwise Flower makes a second environment of several GB for the app.
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self.profile.local:
+            for name in ("NO_PROXY", "no_proxy"):  # Flower's HTTP client would send even loopback to a proxy
+                environment[name] = ",".join(filter(None, [environment.get(name), _HOST, "localhost"]))
+            self._ray_dir = _short_directory()
+            environment["RAY_TMPDIR"] = str(self._ray_dir)
+        self._environment = environment
+
+    def _write_config(self) -> None:
+        link: dict[str, Scalar] = {"address": self.address, "insecure": self.profile.insecure or self.profile.local}
+        if self.profile.root_certificates:
+            link["root-certificates"] = self.profile.root_certificates
+        document = {"superlink": {"default": self.profile.name, self.profile.name: link}}
+        (self.home / "config.toml").write_bytes(tomli_w.dumps(document).encode())
+
+    def _start_superlink(self) -> None:
+        # Between our look for a free port and the SuperLink's taking it, somebody else may take it: try again on another.
+        for left in reversed(range(_START_TRIES)):
+            port = _free_port()
+            self.address = f"{_HOST}:{port}"
+            if self._start_on(port):
+                return
+            if not left or "address already in use" not in self._superlink_tail(40).lower():
+                break
+        raise RunError(
+            f"The SuperLink ended while starting. {self.home / 'superlink.log'} ends with:\n{self._superlink_tail(40)}"
+        )
+
+    def _start_on(self, port: int) -> bool:
+        """True when the SuperLink answers, False when it has ended."""
+        command = [_program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
+        command += ["--host", _HOST, "--port", str(port)]
+        # The caller's working directory stays: the ServerApp inherits it, and relative paths keep their meaning.
+        with (self.home / "superlink.log").open("wb") as log:
+            self._superlink = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            if self._superlink.poll() is not None:
+                return False
+            # Another's SuperLink may answer on a port that ours could not take.
+            if _listens(self._superlink.pid, port) and _healthy(port):
+                return True
+            time.sleep(0.1)
+        raise RunError(f"The SuperLink did not answer within {_START_S:.0f} s. Its log ends with:\n{self._superlink_tail(40)}")
+
+    # --- Asking Flower ---
+
+    def _flwr(self, arguments: list[str], timeout_s: float) -> str:
+        """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway."""
+        try:
+            done = subprocess.run(
+                [_program("flwr"), *arguments],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"`flwr {arguments[0]}` did not answer within {timeout_s:.0f} s ({self.address}).") from error
+        return _COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
+
+    def _ask(self, arguments: list[str], timeout_s: float = _CALL_S) -> dict[str, Any]:
+        """The JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
+        if self._superlink is not None and self._superlink.poll() is not None:
+            code = self._superlink.returncode
+            raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail(40)}")
+        printed = self._flwr([*arguments, "--format", "json"], timeout_s)
+        answer = _json_object(printed)
+        if answer is None or not answer.get("success"):
+            words = str(answer["error-message"]) if answer and "error-message" in answer else printed
+            reason = "\n".join(line for line in words.splitlines() if line.strip() and not line.startswith("Using SuperLink:"))
+            raise RunError(f"`flwr {arguments[0]}` was refused:\n{reason}{self._superlink_reason()}")
+        return answer
+
+    def _ask_again(self, arguments: list[str]) -> dict[str, Any]:
+        """As _ask; a single lost answer must not end the watching of a run that takes hours."""
+        for _ in range(_STATUS_TRIES - 1):
+            with contextlib.suppress(RunError):
+                return self._ask(arguments)
+            time.sleep(1.0)
+        return self._ask(arguments)
+
+    def _stop_runs(self, hurry: threading.Event) -> None:
+        for run_id in sorted(self._going):
+            if not hurry.is_set():
+                with contextlib.suppress(RunError):  # it may have finished by itself
+                    self._ask(["stop", run_id, self.profile.name], _STOP_S)
+
+    def _superlink_tail(self, lines: int) -> str:
+        try:
+            text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return _last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
+
+    def _superlink_reason(self) -> str:
+        """The SuperLink's last line of error, which names what the command's answer leaves out."""
+        if not self.profile.local:
+            return ""
+        errors = [line for line in self._superlink_tail(10).split("\n") if line.startswith("ERROR")]
+        return f"\nSuperLink: {errors[-1].partition(':')[2].strip()}" if errors else ""
+
+    # --- Ending ---
+
+    def _marked(self) -> list[psutil.Process]:
+        """Processes that carry this engine's mark; finds those that changed session or lost their parent."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.pid != os.getpid() and process.environ().get(MARK) == self._mark:
+                    found.append(process)
+        return found
+
+    def _below(self) -> list[psutil.Process]:
+        """All processes of this engine, gathered while the family tree still stands."""
+        family = set(self._marked())
+        if self._superlink is not None and self._superlink.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                top = psutil.Process(self._superlink.pid)
+                family |= {top, *top.children(recursive=True)}
+        return list(family)
+
+    def _run_processes(self) -> list[psutil.Process]:
+        """The simulations: everything below the SuperLink's own child, the SuperExec."""
+        with contextlib.suppress(psutil.Error):
+            if self._superlink is not None:
+                executors = psutil.Process(self._superlink.pid).children()
+                return [process for executor in executors for process in executor.children(recursive=True)]
+        return []
+
+    def _end_on_signals(self) -> None:
+        """Let SIGTERM and a closed terminal unwind the stack as Ctrl-C does, unless the program has handlers of its own."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                self._old_handlers[number] = signal.signal(number, _leave)
+
+    def _restore_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            while self._old_handlers:
+                signal.signal(*self._old_handlers.popitem())
+
+
+def _whole_cpus(count: Any) -> int:
+    """Flower's field is an integer, and it dies of 1.0 with words that name nothing."""
+    if isinstance(count, bool) or not isinstance(count, int | float) or count != int(count) or count < 0:
+        raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {count!r}.")
+    return int(count)
+
+
+def _gpu_share(share: Any) -> float:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1000:
+        raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {share!r}.")
+    return float(share)
+
+
+def _short_directory() -> Path:
+    """A directory for Ray, which makes sockets in it: however long `home` is, their paths have to stay short."""
+    usual = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="fl-", dir=usual if len(os.fsencode(usual)) <= _SHORT_TEMP else "/tmp"))
+
+
+def _program(name: str) -> str:
+    """The command that belongs to this Python, whatever the PATH says."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise RunError(f"The command `{name}` is not installed beside {sys.executable}; install flwr[simulation].")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(pid: int, port: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        sockets = psutil.Process(pid).net_connections(kind="tcp")
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets)
+    return False
+
+
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection(_HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _json_object(printed: str) -> dict[str, Any] | None:
+    """The JSON object in what a command printed; warnings may stand around it."""
+    start, end = printed.find("{"), printed.rfind("}")
+    try:
+        found = json.loads(printed[start : end + 1])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _last_lines(text: str, lines: int) -> str:
+    kept = [line.rstrip() for line in _COLOUR.sub("", text).split("\n") if line.strip()]
+    return "\n".join(kept[-lines:])
+
+
+def _end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Event | None = None) -> None:
+    """SIGTERM to all, then SIGKILL to what is left after the grace; psutil makes sure that a pid is still the same process."""
+    alive = list(processes)
+    if grace_s:
+        _send(alive, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while alive and time.monotonic() < deadline and not (hurry and hurry.is_set()):
+        alive = psutil.wait_procs(alive, timeout=0.1)[1]
+    _send(alive, signal.SIGKILL)
+    psutil.wait_procs(alive, timeout=5.0)
+
+
+def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _signals_held() -> Iterator[threading.Event]:
+    """Signals that would break off a clean-up set this event instead."""
+    hurry = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield hurry
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: hurry.set()) for number in numbers}
+    try:
+        yield hurry
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

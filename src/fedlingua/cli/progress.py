@@ -1,0 +1,251 @@
+"""Follows the progress.jsonl that a run's server writes: a live bar on a terminal, one plain line for each event elsewhere."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from fedlingua.cli.engine import RunStatus
+
+PROGRESS_FILE = "progress.jsonl"
+
+_POLL_S = 3.0
+_POLL_SLOWEST_S = 12.0
+_POLL_GROWTH = 1.3
+_POLL_AT_END_S = 1.0
+
+Event = dict[str, Any]
+
+
+def watch(run_dir: Path, poll: Callable[[], RunStatus], console: Console, interval_s: float = 0.5) -> RunStatus:
+    """Show the run in `run_dir` until `poll` says that it has finished, and return that."""
+    lines, asking = _Lines(run_dir / PROGRESS_FILE), _Asking(poll)
+    view: _View = _LiveView(console) if console.is_terminal else _PlainView(console)
+    with view.shown() or nullcontext():
+        while True:
+            _show(lines, view, asking)
+            status = asking.ask_when_due()
+            if status is not None and status.finished:
+                _show(lines, view, asking)  # what was written between the last look and the end
+                return status
+            time.sleep(interval_s)
+
+
+def _show(lines: "_Lines", view: "_View", asking: "_Asking") -> None:
+    for event in lines.read():
+        try:
+            view.show(event)
+        except (KeyError, TypeError, ValueError):
+            continue  # an event of another version's server: what it means is not known here
+        asking.heard(event)
+
+
+class _Lines:
+    """The whole lines that have been added since the last look."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._offset = 0
+
+    def read(self) -> list[Event]:
+        try:
+            with self.file.open("rb") as stream:
+                stream.seek(self._offset)
+                whole, newline, _ = stream.read().rpartition(b"\n")
+        except OSError:  # the server has not begun to write
+            return []
+        self._offset += len(whole) + len(newline)
+        events = []
+        for line in whole.split(b"\n"):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                events.append(event)
+        return events
+
+
+class _Asking:
+    """Asks Flower how the run fares. That takes a second of a core that trains, so a quiet run is asked after less and less."""
+
+    def __init__(self, poll: Callable[[], RunStatus]) -> None:
+        self._poll = poll
+        self._pause = _POLL_S
+        self._due = time.monotonic() + _POLL_S
+
+    def heard(self, event: Event) -> None:
+        """An event is a sign of life that makes the question needless for a while; "end" makes it urgent."""
+        ended = event.get("event") == "end"
+        self._pause = _POLL_AT_END_S if ended else _POLL_S
+        self._due = time.monotonic() + (0.0 if ended else _POLL_S)
+
+    def ask_when_due(self) -> RunStatus | None:
+        if time.monotonic() < self._due:
+            return None
+        status = self._poll()
+        self._due = time.monotonic() + self._pause
+        self._pause = min(self._pause * _POLL_GROWTH, _POLL_SLOWEST_S)
+        return status
+
+
+@dataclass
+class _Tally:
+    """What the events so far add up to."""
+
+    rounds: int = 0
+    round: int = 0
+    phase: str = ""
+    sites: int = 0
+    heard: int = 0
+    sent: int = 0
+    loss: float | None = None
+    dev_loss: float | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, event: Event) -> bool:
+        """Take an event in; False where it is of an unknown kind."""
+        match event.get("event"):
+            case "phase":
+                self.phase, self.sites, self.heard = str(event["phase"]), int(event["sites"]), 0
+                self.rounds = int(event.get("rounds") or self.rounds)
+            case "reply":
+                self.heard += 1
+                self.sent += int(event.get("uplink_bytes") or 0)
+                if event.get("loss") is not None:
+                    self.loss = float(event["loss"])
+            case "failure":
+                self.heard += 1
+            case "round":
+                self.round, self.rounds = int(event["round"]), int(event["rounds"])
+                self.dev_loss = None if event.get("dev_loss") is None else float(event["dev_loss"])
+                self.seconds.append(float(event["seconds"]))
+            case "note" | "end":
+                pass
+            case _:
+                return False
+        return True
+
+    @property
+    def left_s(self) -> float | None:
+        """Time left for the rounds, from the latest ones: the first holds the start of everything."""
+        latest = self.seconds[-5:] if len(self.seconds) == 1 else self.seconds[1:][-5:]
+        return sum(latest) / len(latest) * (self.rounds - self.round) if latest else None
+
+
+class _View(Protocol):
+    def shown(self) -> Progress | None: ...
+
+    def show(self, event: Event) -> None: ...
+
+
+class _PlainView:
+    """One line for each round, failure and note: for logs and pipes, without control characters."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._tally = _Tally()
+
+    def shown(self) -> Progress | None:
+        return None
+
+    def show(self, event: Event) -> None:
+        if self._tally.add(event) and (line := _line(event, self._tally)):
+            # Of its own accord rich would break the line at the width of a terminal that is not there, and colour numbers.
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class _LiveView:
+    """A bar over the rounds, with the phase at work; failures and notes stay above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._tally = _Tally()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=console,
+            refresh_per_second=4,
+        )
+        self._task: TaskID = self._progress.add_task("starting", total=1, state="")
+
+    def shown(self) -> Progress | None:
+        return self._progress
+
+    def show(self, event: Event) -> None:
+        tally = self._tally
+        if not tally.add(event):
+            return
+        if event["event"] in ("failure", "note", "end") and (line := _line(event, tally)):
+            self._progress.console.print(escape(line), highlight=False)
+        self._progress.update(
+            self._task,
+            description=escape(f"{tally.phase} {tally.heard}/{tally.sites}" if tally.phase else "starting"),
+            total=max(tally.rounds, 1),
+            completed=tally.round,
+            state=escape(_state(tally)),
+        )
+
+
+def _line(event: Event, tally: _Tally) -> str:
+    """The line for an event, or "" where it gets none."""
+    match event["event"]:
+        case "round":
+            parts = [f"round {tally.round}/{tally.rounds}", _loss("dev loss", tally.dev_loss)]
+            parts += [f"{_size(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(tally)]
+            return ", ".join(filter(None, parts))
+        case "failure":
+            return f"{event['phase']} of round {event['round']}: site {event['site']} failed: {_one_line(event['reason'])}"
+        case "note":
+            return _one_line(event["text"])
+        case "end" if event.get("status") != "completed":
+            return f"run {event.get('status')}: {_one_line(event.get('reason') or 'no reason given')}"
+    return ""
+
+
+def _state(tally: _Tally) -> str:
+    size = f"{_size(tally.sent)} sent" if tally.sent else ""
+    losses = [_loss("loss", tally.loss), _loss("dev loss", tally.dev_loss)]
+    return ", ".join(filter(None, [*losses, size, _left(tally)]))
+
+
+def _loss(name: str, value: float | None) -> str:
+    return "" if value is None else f"{name} {value:.4f}"
+
+
+def _left(tally: _Tally) -> str:
+    seconds = tally.left_s
+    return "" if not seconds else f"{duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _one_line(text: object) -> str:
+    """Without line breaks and control characters, which a site's message may hold."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text)).strip()

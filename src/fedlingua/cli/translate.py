@@ -1,0 +1,35 @@
+"""`fedlingua translate`: line for line, from a file or standard input."""
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+from fedlingua.corpora.read import read_lines
+from fedlingua.errors import ConfigError
+from fedlingua.languages import parse_direction
+from fedlingua.translator import Translator
+
+CHUNK = 64
+"""Lines translated together: enough to batch by length, few enough that a pipe flows."""
+
+
+def translate_lines(run: Path, site: str | None, direction: str | None, file: Path | None, output: TextIO) -> None:
+    """Write one line for each line read; an empty line stays empty.
+
+    Raises:
+        ConfigError: neither site nor direction, or both. RunError, BackboneError: what the run cannot give.
+    """
+    if (site is None) == (direction is None):
+        raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
+    translator = Translator.of_site(run, site) if site else Translator.of_direction(run, parse_direction(direction or ""))
+    lines = read_lines(file) if file else _standard_input()
+    while chunk := list(islice(lines, CHUNK)):
+        output.write("".join(f"{line}\n" for line in translator.translate(chunk)))
+        output.flush()
+
+
+def _standard_input() -> Iterator[str]:
+    for raw in sys.stdin.buffer:
+        yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,243 @@
+"""The run config, checked once at the door and then frozen.
+
+Flower hands over flat scalars and checks no types; everything a user can get wrong in them is found here, before anything loads.
+"""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlingua.errors import ConfigError
+from fedlingua.languages import nearest
+
+Scalar = str | int | float | bool
+
+APP_DIR = Path(__file__).resolve().parents[2]
+"""Root of the app: the checkout, or the bundle as a node unpacked it."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the paper's tables: which tensors, averaged among whom.
+
+    clustering: "none" (everybody), "families", or "alone" (every site by itself: local-only). `trains`: whether anything trains;
+    `travels`: whether what trains leaves the site.
+    """
+
+    tensor_set: str
+    clustering: str
+    trains: bool = True
+    travels: bool = True
+
+
+METHODS: dict[str, Method] = {
+    "base": Method("adapters", "none", trains=False, travels=False),
+    "adapter-local": Method("adapters", "alone", travels=False),
+    "adapter-fed": Method("adapters", "none"),
+    "adapter-families": Method("adapters", "families"),
+    "model-fed": Method("full", "none"),
+}
+
+PAPER_LEARNING_RATES = {"adapters": 1e-3, "full": 5e-5}
+"""Liu et al. 2023, §3.3."""
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "method": tuple(METHODS),
+    "aggregation": ("fed-mean", "fed-avg"),
+    "cluster_by": ("group", "family"),
+    "best_by": ("examples", "tokens"),
+    "adapter_init": ("paper", "zero"),
+    "score_split": ("test", "dev"),
+    "precision": ("fp32", "bf16"),
+    "device": ("cpu", "cuda"),
+}
+_AT_LEAST: dict[str, float] = {
+    "rounds": 1,
+    "patience": 0,
+    "batch_size": 1,
+    "accumulation": 1,
+    "local_epochs": 1,
+    "learning_rate": 0.0,
+    "max_tokens": 4,
+    "adapter_dim": 1,
+    "adapter_init_std": 0.0,
+    "beam": 1,
+    "max_decode_tokens": 4,
+    "deadline_s": 0.001,
+    "threads": 1,
+    "seed": 0,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The run config as attributes; what each means and its default stands once, in pyproject.toml `[tool.flwr.app.config]`."""
+
+    method: str
+    federation: str
+    backbone: str
+    backbone_revision: str
+    data_dir: str
+    run_dir: str
+    strategy: str
+    aggregation: str
+    cluster_by: str
+    seed: int
+    rounds: int
+    patience: int
+    best_by: str
+    batch_size: int
+    accumulation: int
+    local_epochs: int
+    learning_rate: float
+    max_tokens: int
+    whole_steps: bool
+    adapter_dim: int
+    adapter_init: str
+    adapter_init_std: float
+    beam: int
+    max_decode_tokens: int
+    score_split: str
+    quorum: float
+    deadline_s: float
+    threads: int
+    precision: str
+    device: str
+
+    @property
+    def how(self) -> Method:
+        return METHODS[self.method]
+
+    @property
+    def step_learning_rate(self) -> float:
+        return self.learning_rate or PAPER_LEARNING_RATES[self.how.tensor_set]
+
+    @property
+    def federation_path(self) -> Path:
+        return resolve(self.federation)
+
+    def flat(self) -> dict[str, Scalar]:
+        """The run config again, keys with hyphens."""
+        return {_key(name): value for name, value in dataclasses.asdict(self).items()}
+
+    def hash(self) -> str:
+        """Of everything that can change the tensors or scores: equal hashes are equal runs."""
+        places = {"run-dir", "data-dir", "deadline-s"}
+        flat = {key: value for key, value in self.flat().items() if key not in places}
+        return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_TYPES: dict[str, type] = {field.name: field.type for field in dataclasses.fields(Settings)}  # type: ignore[misc]
+
+
+def settings_from(run_config: Mapping[str, Any]) -> Settings:
+    """Check a whole run config.
+
+    Raises:
+        ConfigError: an unknown or missing key, a wrong type, a value out of its choices or range; with the nearest name.
+    """
+    values: dict[str, Scalar] = {}
+    for key, value in run_config.items():
+        name = key.replace("-", "_")
+        if name not in _TYPES or "_" in key:
+            raise ConfigError(
+                f"{key} = {value!r}: there is no such key{nearest(key, known_keys())}; known keys: {', '.join(known_keys())}"
+            )
+        values[name] = _checked(name, value)
+    missing = [_key(name) for name in _TYPES if name not in values]
+    if missing:
+        raise ConfigError(
+            f"the run config lacks {', '.join(missing)}; their defaults stand in pyproject.toml, [tool.flwr.app.config]"
+        )
+    settings = Settings(**values)  # type: ignore[arg-type]
+    _check_together(settings)
+    return settings
+
+
+def known_keys() -> list[str]:
+    return [_key(name) for name in _TYPES]
+
+
+def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
+    """The defaults, from the app's pyproject.toml."""
+    with (app_dir / "pyproject.toml").open("rb") as stream:
+        config: dict[str, Scalar] = tomllib.load(stream)["tool"]["flwr"]["app"]["config"]
+    return config
+
+
+def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
+    """Defaults, then the experiment file's keys, then `overrides`; checked.
+
+    Raises:
+        ConfigError: no such file, not TOML, or what `settings_from` refuses.
+    """
+    return settings_from({**default_run_config(), **read_toml(path), **overrides})
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file.
+
+    Raises:
+        ConfigError: no such file, or not TOML; with the line.
+    """
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream)
+    except FileNotFoundError as error:
+        near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")]) if path.parent.is_dir() else ""
+        raise ConfigError(f"{path}: there is no such file{near}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def parse_override(text: str) -> tuple[str, Scalar]:
+    """Read `key=value` as given to --set: the value is TOML where it parses as a TOML scalar, else a string."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text!r}: wanted key=value, for example --set rounds=5")
+    try:
+        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return key.strip(), parsed
+
+
+def resolve(path: str) -> Path:
+    """An absolute path as it is; another one from the app's root."""
+    given = Path(path).expanduser()
+    return given if given.is_absolute() else APP_DIR / given
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _checked(name: str, value: Any) -> Scalar:
+    wanted, key = _TYPES[name], _key(name)
+    if type(value) is int and wanted is float:
+        value = float(value)
+    got = type(value).__name__
+    if got != wanted.__name__:
+        raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}")
+    choices = _CHOICES.get(name)
+    if choices and value not in choices:
+        raise ConfigError(f"{key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}")
+    least = _AT_LEAST.get(name)
+    if least is not None and not value >= least:
+        raise ConfigError(f"{key} = {value!r} is too small; wanted at least {least:g}")
+    result: Scalar = value
+    return result
+
+
+def _check_together(settings: Settings) -> None:
+    if not 0 < settings.quorum <= 1:
+        raise ConfigError(f"quorum = {settings.quorum} is no share of the sites; wanted more than 0 and at most 1")
+    if settings.strategy and settings.strategy.count(":") != 1:
+        raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
+    if not settings.federation_path.is_file():
+        raise ConfigError(f"federation = {settings.federation!r}: there is no such file (looked for {settings.federation_path})")

@@ -1,0 +1,1 @@
+"""Parallel text: read, cleaned, split, given to sites."""

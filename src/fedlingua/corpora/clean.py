@@ -1,0 +1,84 @@
+"""Which pairs are kept: the paper's rule and four more, with an account that adds up."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fedlingua.corpora.read import Pair
+from fedlingua.errors import CorpusError
+from fedlingua.languages import WITHOUT_SPACES, Direction
+
+REASONS = ("empty", "too-short", "too-long", "ratio", "duplicate")
+"""Why a pair is dropped. The first reason that holds, in this order, is the one counted."""
+
+
+@dataclass(frozen=True)
+class CleaningRules:
+    """Limits in words; in characters for languages written without spaces.
+
+    `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. `max_ratio` compares the characters
+    of the two sides; 0 turns a rule off. Languages without spaces pack three or so letters of others into one character, so a
+    ratio is widened by 3 when just one side is such a language.
+    """
+
+    min_words: int = 2
+    max_words: int = 200
+    max_ratio: float = 6.0
+    drop_duplicates: bool = True
+
+
+@dataclass
+class Account:
+    """What became of every pair read: `read == kept + sum(dropped.values())`, always."""
+
+    read: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def check(self, where: str) -> None:
+        assert self.read == self.kept + sum(self.dropped.values()), f"{where}: {self}"
+        if self.kept == 0:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in self.dropped.items())
+            raise CorpusError(
+                f"{where}: none of {self.read} pairs was kept ({reasons}); relax the cleaning rules or check the languages"
+            )
+
+
+def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, account: Account) -> Iterator[Pair]:
+    """Yield the pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason."""
+    seen: set[Pair] = set()
+    for raw in pairs:
+        account.read += 1
+        pair = Pair(raw.source.strip(), raw.target.strip())
+        reason = _fault(pair, direction, rules)
+        if reason is None and rules.drop_duplicates and pair in seen:
+            reason = "duplicate"
+        if reason is not None:
+            account.drop(reason)
+            continue
+        seen.add(pair)
+        account.kept += 1
+        yield pair
+
+
+def _fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
+    if not pair.source or not pair.target:
+        return "empty"
+    lengths = [_length(pair.source, direction.source), _length(pair.target, direction.target)]
+    if min(lengths) < rules.min_words:
+        return "too-short"
+    if rules.max_words and max(lengths) > rules.max_words:
+        return "too-long"
+    dense = (direction.source in WITHOUT_SPACES) != (direction.target in WITHOUT_SPACES)
+    limit = rules.max_ratio * (3 if dense else 1)
+    shorter, longer = sorted((len(pair.source), len(pair.target)))
+    # Short pairs differ in length by nature ("Ja." / "Indeed, sir."), so the ratio speaks from ten characters up.
+    if rules.max_ratio and longer >= 10 and longer > limit * shorter:
+        return "ratio"
+    return None
+
+
+def _length(sentence: str, language: str) -> int:
+    return len(sentence.replace(" ", "")) if language in WITHOUT_SPACES else len(sentence.split())

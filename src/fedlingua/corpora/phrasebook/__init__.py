@@ -1,0 +1,80 @@
+"""A phrase grammar: each drawn meaning said in nine languages, in a base and twelve registers."""
+
+import hashlib
+import random
+
+from . import germanic, lexicon, romance, slavic
+from .abstract import Sentence
+from .drawing import BASE, draw
+
+__all__ = ["LANGUAGES", "REGISTERS", "base_corpus", "grammar_hash", "register_corpus"]
+
+LANGUAGES: tuple[str, ...] = ("de", "nl", "sv", "fr", "es", "it", "pl", "cs", "sl")
+REGISTERS: tuple[str, ...] = lexicon.registers()
+
+_FAMILIES = dict.fromkeys(("de", "nl", "sv"), germanic.linearise)
+_FAMILIES |= dict.fromkeys(("fr", "es", "it"), romance.linearise)
+_FAMILIES |= dict.fromkeys(("pl", "cs", "sl"), slavic.linearise)
+
+# Well below what the grammar holds, so that fresh meanings are still found at once.
+_LARGEST_BASE = 200_000
+_LARGEST_REGISTER = 50_000
+
+# So many draws in a row without one fresh meaning: the grammar is used up.
+_PATIENCE = 5_000
+
+
+def base_corpus(sentences: int, seed: int) -> dict[str, list[str]]:
+    """So many base sentences; line i is the same meaning in every language, none comes twice."""
+    return _corpus(BASE, sentences, seed, _LARGEST_BASE)
+
+
+def register_corpus(register: str, sentences: int, seed: int) -> dict[str, list[str]]:
+    """So many sentences of one register, aligned as the base corpus is; none is a base sentence."""
+    if register not in REGISTERS:
+        raise ValueError(
+            f"unknown register: got {register!r}, wanted one of {', '.join(REGISTERS)}; "
+            "name one of these (the base register has base_corpus)"
+        )
+    return _corpus(register, sentences, seed, _LARGEST_REGISTER)
+
+
+def grammar_hash() -> str:
+    """SHA-256, in hex, of the package's source files: it changes whenever a sentence could."""
+    digest = hashlib.sha256()
+    for path in sorted(lexicon.FOLDER.iterdir(), key=lambda path: path.name):
+        if path.suffix in (".py", ".toml"):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _corpus(register: str, sentences: int, seed: int, largest: int) -> dict[str, list[str]]:
+    if not 0 <= sentences <= largest:
+        raise ValueError(
+            f"number of sentences in register {register!r}: got {sentences}, "
+            f"wanted 0 to {largest}; ask for a number the grammar can give"
+        )
+    rng = random.Random(seed)
+    corpus: dict[str, list[str]] = {language: [] for language in LANGUAGES}
+    seen: set[str] = set()
+    misses = 0
+    for done in range(sentences):
+        while True:
+            lines = _say(draw(register, rng))
+            # Not even in one language may two meanings share a sentence.
+            if seen.isdisjoint(lines.values()):
+                break
+            misses += 1
+            if misses > _PATIENCE:
+                raise ValueError(
+                    f"sentences in register {register!r}: asked for {sentences}, the grammar gave {done}; ask for {done} or fewer"
+                )
+        misses = 0
+        seen.update(lines.values())
+        for language, line in lines.items():
+            corpus[language].append(line)
+    return corpus
+
+
+def _say(said: Sentence) -> dict[str, str]:
+    return {language: _FAMILIES[language](language, said) for language in LANGUAGES}

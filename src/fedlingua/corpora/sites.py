@@ -1,0 +1,266 @@
+"""Sites and their text: a federation file in, every site's train, dev and test out.
+
+A federation file is TOML:
+
+    name = "tatoeba-m2en"
+    base = "../backbones/tatoeba_half.toml"   # optional: recipe of the backbone, whose text no dev or test may touch
+    [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site
+    [cleaning]                                # optional, see CleaningRules
+    [families]                                # optional: name = ["de", "nl"], replaces the built-in families
+    [[site]]
+    name = "zh-en"
+    direction = "zh-en"
+    tsv = "tatoeba/zh-en.tsv.gz"              # or moses = "corpus" (corpus.zh, corpus.en), or nway = "flores200/dev.{}.txt.gz",
+                                              # or phrasebook = "hospital"
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from fedlingua.config import read_toml
+from fedlingua.corpora import phrasebook
+from fedlingua.corpora.clean import Account, CleaningRules, clean
+from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs
+from fedlingua.corpora.split import Side, Split, SplitRules, split_sites
+from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Register:
+    """Text that the phrasebook writes: one register, so many sentences."""
+
+    name: str
+    sentences: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """One institution: its name, its direction, and where its text comes from."""
+
+    name: str
+    direction: Direction
+    corpus: CorpusFiles | Register
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most sentences of each split that a site uses; 0 takes all."""
+
+    train: int = 0
+    dev: int = 0
+    test: int = 0
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The sites of one federation file, in its order, and how their text is cleaned and split."""
+
+    name: str
+    sites: tuple[Site, ...]
+    split: SplitRules
+    limits: Limits
+    cleaning: CleaningRules
+    families: Mapping[str, str]
+    """language code -> family name, where the file gives families of its own"""
+    base: Path | None
+
+    @property
+    def site_names(self) -> list[str]:
+        return [site.name for site in self.sites]
+
+
+@dataclass(frozen=True)
+class SiteText:
+    """One site's cleaned pairs by split, and the account of what was read."""
+
+    direction: Direction
+    account: Account
+    splits: Mapping[Split, Sequence[Pair]]
+
+
+def read_federation(path: Path, data_dir: Path) -> Federation:
+    """Parse and check a federation file; opens no corpus.
+
+    Raises:
+        ConfigError: an unknown key, language or register, a name given twice, no site, shares that do not add up to 1.
+    """
+    raw = read_toml(path)
+    where = path.name
+    _only(raw, {"name", "base", "split", "cleaning", "families", "site"}, where)
+    split_raw = dict(raw.get("split", {}))
+    limits = Limits(**{split: split_raw.pop(f"max-{split}", 0) for split in ("train", "dev", "test")})
+    split = fill(SplitRules, split_raw, f"{where} [split]")
+    if abs(split.train + split.dev + split.test - 1) > 1e-9:
+        raise ConfigError(f"{where} [split]: train + dev + test = {split.train + split.dev + split.test:g}; wanted 1")
+    sites = tuple(_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
+    if not sites:
+        raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")
+    names = [site.name for site in sites]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
+            )
+    return Federation(
+        name=raw.get("name", path.stem),
+        sites=sites,
+        split=split,
+        limits=limits,
+        cleaning=fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]"),
+        families=_families(raw.get("families", {}), where),
+        base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
+    )
+
+
+def check_files(federation: Federation) -> None:
+    """Refuse a federation with a corpus file that is not there, before anything is started.
+
+    Raises:
+        CorpusError: names the site and the file.
+    """
+    for site in federation.sites:
+        files = site.corpus
+        if isinstance(files, Register):
+            continue
+        for path in (files.path,) if isinstance(files, TsvFile) else (files.source_path, files.target_path):
+            if not path.is_file():
+                raise CorpusError(
+                    f"site {site.name}: {path}: there is no such file; check the path, or give the folder with --data"
+                )
+
+
+def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dict[str, SiteText]:
+    """Read, clean and split every site's text; `base` is what the backbone was trained on.
+
+    Raises:
+        CorpusError: a corpus that cannot be read, or of which nothing is left.
+    """
+    cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
+    accounts: dict[str, Account] = {}
+    for site in federation.sites:
+        cleaned[site.name] = (site.direction, [])
+        accounts[site.name] = Account()
+        cleaned[site.name][1].extend(clean(_pairs(site), site.direction, federation.cleaning, accounts[site.name]))
+        accounts[site.name].check(f"site {site.name}")
+    splits = split_sites(cleaned, federation.split, base)
+    limits = dataclasses.asdict(federation.limits)
+    return {
+        name: SiteText(
+            cleaned[name][0],
+            accounts[name],
+            {split: pairs[: limits.get(split) or len(pairs)] for split, pairs in splits[name].items()},
+        )
+        for name in cleaned
+    }
+
+
+def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
+    """The files that an entry's `tsv`, `moses` or `nway` names, relative to the data directory.
+
+    Raises:
+        ConfigError: none of them, or more than one.
+    """
+    kinds = [kind for kind in ("tsv", "moses", "nway") if kind in entry]
+    if len(kinds) != 1:
+        raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of tsv, moses, nway")
+    text = str(entry[kinds[0]])
+    if kinds[0] == "tsv":
+        columns = entry.get("columns", [0, 1])
+        return TsvFile(data_dir / text, int(columns[0]), int(columns[1]))
+    if kinds[0] == "moses":
+        stem, suffix = (text.removesuffix(".gz"), ".gz") if text.endswith(".gz") else (text, "")
+        return LineFiles(data_dir / f"{stem}.{direction.source}{suffix}", data_dir / f"{stem}.{direction.target}{suffix}")
+    if text.count("{}") != 1:
+        raise ConfigError(
+            f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
+        )
+    return LineFiles(data_dir / text.format(direction.source), data_dir / text.format(direction.target))
+
+
+def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
+    """A dataclass from a TOML table whose keys are its fields, written with hyphens.
+
+    Raises:
+        ConfigError: an unknown key, or a value of another type than the field's default.
+    """
+    fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    _only(raw, set(fields), where)
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        wanted = type(fields[key].default).__name__
+        if wanted == "float" and type(value) is int:
+            value = float(value)
+        if type(value).__name__ != wanted:
+            raise ConfigError(f"{where}: {key} = {value!r} is of type {type(value).__name__}; wanted {wanted}")
+        choices = get_args(fields[key].type)
+        if choices and value not in choices:
+            raise ConfigError(
+                f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"
+            )
+        values[fields[key].name] = value
+    return kind(**values)
+
+
+def _site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
+    name = str(entry.get("name", ""))
+    here = f"{where}, site {name or number}"
+    _only(entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed"}, here)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigError(
+            f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
+        )
+    direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
+    if "phrasebook" not in entry:
+        return Site(name, direction, corpus_files(entry, direction, here, data_dir))
+    register = str(entry["phrasebook"])
+    if register not in phrasebook.REGISTERS:
+        choices = phrasebook.REGISTERS
+        raise ConfigError(
+            f"{here}: phrasebook = {register!r} is not known{nearest(register, choices)}; choose one of {', '.join(choices)}"
+        )
+    for code in (direction.source, direction.target):
+        if code not in phrasebook.LANGUAGES:
+            known = ", ".join(phrasebook.LANGUAGES)
+            raise ConfigError(
+                f"{here}: the phrasebook has no language {code!r}{nearest(code, phrasebook.LANGUAGES)}; it has {known}"
+            )
+    return Site(name, direction, Register(register, int(entry.get("sentences", 1000)), int(entry.get("seed", 1))))
+
+
+def _pairs(site: Site) -> Iterable[Pair]:
+    if not isinstance(site.corpus, Register):
+        return read_pairs(site.corpus)
+    text = phrasebook.register_corpus(site.corpus.name, site.corpus.sentences, site.corpus.seed)
+    return map(Pair, text[site.direction.source], text[site.direction.target])
+
+
+def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:
+    families: dict[str, str] = {}
+    for family, codes in raw.items():
+        for code in codes:
+            if code not in LANGUAGES:
+                raise ConfigError(
+                    f"{where} [families]: {family} = {codes!r}: language {code!r} is not known{nearest(code, LANGUAGES)}"
+                )
+            if code in families:
+                raise ConfigError(
+                    f"{where} [families]: {code!r} stands in {families[code]!r} and in {family!r}; give it one family"
+                )
+            families[code] = family
+    return families
+
+
+def _only(raw: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key, value in raw.items():
+        if key not in known:
+            raise ConfigError(
+                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
+            )

@@ -1,0 +1,130 @@
+"""Train, dev and test without leaks: equal sentences never stand on both sides of a split.
+
+Three rules (`SplitRules.mode`):
+
+components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides for all of it.
+shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot see
+    each other's text agree without talking.
+paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedlingua.corpora.read import Pair
+from fedlingua.languages import Direction
+
+Split = Literal["base", "train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+Side = tuple[str, str]
+"""(language, sentence): the same characters in two languages are two sides."""
+
+
+@dataclass(frozen=True)
+class SplitRules:
+    """How a corpus is divided; shares add up to 1 over train, dev and test."""
+
+    mode: Literal["components", "shared-side", "paper"] = "components"
+    key: str = "fedlingua"
+    train: float = 0.6
+    dev: float = 0.2
+    test: float = 0.2
+
+
+class Components:
+    """Union-find over sentences: two sides of a pair are one component, and so are equal sentences anywhere."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Side, Side] = {}
+
+    def add(self, pairs: Iterable[Pair], direction: Direction) -> None:
+        for pair in pairs:
+            left = self.root((direction.source, pair.source))
+            right = self.root((direction.target, pair.target))
+            # The smaller root wins, so that the order in which corpora are added changes nothing.
+            self._parent[max(left, right)] = min(left, right)
+
+    def root(self, side: Side) -> Side:
+        parent = self._parent.setdefault(side, side)
+        while parent != side:
+            grandparent = self._parent[parent]
+            self._parent[side] = grandparent
+            side, parent = parent, grandparent
+        return side
+
+
+def position(key: str, *parts: str) -> float:
+    """A number in [0, 1) that only the key and the text decide: blake2b, 64 bits."""
+    digest = hashlib.blake2b("\x1f".join(parts).encode(), key=hashlib.sha256(key.encode()).digest(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big") / 2**64
+
+
+def base_sides(corpora: Sequence[tuple[Direction, Sequence[Pair]]], key: str, share: float) -> set[Side]:
+    """All sentences of the components that the base backbone trains on: a `share` of the components, chosen by keyed hash."""
+    components = Components()
+    for direction, pairs in corpora:
+        components.add(pairs, direction)
+    chosen: set[Side] = set()
+    for direction, pairs in corpora:
+        for pair in pairs:
+            if position(key, "base", *components.root((direction.source, pair.source))) < share:
+                chosen.add((direction.source, pair.source))
+                chosen.add((direction.target, pair.target))
+    return chosen
+
+
+def split_sites(
+    sites: Mapping[str, tuple[Direction, Sequence[Pair]]], rules: SplitRules, base: frozenset[Side] | set[Side] = frozenset()
+) -> dict[str, dict[Split, list[Pair]]]:
+    """Every site's pairs by split, in corpus order; what shares a component with the base backbone's text comes as "base".
+
+    Only `components` looks across sites and at the base; the two other rules judge each pair by itself.
+    """
+    if rules.mode == "paper":
+        return {name: _shuffle_and_cut(name, pairs, rules) for name, (_, pairs) in sites.items()}
+    if rules.mode == "shared-side":
+        side = _shared_side([direction for direction, _ in sites.values()])
+        return {
+            name: _group(pairs, [_by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
+            for name, (_, pairs) in sites.items()
+        }
+    components = Components()
+    for direction, pairs in sites.values():
+        components.add(pairs, direction)
+    tainted = {components.root(side) for side in base}
+    result = {}
+    for name, (direction, pairs) in sites.items():
+        roots = [components.root((direction.source, pair.source)) for pair in pairs]
+        labels: list[Split] = [
+            "base" if root in tainted else _by_share(position(rules.key, "split", *root), rules) for root in roots
+        ]
+        result[name] = _group(pairs, labels)
+    return result
+
+
+def _by_share(value: float, rules: SplitRules) -> Split:
+    if value < rules.train:
+        return "train"
+    return "dev" if value < rules.train + rules.dev else "test"
+
+
+def _group(pairs: Sequence[Pair], labels: Sequence[Split]) -> dict[Split, list[Pair]]:
+    grouped: dict[Split, list[Pair]] = {"base": [], "train": [], "dev": [], "test": []}
+    for pair, label in zip(pairs, labels, strict=True):
+        grouped[label].append(pair)
+    return grouped
+
+
+def _shuffle_and_cut(name: str, pairs: Sequence[Pair], rules: SplitRules) -> dict[Split, list[Pair]]:
+    shuffled = list(pairs)
+    random.Random(f"{rules.key}/{name}").shuffle(shuffled)
+    first, second = round(len(pairs) * rules.train), round(len(pairs) * (rules.train + rules.dev))
+    return {"base": [], "train": shuffled[:first], "dev": shuffled[first:second], "test": shuffled[second:]}
+
+
+def _shared_side(directions: Sequence[Direction]) -> int:
+    """1 when all sites translate into one language, 0 when all translate from one; else the source decides for each site."""
+    return 1 if len({direction.target for direction in directions}) == 1 else 0

@@ -1,0 +1,25 @@
+"""What a user or a site can cause, each as its own type: what was wrong, what was got, what is wanted, what to do."""
+
+
+class FedlinguaError(Exception):
+    """Base of every error that a message to the user is written for; the command line prints it without a traceback."""
+
+
+class ConfigError(FedlinguaError):
+    """A key, value, name or file of the configuration is wrong; raised before anything loads."""
+
+
+class CorpusError(FedlinguaError):
+    """A corpus cannot be read as it stands; names file and line."""
+
+
+class BackboneError(FedlinguaError):
+    """A pre-trained model is missing, or cannot serve what is asked of it."""
+
+
+class ExchangeError(FedlinguaError):
+    """A message across the border between server and site is not what it has to be."""
+
+
+class RunError(FedlinguaError):
+    """A run cannot go on; the message names the sites and the reason."""

@@ -1,0 +1,1 @@
+"""The one border between server and site: tensor sets, records, checks, bytes."""

@@ -1,0 +1,39 @@
+"""Tensors as Flower records, and the bytes of a message as the transport sends it."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.tensor_sets import Tensors
+
+
+def pack(tensors: Tensors) -> ArrayRecord:
+    """Named tensors as one record, in their order."""
+    return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in tensors.items()})
+
+
+def unpack(record: ArrayRecord) -> Tensors:
+    """A record's tensors, each in memory of its own.
+
+    Raises:
+        ExchangeError: an array that does not decode; names it.
+    """
+    tensors: Tensors = {}
+    for name, array in record.items():
+        if array.stype != "numpy.ndarray":
+            raise ExchangeError(f"tensor {name!r} is serialized as {array.stype!r}; wanted 'numpy.ndarray'")
+        try:
+            tensors[name] = np.array(array.numpy())
+        except (ValueError, EOFError, OSError) as error:
+            raise ExchangeError(f"tensor {name!r} does not decode ({error})") from error
+    return tensors
+
+
+def message_bytes(message: Message) -> int:
+    """Length of the serialized message: its tree of object ids, and every object once, as the transport sends them.
+
+    Objects of equal content (two zero biases of one shape, say) are one object on the wire and count once.
+    """
+    objects = sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
+    return objects + int(get_object_tree(message).ByteSize())

@@ -1,0 +1,112 @@
+"""Languages, directions, and which languages are related.
+
+Families and groups follow Glottolog 5, with one exception that is the paper's own: Liu et al. 2023, table 6, puts Thai with Chinese
+under Sino-Tibetan. A federation file can give its own families (`[families]`), which then replace these.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedlingua.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Language:
+    """One language: ISO 639 code as M2M-100 writes it, English name, family, and the closer group inside the family."""
+
+    code: str
+    name: str
+    family: str
+    group: str
+
+
+_GROUPS = {
+    ("Indo-European", "Germanic"): "af Afrikaans, da Danish, de German, en English, fy Frisian, is Icelandic, "
+    "lb Luxembourgish, nl Dutch, no Norwegian, sv Swedish, yi Yiddish",
+    ("Indo-European", "Romance"): "ast Asturian, ca Catalan, es Spanish, fr French, gl Galician, it Italian, "
+    "oc Occitan, pt Portuguese, ro Romanian",
+    ("Indo-European", "Slavic"): "be Belarusian, bg Bulgarian, bs Bosnian, cs Czech, hr Croatian, mk Macedonian, "
+    "pl Polish, ru Russian, sk Slovak, sl Slovene, sr Serbian, uk Ukrainian",
+    ("Indo-European", "Baltic"): "lt Lithuanian, lv Latvian",
+    ("Indo-European", "Celtic"): "br Breton, cy Welsh, ga Irish, gd Gaelic",
+    ("Indo-European", "Hellenic"): "el Greek",
+    ("Indo-European", "Albanian"): "sq Albanian",
+    ("Indo-European", "Armenian"): "hy Armenian",
+    ("Indo-European", "Indo-Aryan"): "bn Bengali, gu Gujarati, hi Hindi, mr Marathi, ne Nepali, or Oriya, "
+    "pa Panjabi, sd Sindhi, si Sinhala, ur Urdu",
+    ("Indo-European", "Iranian"): "fa Persian, ps Pashto",
+    ("Uralic", "Finnic"): "et Estonian, fi Finnish",
+    ("Uralic", "Ugric"): "hu Hungarian",
+    ("Turkic", "Turkic"): "az Azerbaijani, ba Bashkir, kk Kazakh, tr Turkish, uz Uzbek",
+    ("Mongolic", "Mongolic"): "mn Mongolian",
+    ("Kartvelian", "Kartvelian"): "ka Georgian",
+    ("Afro-Asiatic", "Semitic"): "am Amharic, ar Arabic, he Hebrew",
+    ("Afro-Asiatic", "Cushitic"): "so Somali",
+    ("Afro-Asiatic", "Chadic"): "ha Hausa",
+    ("Sino-Tibetan", "Sinitic"): "zh Chinese",
+    ("Sino-Tibetan", "Tai"): "th Thai",
+    ("Sino-Tibetan", "Burmese"): "my Burmese",
+    ("Tai-Kadai", "Lao"): "lo Lao",
+    ("Japonic", "Japonic"): "ja Japanese",
+    ("Koreanic", "Koreanic"): "ko Korean",
+    ("Austroasiatic", "Vietic"): "vi Vietnamese",
+    ("Austroasiatic", "Khmeric"): "km Khmer",
+    ("Austronesian", "Philippine"): "ceb Cebuano, ilo Iloko, tl Tagalog",
+    ("Austronesian", "Malayic"): "id Indonesian, ms Malay",
+    ("Austronesian", "Javanese"): "jv Javanese",
+    ("Austronesian", "Sundanese"): "su Sundanese",
+    ("Austronesian", "Malagasy"): "mg Malagasy",
+    ("Dravidian", "Dravidian"): "kn Kannada, ml Malayalam, ta Tamil, te Telugu",
+    ("Niger-Congo", "Bantu"): "lg Ganda, ln Lingala, ns Northern Sotho, ss Swati, sw Swahili, tn Tswana, xh Xhosa, zu Zulu",
+    ("Niger-Congo", "Fula"): "ff Fulah",
+    ("Niger-Congo", "Wolof"): "wo Wolof",
+    ("Niger-Congo", "Igboid"): "ig Igbo",
+    ("Niger-Congo", "Yoruboid"): "yo Yoruba",
+    ("French Creole", "French Creole"): "ht Haitian Creole",
+}
+
+LANGUAGES: dict[str, Language] = {
+    code: Language(code, name, family, group)
+    for (family, group), members in _GROUPS.items()
+    for code, name in (member.split(" ", 1) for member in members.split(", "))
+}
+
+WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
+"""Languages written without spaces between words: lengths are counted in characters."""
+
+
+@dataclass(frozen=True, order=True)
+class Direction:
+    """A translation direction, written `de-fr`."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
+def parse_direction(text: str, where: str = "direction") -> Direction:
+    """Read `de-fr`; refuse an unknown language with the nearest known one.
+
+    Raises:
+        ConfigError: not two codes joined by a hyphen, or a code that is not in `LANGUAGES`.
+    """
+    parts = text.split("-")
+    if len(parts) != 2 or not all(parts):
+        raise ConfigError(f"{where} = {text!r} is no direction; write source-target, for example 'de-fr'")
+    for code in parts:
+        if code not in LANGUAGES:
+            known = ", ".join(sorted(LANGUAGES))
+            raise ConfigError(f"{where} = {text!r}: language {code!r} is not known{nearest(code, LANGUAGES)}; known: {known}")
+    if parts[0] == parts[1]:
+        raise ConfigError(f"{where} = {text!r} has the same language on both sides; give two languages")
+    return Direction(parts[0], parts[1])
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for an error message, or nothing when no choice is near."""
+    names = list(choices)
+    found = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""

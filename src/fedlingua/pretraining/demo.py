@@ -1,0 +1,96 @@
+"""The demo backbone: a tiny M2M-100 trained once from the phrasebook's base register and cached by the hash of what made it."""
+
+import fcntl
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from itertools import permutations
+from pathlib import Path
+
+from fedlingua.backbones.build import ModelSize
+from fedlingua.backbones.load import published_or_local
+from fedlingua.corpora import phrasebook
+from fedlingua.corpora.read import Pair
+from fedlingua.languages import Direction
+from fedlingua.pretraining.loop import Progress, pretrain
+from fedlingua.pretraining.settings import PretrainSettings
+
+SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=256, vocab_size=1200)
+TRAINING = PretrainSettings(
+    steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=300, label_smoothing=0.0, max_tokens=64, threads=2
+)
+SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 40, 1
+
+
+def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[Pair]]]:
+    """(train, dev) of the phrasebook's base register, all directions; every meaning stands in a few directions only."""
+    text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
+    directions = [Direction(source, target) for source, target in permutations(phrasebook.LANGUAGES, 2)]
+    train: dict[Direction, list[Pair]] = {direction: [] for direction in directions}
+    dev: dict[Direction, list[Pair]] = {direction: [] for direction in directions}
+    held_out = SENTENCES - DEV_SENTENCES
+    for number in range(held_out):
+        # Twelve directions a meaning, rotating, keep an epoch short while every direction sees many meanings.
+        for offset in range(12):
+            direction = directions[(number * 5 + offset * 6 + number // 72) % len(directions)]
+            train[direction].append(Pair(text[direction.source][number], text[direction.target][number]))
+    for number in range(held_out, SENTENCES):
+        direction = directions[(number * 7) % len(directions)]
+        dev[direction].append(Pair(text[direction.source][number], text[direction.target][number]))
+    return train, {direction: pairs for direction, pairs in dev.items() if pairs}
+
+
+def demo_hash() -> str:
+    """Of everything that decides the demo's weights: grammar, size, schedule, and the libraries that compute."""
+    made_from = {
+        "grammar": phrasebook.grammar_hash(),
+        "text": [SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],
+        "size": asdict(SIZE),
+        "training": asdict(TRAINING),
+        "versions": {name: version(name) for name in ("torch", "transformers", "sentencepiece")},
+    }
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cache_dir() -> Path:
+    """`$XDG_CACHE_HOME/fedlingua`, or the same under the home directory."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlingua"
+
+
+def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
+    """Directory of the demo backbone; trains it (some two minutes on two cores) when the cache has none.
+
+    A lock lets one process train while others wait for its result.
+    """
+    directory = cache_dir() / "backbones" / f"demo-{demo_hash()}"
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with (directory.parent / f".{directory.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "model.safetensors").is_file():
+            train, dev = base_register()
+            pretrain(train, dev, SIZE, TRAINING, directory, report or _print)
+    return directory
+
+
+def backbone_directory(name: str, revision: str = "") -> Path:
+    """Where a run's backbone lies: "demo" (trained when it is not there yet), the name of a recipe that `fedlingua pretrain` has
+    trained, a directory, or a hub id.
+
+    Raises:
+        BackboneError: none of these.
+    """
+    if name == "demo":
+        return demo_backbone()
+    pretrained = cache_dir() / "backbones" / name
+    if name and "/" not in name and (pretrained / "config.json").is_file():
+        return pretrained
+    return published_or_local(name, revision)
+
+
+def _print(progress: Progress) -> None:
+    line = f"demo backbone: step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s"
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,221 @@
+"""The plots of the page, each a function of the run folder alone; their colours hold on light and on dark ground."""
+
+from html import escape
+from itertools import accumulate
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from fedlingua.report import units
+from fedlingua.report.read import Round, RunFolder, Score, SiteRound
+
+# Okabe and Ito's colours that are told apart with any colour vision, less black and yellow, which one ground swallows.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("solid", "dash", "dot", "dashdot")
+UP, DOWN, BEFORE = "#0072B2", "#E69F00", "#8C8C8C"
+WORSE = "#D55E00"
+# The page's style sheet finds this very colour and puts the text colour of the ground in its place; see template.py.
+INK = "rgb(119, 119, 120)"
+GRID = "rgba(128, 128, 128, 0.25)"
+LONGEST_LABEL = 18
+
+
+def score_plot(folder: RunFolder) -> go.Figure:
+    """BLEU of each site before and after, joined by a line that shows the gain."""
+    lines = [line for line in folder.scores if line.bleu is not None or line.base_bleu is not None]
+    labels = score_labels(lines)
+    figure = go.Figure()
+    for worse in (False, True):
+        _add_joints(figure, lines, worse)
+    before = [line.base_bleu for line in lines]
+    after = [line.bleu for line in lines]
+    hover = [f"{escape(label)}<br>gain {units.gain(line.bleu_gain)}" for label, line in zip(labels, lines, strict=True)]
+    rows = list(range(len(lines)))
+    shared = {"y": rows, "hovertext": hover, "hovertemplate": "%{hovertext}<br>%{fullData.name}: %{x:.2f}<extra></extra>"}
+    open_circle = {"size": 11, "color": "rgba(0,0,0,0)", "symbol": "circle", "line": {"width": 2.5, "color": BEFORE}}
+    figure.add_scatter(x=before, name="before", mode="markers", marker=open_circle, **shared)
+    figure.add_scatter(x=after, name="after", mode="markers", marker={"size": 12, "color": UP}, **shared)
+    _frame(figure, height=130 + 34 * len(lines), x_title="BLEU")
+    _site_axis(figure, labels)
+    return figure
+
+
+def loss_plot(folder: RunFolder) -> go.Figure:
+    """Dev loss over train loss, a line for each site, with the mean and the best round marked."""
+    trained = any(each.train_loss is not None for one in folder.rounds for each in one.sites.values())
+    titles = ["dev loss, nats a token", "train loss, nats a token"][: 1 + trained]
+    figure = make_subplots(rows=len(titles), cols=1, shared_xaxes=True, vertical_spacing=0.09, subplot_titles=titles)
+    for index, site in enumerate(folder.round_sites):
+        _add_site_losses(figure, folder.rounds, site, index, trained)
+    _add_mean(figure, folder.rounds)
+    _add_best(figure, folder)
+    legend_rows = (len(folder.round_sites) + 2) // 2
+    _frame(figure, height=90 + 260 * len(titles) + 20 * legend_rows)
+    figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": INK})
+    figure.update_xaxes(tickformat="d", dtick=_round_step(folder.rounds))
+    figure.update_xaxes(title={"text": "round", "standoff": 6}, row=len(titles), col=1)
+    return figure
+
+
+def bytes_plot(folder: RunFolder) -> go.Figure:
+    """Bytes that went up and down in each round, summed over the sites."""
+    numbers = [each.number for each in folder.rounds]
+    uplink = [sum(site.uplink_bytes for site in each.sites.values()) for each in folder.rounds]
+    downlink = [sum(site.downlink_bytes for site in each.sites.values()) for each in folder.rounds]
+    size, unit = units.byte_unit(max([*uplink, *downlink, 0.0]))
+    figure = go.Figure()
+    for name, values, colour in (("uplink", uplink, UP), ("downlink", downlink, DOWN)):
+        hover = [[units.data(one), units.data(total)] for one, total in zip(values, accumulate(values), strict=True)]
+        figure.add_bar(
+            x=numbers,
+            y=[value / size for value in values],
+            name=name,
+            marker={"color": colour},
+            customdata=hover,
+            hovertemplate="round %{x}, " + name + "<br>%{customdata[0]}<br>so far %{customdata[1]}<extra></extra>",
+        )
+    _frame(figure, height=340, x_title="round", y_title=f"{unit}, all sites")
+    figure.update_xaxes(tickformat="d", dtick=_round_step(folder.rounds))
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def time_plot(folder: RunFolder) -> go.Figure:
+    """Seconds each site spent in each phase, all rounds together."""
+    sites = folder.round_sites
+    done = [(site, each) for one in folder.rounds for site, each in one.sites.items()]
+    phases = list(dict.fromkeys(phase for _, each in done for phase in each.seconds))
+    figure = go.Figure()
+    for index, phase in enumerate(phases):
+        totals = [sum(each.seconds.get(phase, 0.0) for name, each in done if name == site) for site in sites]
+        hover = [f"{escape(site)}<br>{units.duration(total)}" for site, total in zip(sites, totals, strict=True)]
+        figure.add_bar(
+            y=list(range(len(sites))),
+            x=totals,
+            name=escape(phase),
+            orientation="h",
+            marker={"color": PALETTE[index % len(PALETTE)]},
+            hovertext=hover,
+            hovertemplate="%{hovertext} in %{fullData.name}<extra></extra>",
+        )
+    _frame(figure, height=130 + 30 * len(sites), x_title="seconds")
+    figure.update_layout(barmode="stack", bargap=0.35)
+    _site_axis(figure, sites)
+    return figure
+
+
+def score_labels(lines: list[Score]) -> list[str]:
+    """The name of each line: the site, with its direction where the site has more than one."""
+    names = [line.site for line in lines]
+    return [f"{line.site} {line.direction}" if names.count(line.site) > 1 else line.site for line in lines]
+
+
+def _add_joints(figure: go.Figure, lines: list[Score], worse: bool) -> None:
+    """The lines between before and after; those that lost have a colour of their own."""
+    x: list[float | None] = []
+    y: list[int | None] = []
+    for row, line in enumerate(lines):
+        if line.bleu_gain is not None and (line.bleu_gain < 0) == worse:
+            x += [line.base_bleu, line.bleu, None]
+            y += [row, row, None]
+    if x:
+        style = {"width": 4, "color": WORSE if worse else "#56B4E9"}
+        name = "lower after" if worse else "higher after"
+        figure.add_scatter(x=x, y=y, name=name, mode="lines", line=style, hoverinfo="skip", legendrank=2000)
+
+
+def _add_site_losses(figure: go.Figure, rounds: list[Round], site: str, index: int, trained: bool) -> None:
+    """A site's dev loss and, in the panel below and under the same legend entry, its train loss."""
+    name = escape(site)
+    style = {
+        "name": name,
+        "legendgroup": name,
+        "mode": "lines+markers",
+        # The dash changes where the colours start again, so that two sites never look the same.
+        "line": {"width": 1.6, "color": PALETTE[index % len(PALETTE)], "dash": DASHES[index // len(PALETTE) % len(DASHES)]},
+        "marker": {"size": 5},
+    }
+    there = [(one.number, one.sites[site]) for one in rounds if site in one.sites]
+    numbers = [index for index, _ in there]
+    dev = [each.dev_loss for _, each in there]
+    figure.add_scatter(x=numbers, y=dev, hovertemplate=_loss_hover(name, "dev"), row=1, col=1, **style)
+    if trained:
+        train = [each.train_loss for _, each in there]
+        hover = _loss_hover(name, "train")
+        figure.add_scatter(x=numbers, y=train, hovertemplate=hover, showlegend=False, row=2, col=1, **style)
+
+
+def _add_mean(figure: go.Figure, rounds: list[Round]) -> None:
+    """The dev loss over all sites, thick and in the colour of the text."""
+    figure.add_scatter(
+        x=[each.number for each in rounds],
+        y=[each.dev_loss for each in rounds],
+        name="dev mean",
+        mode="lines+markers",
+        line={"width": 4, "color": INK},
+        marker={"size": 7},
+        hovertemplate=_loss_hover("all sites", "dev"),
+        row=1,
+        col=1,
+    )
+
+
+def _add_best(figure: go.Figure, folder: RunFolder) -> None:
+    """A star on the best round: on the mean, or on each site's own line where each chose its own."""
+    points = [(each.number, each.dev_loss) for each in folder.rounds if each.number == folder.best_round]
+    for site, best in folder.best_rounds.items():
+        own: list[SiteRound] = [each.sites[site] for each in folder.rounds if each.number == best and site in each.sites]
+        points += [(best, each.dev_loss) for each in own]
+    if not points:
+        return
+    figure.add_scatter(
+        x=[point[0] for point in points],
+        y=[point[1] for point in points],
+        name="best round",
+        mode="markers",
+        marker={"size": 17, "symbol": "star", "color": "#E69F00", "line": {"width": 1.5, "color": INK}},
+        hovertemplate="best round %{x}<br>dev loss %{y:.4f}<extra></extra>",
+        row=1,
+        col=1,
+    )
+
+
+def _loss_hover(name: str, kind: str) -> str:
+    # A brace in a site's name would be read as a placeholder.
+    return name.replace("%{", "% {") + "<br>round %{x}<br>" + kind + " loss %{y:.4f}<extra></extra>"
+
+
+def _round_step(rounds: list[Round]) -> int:
+    """The distance of ticks on a round axis: whole rounds, at most about eight ticks."""
+    return max(1, -(-(rounds[-1].number if rounds else 1) // 8))
+
+
+def _frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") -> None:
+    """What all plots have in common: no ground of their own, the legend below, room for names, no accidental zoom."""
+    figure.update_layout(
+        template="none",
+        height=height,
+        margin={"l": 8, "r": 16, "t": 28, "b": 8},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 13, "color": INK},
+        legend={"orientation": "h", "xref": "container", "x": 0, "xanchor": "left"}
+        | {"yref": "container", "y": 0, "yanchor": "bottom"},
+        dragmode=False,
+        hovermode="closest",
+    )
+    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "fixedrange": True, "linecolor": GRID}
+    figure.update_xaxes(title={"text": x_title, "standoff": 6}, **axis)
+    figure.update_yaxes(title={"text": y_title, "standoff": 6}, **axis)
+
+
+def _site_axis(figure: go.Figure, labels: list[str]) -> None:
+    """Name the rows of a plot; by place and not by name, as two names may be alike once shortened."""
+    shown = [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
+    figure.update_yaxes(
+        tickmode="array",
+        tickvals=list(range(len(shown))),
+        ticktext=[escape(label) for label in shown],
+        range=[len(shown) - 0.4, -0.6],
+        ticksuffix=" ",
+    )

@@ -1,0 +1,294 @@
+"""Read a run folder as far as it has come: what is missing or half-written leaves its part empty and says why."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedlingua.errors import RunError
+from fedlingua.report.values import integers, mapping, number, numbers, objects, sequence, text, whole
+
+Clusters = dict[str, dict[str, list[str]]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One line of the score table: a site, a direction of a site, or an average; before and after the training."""
+
+    site: str
+    direction: str = ""
+    sentences: int | None = None
+    bleu: float | None = None
+    base_bleu: float | None = None
+    chrf: float | None = None
+    base_chrf: float | None = None
+    signature: str = ""
+    chrf_signature: str = ""
+
+    @property
+    def bleu_gain(self) -> float | None:
+        """BLEU after less BLEU before."""
+        return difference(self.bleu, self.base_bleu)
+
+    @property
+    def chrf_gain(self) -> float | None:
+        """chrF after less chrF before."""
+        return difference(self.chrf, self.base_chrf)
+
+
+@dataclass(frozen=True)
+class SiteRound:
+    """What one site did in one round."""
+
+    train_loss: float | None
+    dev_loss: float | None
+    seconds: dict[str, float]
+    uplink_bytes: float
+    downlink_bytes: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A site that failed in a round, and why."""
+
+    round: int
+    site: str
+    phase: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round over all sites; round 0 is the base before any training."""
+
+    number: int
+    seconds: float | None
+    dev_loss: float | None
+    sites: dict[str, SiteRound]
+    failures: list[Failure]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the pairs read for one direction of a site."""
+
+    direction: str
+    read: int | None
+    kept: int | None
+    dropped: dict[str, int]
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every pair read is accounted for."""
+        return self.read is not None and self.kept is not None and self.read == self.kept + sum(self.dropped.values())
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site and its corpora."""
+
+    name: str
+    node: str
+    directions: list[str]
+    train: int | None
+    dev: int | None
+    test: int | None
+    accounts: list[Account]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """All that a run folder tells; `notes` holds, for each file that tells nothing or not all, why."""
+
+    path: Path
+    run: dict[str, Any]
+    sites: list[Site] = field(default_factory=list)
+    clusters: Clusters = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    scores: list[Score] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the run; the folder's where run.json gives none."""
+        return text(self.run.get("name"), self.path.name)
+
+    @property
+    def status(self) -> str:
+        """How the run stands, in one word."""
+        return text(self.run.get("status"), "unknown")
+
+    @property
+    def best_round(self) -> int | None:
+        """The round whose weights were kept, where it is one for all sites."""
+        return whole(self.run.get("best_round"))
+
+    @property
+    def best_rounds(self) -> dict[str, int]:
+        """The round each site chose, where each chose its own."""
+        return integers(self.run.get("best_round"))
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The failures of all rounds, in order."""
+        return [failure for each in self.rounds for failure in each.failures]
+
+    @property
+    def round_sites(self) -> list[str]:
+        """The sites that took part in any round, in order of appearance."""
+        return list(dict.fromkeys(site for each in self.rounds for site in each.sites))
+
+
+def difference(after: float | None, before: float | None) -> float | None:
+    """After less before, where both are known."""
+    return None if after is None or before is None else after - before
+
+
+def read_run(run_dir: Path) -> RunFolder:
+    """Read the folder; only run.json has to be there."""
+    run_dir = Path(run_dir)
+    notes: dict[str, str] = {}
+    run = _read_run_file(run_dir / "run.json")
+    summary = _read_object(run_dir / "scores.json", notes)
+    return RunFolder(
+        path=run_dir,
+        run=run,
+        sites=_sites(_read_object(run_dir / "sites.json", notes)),
+        clusters=_clusters(_read_object(run_dir / "clusters.json", notes)),
+        rounds=_rounds(run_dir / "rounds.jsonl", notes),
+        summary=summary,
+        scores=_scores(objects(summary.get("sites"))),
+        notes=notes,
+    )
+
+
+def _read_run_file(path: Path) -> dict[str, Any]:
+    """The content of run.json, or an error that says what to do."""
+    try:
+        content = json.loads(path.read_bytes())
+        got = f"a JSON {type(content).__name__}"
+    except FileNotFoundError:
+        content, got = None, "no such file" if path.parent.is_dir() else f"no folder {path.parent}"
+    except (OSError, ValueError) as error:
+        content, got = None, str(error)
+    if isinstance(content, dict):
+        return mapping(content)
+    raise RunError(
+        f"The run folder has no readable run.json: {path}\n"
+        f"  got:    {got}\n"
+        "  wanted: a JSON object, as every run writes it at its start\n"
+        "  to do:  name a folder that a run has made (runs/<name>), or start the run again"
+    )
+
+
+def _read_object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
+    """A JSON object from a file that need not be there."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        notes[path.name] = f"{path.name} is not there yet."
+        return {}
+    except (OSError, ValueError) as error:
+        notes[path.name] = f"{path.name} cannot be read: {error}"
+        return {}
+    if not isinstance(content, dict):
+        notes[path.name] = f"{path.name} holds a JSON {type(content).__name__}, not an object."
+    return mapping(content)
+
+
+def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
+    """The rounds in order; where a round was done twice, as after a restart, the later line counts."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        notes[path.name] = f"{path.name} is not there yet." if missing else f"{path.name} cannot be read: {error}"
+        return []
+    read = [_round(line) for line in lines if line.strip()]
+    # The last line may be half-written while the run goes on; only a broken line before it is worth a word.
+    broken = sum(each is None for each in read[:-1])
+    found = {each.number: each for each in read if each is not None}
+    if broken:
+        notes[path.name] = f"{broken} line(s) of {path.name} cannot be read and are left out."
+    elif not found:
+        notes[path.name] = f"{path.name} holds no finished round yet."
+    return [found[number] for number in sorted(found)]
+
+
+def _round(line: bytes) -> Round | None:
+    """One line of rounds.jsonl; None where it is not a whole one."""
+    try:
+        content = mapping(json.loads(line))
+    except ValueError:
+        return None
+    index = whole(content.get("round"))
+    if index is None:
+        return None
+    return Round(
+        number=index,
+        seconds=number(content.get("seconds")),
+        dev_loss=number(content.get("dev_loss")),
+        sites={name: _site_round(each) for name, each in objects(content.get("sites")).items()},
+        failures=[_failure(index, mapping(each)) for each in sequence(content.get("failures"))],
+    )
+
+
+def _site_round(content: dict[str, Any]) -> SiteRound:
+    return SiteRound(
+        train_loss=number(content.get("train_loss")),
+        dev_loss=number(content.get("dev_loss")),
+        seconds=numbers(content.get("seconds")),
+        uplink_bytes=number(content.get("uplink_bytes")) or 0.0,
+        downlink_bytes=number(content.get("downlink_bytes")) or 0.0,
+    )
+
+
+def _failure(index: int, content: dict[str, Any]) -> Failure:
+    return Failure(index, text(content.get("site")), text(content.get("phase")), text(content.get("reason")))
+
+
+def _sites(content: dict[str, Any]) -> list[Site]:
+    return [
+        Site(
+            name=name,
+            node=text(each.get("node")),
+            directions=[text(direction) for direction in sequence(each.get("directions"))],
+            train=whole(each.get("train")),
+            dev=whole(each.get("dev")),
+            test=whole(each.get("test")),
+            accounts=[_account(direction, account) for direction, account in objects(each.get("accounts")).items()],
+        )
+        for name, each in objects(content).items()
+    ]
+
+
+def _account(direction: str, content: dict[str, Any]) -> Account:
+    return Account(direction, whole(content.get("read")), whole(content.get("kept")), integers(content.get("dropped")))
+
+
+def _clusters(content: dict[str, Any]) -> Clusters:
+    return {
+        part: {cluster: [text(site) for site in sequence(sites)] for cluster, sites in clusters.items()}
+        for part, clusters in objects(content).items()
+    }
+
+
+def _scores(content: dict[str, dict[str, Any]]) -> list[Score]:
+    return [_score(key, each) for key, each in content.items()]
+
+
+def _score(key: str, content: dict[str, Any]) -> Score:
+    direction = text(content.get("direction"))
+    return Score(
+        # A site with several directions has one entry for each, "<site>:<direction>".
+        site=key.removesuffix(f":{direction}") if direction else key,
+        direction=direction,
+        sentences=whole(content.get("sentences")),
+        bleu=number(content.get("bleu")),
+        base_bleu=number(content.get("base_bleu")),
+        chrf=number(content.get("chrf")),
+        base_chrf=number(content.get("base_chrf")),
+        signature=text(content.get("signature")),
+        chrf_signature=text(content.get("chrf_signature")),
+    )

@@ -1,0 +1,58 @@
+"""Write scores, counts, bytes and durations the way a person reads them."""
+
+NOTHING = "–"
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def score(value: float | None) -> str:
+    """A score with two decimals."""
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def gain(value: float | None) -> str:
+    """A difference of scores with its sign; one that rounds to nothing reads +0.00, never -0.00."""
+    return NOTHING if value is None else f"{round(value, 2) + 0.0:+.2f}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with its thousands apart."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def parameters(value: float | None) -> str:
+    """A number of parameters in millions or billions where it is that large."""
+    if value is None:
+        return NOTHING
+    for size, unit in ((1e9, " B"), (1e6, " M")):
+        if value >= size:
+            return f"{value / size:.2f}{unit}"
+    return count(value)
+
+
+def byte_unit(largest: float) -> tuple[float, str]:
+    """The decimal unit that `largest` bytes are best told in, and how many bytes it is."""
+    size = 1.0
+    for unit in BYTE_UNITS[:-1]:
+        if largest < size * 1000:
+            return size, unit
+        size *= 1000
+    return size, BYTE_UNITS[-1]
+
+
+def data(value: float | None) -> str:
+    """A number of bytes in decimal units."""
+    if value is None:
+        return NOTHING
+    size, unit = byte_unit(value)
+    return f"{value:.0f} B" if unit == "B" else f"{value / size:.2f} {unit}"
+
+
+def duration(value: float | None) -> str:
+    """Seconds as hours, minutes and seconds; under a minute with one decimal."""
+    if value is None:
+        return NOTHING
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"

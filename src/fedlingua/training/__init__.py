@@ -1,0 +1,1 @@
+"""Batches, objectives, and the one local training loop."""

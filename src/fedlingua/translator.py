@@ -1,0 +1,101 @@
+"""A finished run as a translator: a site's own tensors, or the clusters' for any direction."""
+
+from pathlib import Path
+from typing import Any, Self
+
+from fedlingua.backbones.bottleneck import load_adapter
+from fedlingua.clustering import EVERYBODY, relatives
+from fedlingua.config import Settings, resolve, settings_from
+from fedlingua.corpora.sites import read_federation
+from fedlingua.errors import RunError
+from fedlingua.evaluation.decode import translate
+from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.languages import Direction, nearest, parse_direction
+from fedlingua.runs import RunFolder
+
+
+class Translator:
+    """Translates in one direction with fixed tensors; `tensors = None` is the base."""
+
+    def __init__(self, settings: Settings, trainable: Trainable, tensors: Tensors | None, direction: Direction) -> None:
+        self.settings, self.trainable, self.direction = settings, trainable, direction
+        trainable.backbone.codec.check([direction])
+        self.is_base = tensors is None
+        if tensors is not None:
+            write_tensors(trainable.model, check_tensors(tensors, trainable.tensor_set))
+
+    @classmethod
+    def of_site(cls, run_dir: Path, site: str) -> Self:
+        """What `site` uses after the run.
+
+        Raises:
+            RunError: no such site, or a run that did not get that far.
+        """
+        folder, run, settings = _finished(run_dir)
+        sites = folder.read("sites.json") or {}
+        if site not in sites:
+            raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, sites)}; it has {', '.join(sites)}")
+        direction = parse_direction(sites[site]["directions"][0])
+        adapter = folder.directory / "sites" / site / "adapter"
+        if not settings.how.trains:
+            return cls(settings, _same_backbone(settings, run), None, direction)
+        if settings.how.tensor_set == "adapters":
+            tensors, _, _ = load_adapter(adapter)
+            return cls(settings, _same_backbone(settings, run), tensors, direction)
+        return cls.of_direction(run_dir, direction)
+
+    @classmethod
+    def of_direction(cls, run_dir: Path, direction: Direction) -> Self:
+        """Any direction, held by a site or not: the encoder cluster of the source's relatives, the decoder cluster of the target's.
+
+        Raises:
+            RunError: the run has no clusters to take, or none for these languages.
+        """
+        folder, run, settings = _finished(run_dir)
+        if not settings.how.travels:
+            raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
+        federation = read_federation(resolve(settings.federation), Path())
+        kept = folder.load_checkpoint(int(run["best_round"]))
+        wanted = {"shared": EVERYBODY, "encoder": EVERYBODY, "decoder": EVERYBODY}
+        if settings.how.clustering == "families":
+            wanted["encoder"] = relatives(direction.source, federation.families, settings.cluster_by)
+            wanted["decoder"] = relatives(direction.target, federation.families, settings.cluster_by)
+        tensors: Tensors = {}
+        for part, named in kept.items():
+            if named and wanted[part] not in named:
+                raise RunError(
+                    f"direction {direction}: the run has no {part} cluster {wanted[part]!r}; it has {', '.join(named)}"
+                )
+            tensors.update(named.get(wanted[part], {}))
+        return cls(settings, _same_backbone(settings, run), tensors, direction)
+
+    def translate(self, sentences: list[str]) -> list[str]:
+        """One translation a sentence, in order; empty ones stay empty."""
+        model, codec, settings = self.trainable.model, self.trainable.backbone.codec, self.settings
+        lengths = (settings.beam, settings.max_tokens, settings.max_decode_tokens)
+        if self.is_base:
+            with self.trainable.as_base():
+                return translate(model, codec, sentences, self.direction, *lengths)
+        return translate(model, codec, sentences, self.direction, *lengths)
+
+
+def _finished(run_dir: Path) -> tuple[RunFolder, dict[str, Any], Settings]:
+    folder = RunFolder(run_dir)
+    run = folder.read("run.json")
+    if run is None:
+        raise RunError(f"{run_dir} is no run folder: it has no run.json")
+    if run.get("status") != "completed":
+        raise RunError(f"{run_dir}: the run is {run.get('status')}, not completed; there is nothing to translate with yet")
+    return folder, run, settings_from(run["config"])
+
+
+def _same_backbone(settings: Settings, run: dict[str, Any]) -> Trainable:
+    trainable = build_trainable(settings)
+    wanted = run["backbone"]["fingerprint"]
+    if trainable.backbone.fingerprint != wanted:
+        raise RunError(
+            f"backbone = {settings.backbone!r} is not the one the run was trained on "
+            f"({trainable.backbone.fingerprint[:12]}; wanted {wanted[:12]}); give the run its own backbone again"
+        )
+    return trainable

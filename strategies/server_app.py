@@ -1,0 +1,106 @@
+"""The ServerApp: settings in, one strategy's rounds, scores out."""
+
+import importlib
+import logging
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedlingua.clustering import Clusters, alone, by_families, no_clusters
+from fedlingua.config import Settings, settings_from
+from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.errors import ConfigError, FedlinguaError
+from fedlingua.exchange.records import pack
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.languages import nearest
+from fedlingua.runs import RunFolder, run_directory
+from strategies.fed_mean import FedAvg, FedMean
+from strategies.local_only import LocalOnly
+from strategies.roll_call import Roll, call_roll, sites_json
+from strategies.scores import scores_json
+from strategies.site_strategy import SiteStrategy
+
+app = ServerApp()
+_log = logging.getLogger("fedlingua.server")
+
+STRATEGIES: dict[str, type[SiteStrategy]] = {"fed-mean": FedMean, "fed-avg": FedAvg}
+"""One line a rule: `aggregation` -> its strategy."""
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run a federation; whatever ends it, run.json says how."""
+    settings = settings_from(context.run_config)
+    folder = RunFolder(run_directory(settings, context.run_id))
+    folder.open(settings, context.run_id)
+    _log.warning("run folder: %s", folder.directory)
+    try:
+        run_federation(grid, settings, folder)
+    except FedlinguaError as error:
+        folder.close("failed", str(error))
+        raise
+    except BaseException as error:
+        folder.close("failed", f"{type(error).__name__}: {error}")
+        raise
+    folder.close("completed")
+
+
+def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
+    """From the first question to the last score."""
+    strategy_class = find_strategy(settings)
+    federation = read_federation(settings.federation_path, Path(settings.data_dir))
+    folder.event("note", text="loading the backbone")
+    trainable = build_trainable(settings)
+    trainable.backbone.codec.check([site.direction for site in federation.sites])
+    roll = call_roll(grid, federation.site_names, trainable.fingerprint, settings.quorum, settings.deadline_s, folder)
+    clusters = find_clusters(settings, federation, roll)
+    strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
+    _describe(folder, settings, trainable, roll, clusters, strategy)
+    rounds = settings.rounds if settings.how.trains else 0
+    strategy.start(grid, pack(trainable.initial), rounds, settings.deadline_s)
+    folder.write("scores.json", scores_json(strategy))
+
+
+def find_strategy(settings: Settings) -> type[SiteStrategy]:
+    """The strategy class of a run: one's own (`strategy = "my_file:MyStrategy"`), or the method's.
+
+    Raises:
+        ConfigError: no such module or class, or a class that is no SiteStrategy.
+    """
+    if not settings.strategy:
+        return STRATEGIES[settings.aggregation] if settings.how.travels else LocalOnly
+    module_name, class_name = settings.strategy.split(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"strategy = {settings.strategy!r}: cannot import {module_name!r} ({error}); it has to lie beside pyproject.toml"
+        ) from error
+    found = getattr(module, class_name, None)
+    if not (isinstance(found, type) and issubclass(found, SiteStrategy)):
+        near = nearest(class_name, vars(module))
+        raise ConfigError(f"strategy = {settings.strategy!r}: {module_name} has no SiteStrategy subclass {class_name!r}{near}")
+    return found
+
+
+def find_clusters(settings: Settings, federation: Federation, roll: Roll) -> Clusters:
+    """Who is averaged with whom under the run's method."""
+    if settings.how.clustering == "families":
+        return by_families(roll.directions, federation.families, settings.cluster_by)
+    return alone(roll.sites) if settings.how.clustering == "alone" else no_clusters(roll.sites)
+
+
+def _describe(
+    folder: RunFolder, settings: Settings, trainable: Trainable, roll: Roll, clusters: Clusters, strategy: SiteStrategy
+) -> None:
+    folder.write("sites.json", sites_json(roll))
+    folder.write(
+        "clusters.json", {part: {name: list(sites) for name, sites in named.items()} for part, named in clusters.items()}
+    )
+    backbone = trainable.backbone
+    folder.update(
+        backbone={"name": backbone.name, "fingerprint": backbone.fingerprint, "parameters": backbone.num_parameters},
+        trained_parameters=trainable.tensor_set.num_parameters if settings.how.trains else 0,
+        exchanged_parameters=trainable.tensor_set.num_parameters if strategy.travels else 0,
+    )
