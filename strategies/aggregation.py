@@ -74,5 +74,5 @@ def inner_cluster_aggregation(
 
 def tensors_for(site: str, state: ClusterTensors, tensor_set: TensorSet, clusters: Clusters) -> Tensors:
     """What one site gets: its encoder cluster's, its decoder cluster's and the shared tensors, in the set's order."""
-    parts = {part: state[part][cluster_of(clusters, part, site)] for part in PARTS}
+    parts = {part: state[part][cluster_of(clusters, part, site)] for part in PARTS if tensor_set.of_part(part)}
     return {spec.name: parts[spec.part][spec.name] for spec in tensor_set.specs}

@@ -5,6 +5,7 @@ pair of files against the other.
 """
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise CorpusError(
             f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8 ({error.reason}); convert the file to UTF-8"
         ) from error
-    except (gzip.BadGzipFile, EOFError, OSError) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise CorpusError(f"{path}, after line {number}: cannot be read ({error}); is it a whole gzip file?") from error
     if number == 0:
         raise CorpusError(f"{path} is empty; a corpus needs at least one line")

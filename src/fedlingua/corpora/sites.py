@@ -16,7 +16,7 @@ A federation file is TOML:
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -25,7 +25,7 @@ from fedlingua.config import read_toml
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs
-from fedlingua.corpora.split import Side, Split, SplitRules, split_sites
+from fedlingua.corpora.split import SPLITS, Side, Split, SplitRules, split_sites
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
 
@@ -94,12 +94,14 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """
     raw = read_toml(path)
     where = path.name
-    _only(raw, {"name", "base", "split", "cleaning", "families", "site"}, where)
+    refuse_unknown(raw, {"name", "base", "split", "cleaning", "families", "site"}, where)
     split_raw = dict(raw.get("split", {}))
-    limits = Limits(**{split: split_raw.pop(f"max-{split}", 0) for split in ("train", "dev", "test")})
+    limits = Limits(**{s: _count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
     if abs(split.train + split.dev + split.test - 1) > 1e-9:
         raise ConfigError(f"{where} [split]: train + dev + test = {split.train + split.dev + split.test:g}; wanted 1")
+    if min(split.train, split.dev, split.test) < 0:
+        raise ConfigError(f"{where} [split]: got a share below 0 ({split.train:g}, {split.dev:g}, {split.test:g}); wanted 0 to 1")
     sites = tuple(_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
     if not sites:
         raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")
@@ -174,7 +176,9 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
     text = str(entry[kinds[0]])
     if kinds[0] == "tsv":
         columns = entry.get("columns", [0, 1])
-        return TsvFile(data_dir / text, int(columns[0]), int(columns[1]))
+        if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0:
+            raise ConfigError(f"{where}: columns = {columns!r}; wanted two column numbers counted from 0, for example [0, 1]")
+        return TsvFile(data_dir / text, *columns)
     if kinds[0] == "moses":
         stem, suffix = (text.removesuffix(".gz"), ".gz") if text.endswith(".gz") else (text, "")
         return LineFiles(data_dir / f"{stem}.{direction.source}{suffix}", data_dir / f"{stem}.{direction.target}{suffix}")
@@ -192,7 +196,7 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
         ConfigError: an unknown key, or a value of another type than the field's default.
     """
     fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    _only(raw, set(fields), where)
+    refuse_unknown(raw, set(fields), where)
     values: dict[str, Any] = {}
     for key, value in raw.items():
         wanted = type(fields[key].default).__name__
@@ -209,10 +213,23 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
     return kind(**values)
 
 
+def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Refuse a key that is not known, with the nearest that is.
+
+    Raises:
+        ConfigError: names the first such key and its value.
+    """
+    for key, value in raw.items():
+        if key not in known:
+            raise ConfigError(
+                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
+            )
+
+
 def _site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
-    _only(entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed"}, here)
+    refuse_unknown(entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed"}, here)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
@@ -220,6 +237,8 @@ def _site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> 
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
     if "phrasebook" not in entry:
         return Site(name, direction, corpus_files(entry, direction, here, data_dir))
+    if also := sorted({"tsv", "moses", "nway"} & set(entry)):
+        raise ConfigError(f"{here}: got phrasebook and {' and '.join(also)}; wanted one corpus")
     register = str(entry["phrasebook"])
     if register not in phrasebook.REGISTERS:
         choices = phrasebook.REGISTERS
@@ -232,14 +251,24 @@ def _site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> 
             raise ConfigError(
                 f"{here}: the phrasebook has no language {code!r}{nearest(code, phrasebook.LANGUAGES)}; it has {known}"
             )
-    return Site(name, direction, Register(register, int(entry.get("sentences", 1000)), int(entry.get("seed", 1))))
+    sentences = _count(entry.get("sentences", 1000), f"{here}: sentences")
+    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")))
 
 
 def _pairs(site: Site) -> Iterable[Pair]:
     if not isinstance(site.corpus, Register):
         return read_pairs(site.corpus)
-    text = phrasebook.register_corpus(site.corpus.name, site.corpus.sentences, site.corpus.seed)
+    try:
+        text = phrasebook.register_corpus(site.corpus.name, site.corpus.sentences, site.corpus.seed)
+    except ValueError as error:
+        raise CorpusError(f"site {site.name}: {error}") from error
     return map(Pair, text[site.direction.source], text[site.direction.target])
+
+
+def _count(value: Any, what: str) -> int:
+    if type(value) is not int or value < 0:
+        raise ConfigError(f"{what} = {value!r}; wanted a whole number, 0 or above")
+    return value
 
 
 def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:
@@ -256,11 +285,3 @@ def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:
                 )
             families[code] = family
     return families
-
-
-def _only(raw: Mapping[str, Any], known: set[str], where: str) -> None:
-    for key, value in raw.items():
-        if key not in known:
-            raise ConfigError(
-                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
-            )

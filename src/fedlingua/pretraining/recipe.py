@@ -11,7 +11,7 @@ from fedlingua.backbones.build import ModelSize
 from fedlingua.config import read_toml
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import CorpusFiles, Pair, read_pairs
-from fedlingua.corpora.sites import corpus_files, fill
+from fedlingua.corpora.sites import corpus_files, fill, refuse_unknown
 from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, parse_direction
@@ -56,12 +56,11 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
     """
     raw = read_toml(path)
     tables = {"base": BaseShare, "cleaning": CleaningRules, "model": ModelSize, "training": PretrainSettings}
-    for key in raw:
-        if key not in {"name", "corpus", *tables}:
-            raise ConfigError(f"{path.name}: there is no such key as {key!r}; known: corpus, name, {', '.join(tables)}")
+    refuse_unknown(raw, {"name", "corpus", *tables}, path.name)
     corpora: dict[Direction, CorpusFiles] = {}
     for number, entry in enumerate(raw.get("corpus", []), start=1):
         here = f"{path.name}, corpus {number}"
+        refuse_unknown(entry, {"direction", "tsv", "columns", "moses", "nway"}, here)
         direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
         if direction in corpora:
             raise ConfigError(f"{here}: {direction} stands twice; give each direction one corpus")

@@ -32,10 +32,8 @@ def base_corpus(sentences: int, seed: int) -> dict[str, list[str]]:
 def register_corpus(register: str, sentences: int, seed: int) -> dict[str, list[str]]:
     """So many sentences of one register, aligned as the base corpus is; none is a base sentence."""
     if register not in REGISTERS:
-        raise ValueError(
-            f"unknown register: got {register!r}, wanted one of {', '.join(REGISTERS)}; "
-            "name one of these (the base register has base_corpus)"
-        )
+        wanted = f"one of {', '.join(REGISTERS)}; name one of these, or call base_corpus"
+        raise ValueError(f"unknown register: got {register!r}, wanted {wanted}")
     return _corpus(register, sentences, seed, _LARGEST_REGISTER)
 
 
@@ -50,10 +48,8 @@ def grammar_hash() -> str:
 
 def _corpus(register: str, sentences: int, seed: int, largest: int) -> dict[str, list[str]]:
     if not 0 <= sentences <= largest:
-        raise ValueError(
-            f"number of sentences in register {register!r}: got {sentences}, "
-            f"wanted 0 to {largest}; ask for a number the grammar can give"
-        )
+        wanted = f"0 to {largest}; ask for a number the grammar can give"
+        raise ValueError(f"register {register!r}: got {sentences} sentences, wanted {wanted}")
     rng = random.Random(seed)
     corpus: dict[str, list[str]] = {language: [] for language in LANGUAGES}
     seen: set[str] = set()
@@ -66,9 +62,9 @@ def _corpus(register: str, sentences: int, seed: int, largest: int) -> dict[str,
                 break
             misses += 1
             if misses > _PATIENCE:
-                raise ValueError(
-                    f"sentences in register {register!r}: asked for {sentences}, the grammar gave {done}; ask for {done} or fewer"
-                )
+                wanted = f"{done} or fewer; ask for that, the grammar gives no more"
+                got = f"register {register!r}: got {sentences} sentences"
+                raise ValueError(f"{got}, wanted {wanted}")
         misses = 0
         seen.update(lines.values())
         for language, line in lines.items():

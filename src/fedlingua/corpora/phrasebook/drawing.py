@@ -63,22 +63,26 @@ def _stock(register: str) -> _Stock:
     def fits(noun: str, tags: frozenset[str]) -> bool:
         return noun in tags or bool(tags & lexicon.meanings("nouns")[noun].tags)
 
+    def fitting(tags: frozenset[str]) -> tuple[str, ...]:
+        return tuple(noun for noun in nouns if fits(noun, tags))
+
+    def describing(noun: str) -> tuple[str, ...]:
+        return tuple(key for key in usable("adjectives") if fits(noun, adjectives[key].tags))
+
     nouns = usable("nouns")
     verbs = lexicon.meanings("verbs")
     adjectives = lexicon.meanings("adjectives")
+    # A kitchen or a market is no scene of official speech; the town may be.
+    places = lexicon.meanings("places")
+    own_places = tuple(key for key, meaning in places.items() if meaning.register == register)
     return _Stock(
         register=register,
         nouns=nouns,
         persons=tuple(noun for noun in nouns if lexicon.is_person(noun)),
         verbs=usable("verbs"),
-        # A kitchen or a market is no scene of official speech; the town may be.
-        places=tuple(
-            key
-            for key in usable("places")
-            if register == BASE or key == "city" or lexicon.meanings("places")[key].register == register
-        ),
-        objects={verb: tuple(noun for noun in nouns if fits(noun, verbs[verb].tags)) for verb in usable("verbs")},
-        adjectives={noun: tuple(key for key in usable("adjectives") if fits(noun, adjectives[key].tags)) for noun in nouns},
+        places=usable("places") if register == BASE else ("city", *own_places),
+        objects={verb: fitting(verbs[verb].tags) for verb in usable("verbs")},
+        adjectives={noun: describing(noun) for noun in nouns},
     )
 
 
@@ -87,7 +91,8 @@ def draw(register: str, rng: random.Random) -> Sentence:
     stock = _stock(register)
     while True:
         said = _draw(stock, rng)
-        if register == BASE or any(lexicon.meanings(section)[key].register == register for section, key in lexemes(said)):
+        owners = {lexicon.meanings(section)[key].register for section, key in lexemes(said)}
+        if register in owners:
             return said
 
 
@@ -116,9 +121,7 @@ def _draw(stock: _Stock, rng: random.Random) -> Sentence:
         case "duty":
             return _duty(stock, rng)
         case _:
-            speaker = _person(stock, rng, ("the", "this", "my"), plain=True)
-            subject = _person(stock, rng, ("the", "this"), but=speaker.noun)
-            return Report(speaker, _clause(stock, rng, subject, _tense(rng)))
+            return _report(stock, rng)
 
 
 def _statement(stock: _Stock, rng: random.Random) -> Statement:
@@ -137,6 +140,16 @@ def _quality(stock: _Stock, rng: random.Random) -> Quality:
     subject = _phrase(stock, rng, noun, ("the", "this", "my"), plain=True)
     forces: tuple[Force, ...] = ("affirm", "deny", "ask")
     return Quality(subject, adjective, _tense(rng), rng.choices(forces, (3, 2, 2))[0])
+
+
+def _report(stock: _Stock, rng: random.Random) -> Report:
+    speaker = _person(stock, rng, ("the", "this", "my"), plain=True)
+    subject = _person(stock, rng, ("the", "this"), but=speaker.noun)
+    while True:
+        clause = _clause(stock, rng, subject, _tense(rng))
+        # A speaker who names himself would say "me".
+        if clause.object.noun != speaker.noun:
+            return Report(speaker, clause)
 
 
 def _duty(stock: _Stock, rng: random.Random) -> Duty:
@@ -167,7 +180,11 @@ def _object_determiners(subject: NounPhrase | Pronoun) -> tuple[Determiner, ...]
     return ("the", "this", "my") if isinstance(subject, NounPhrase) else ("the", "this")
 
 
-def _subject(stock: _Stock, rng: random.Random, determiners: tuple[Determiner, ...]) -> NounPhrase | Pronoun:
+def _subject(
+    stock: _Stock,
+    rng: random.Random,
+    determiners: tuple[Determiner, ...],
+) -> NounPhrase | Pronoun:
     draw = rng.random()
     if draw < 0.1:
         return "I"

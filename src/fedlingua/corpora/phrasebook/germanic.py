@@ -67,7 +67,8 @@ def linearise(language: str, said: abstract.Sentence) -> str:
             clause = abstract.Clause(subject, verb, thing, place=place)
             must = _MUST[language][_person(subject)]
             predicate = _Predicate(must, _verb(language, verb)[2])
-            return sentence(_verb_second(language, clause, predicate, lexicon.phrase(language, "times", time)))
+            front = lexicon.phrase(language, "times", time)
+            return sentence(_verb_second(language, clause, predicate, front))
         case abstract.Report(speaker, clause):
             say = _SAY[language][_person(speaker)]
             comma = "," if language == "de" else ""

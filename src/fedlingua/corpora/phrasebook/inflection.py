@@ -17,38 +17,38 @@ class Agreement:
     plural: bool
 
 
-# nominative, accusative, genitive; by gender in the singular, then in the plural.
-_DETERMINERS: dict[str, dict[str, tuple[dict[str, str], dict[str, str]]]] = {
+# Singular and plural; genders in the order v a i f n, each as nominative, accusative, genitive.
+# Czech and Slovene know no v, Czech needs no genitive here.
+_GENDERS = "vaifn"
+_DETERMINERS = {
     "pl": {
         "this": (
-            {"v": "ten tego tego", "a": "ten tego tego", "i": "ten ten tego"} | {"f": "ta tę tej", "n": "to to tego"},
-            {"v": "ci tych tych", "a": "te te tych", "i": "te te tych"} | {"f": "te te tych", "n": "te te tych"},
+            "ten tego tego|ten tego tego|ten ten tego|ta tę tej|to to tego",
+            "ci tych tych|te te tych|te te tych|te te tych|te te tych",
         ),
         "my": (
-            {"v": "mój mojego mojego", "a": "mój mojego mojego", "i": "mój mój mojego"}
-            | {"f": "moja moją mojej", "n": "moje moje mojego"},
-            {"v": "moi moich moich", "a": "moje moje moich", "i": "moje moje moich"}
-            | {"f": "moje moje moich", "n": "moje moje moich"},
+            "mój mojego mojego|mój mojego mojego|mój mój mojego|moja moją mojej|moje moje mojego",
+            "moi moich moich|moje moje moich|moje moje moich|moje moje moich|moje moje moich",
         ),
     },
     "cs": {
         "this": (
-            {"a": "tento tohoto", "i": "tento tento", "f": "tato tuto", "n": "toto toto"},
-            {"a": "tito tyto", "i": "tyto tyto", "f": "tyto tyto", "n": "tato tato"},
+            "|tento tohoto|tento tento|tato tuto|toto toto",
+            "|tito tyto|tyto tyto|tyto tyto|tato tato",
         ),
         "my": (
-            {"a": "můj mého", "i": "můj můj", "f": "moje moji", "n": "moje moje"},
-            {"a": "moji moje", "i": "moje moje", "f": "moje moje", "n": "moje moje"},
+            "|můj mého|můj můj|moje moji|moje moje",
+            "|moji moje|moje moje|moje moje|moje moje",
         ),
     },
     "sl": {
         "this": (
-            {"a": "ta tega tega", "i": "ta ta tega", "f": "ta to te", "n": "to to tega"},
-            {"a": "ti te teh", "i": "ti te teh", "f": "te te teh", "n": "ta ta teh"},
+            "|ta tega tega|ta ta tega|ta to te|to to tega",
+            "|ti te teh|ti te teh|te te teh|ta ta teh",
         ),
         "my": (
-            {"a": "moj mojega mojega", "i": "moj moj mojega"} | {"f": "moja mojo moje", "n": "moje moje mojega"},
-            {"a": "moji moje mojih", "i": "moji moje mojih"} | {"f": "moje moje mojih", "n": "moja moja mojih"},
+            "|moj mojega mojega|moj moj mojega|moja mojo moje|moje moje mojega",
+            "|moji moje mojih|moji moje mojih|moje moje mojih|moja moja mojih",
         ),
     },
 }
@@ -65,8 +65,8 @@ def determiner(language: str, said: abstract.Determiner, agrees: Agreement, case
     """ "this" or "my" in its form; "the" and "a" are not said."""
     if said in ("the", "a"):
         return ""
-    forms = _DETERMINERS[language][said][int(agrees.plural)][agrees.gender].split()
-    return forms[_CASES.index(case)]
+    row = _DETERMINERS[language][said][int(agrees.plural)].split("|")
+    return row[_GENDERS.index(agrees.gender)].split()[_CASES.index(case)]
 
 
 def noun(language: str, key: str, plural: bool, case: Case) -> str:
@@ -90,7 +90,8 @@ def _polish_noun(gender: str, forms: list[str]) -> tuple[tuple[str, ...], tuple[
         nominative, plural_genitive = forms
         stem = nominative[:-1]
         if gender == "n":
-            return _rows(nominative, nominative, stem + "a", stem + "a", stem + "a", plural_genitive)
+            plural = stem + "a"
+            return _rows(nominative, nominative, plural, plural, plural, plural_genitive)
         genitive = stem + ("i" if stem.endswith(("k", "g")) else "y")
         return _rows(nominative, stem + "ę", genitive, genitive, genitive, plural_genitive)
     nominative, genitive, *accusative, plural, plural_genitive = forms
@@ -180,7 +181,12 @@ def _czech_adjective(forms: tuple[str, ...], agrees: Agreement, case: Case) -> s
     return stem + "ého" if animate_accusative else masculine
 
 
-def _slovene_adjective(forms: tuple[str, ...], agrees: Agreement, case: Case, definite: bool) -> str:
+def _slovene_adjective(
+    forms: tuple[str, ...],
+    agrees: Agreement,
+    case: Case,
+    definite: bool,
+) -> str:
     stem = forms[-1]
     gender = "m" if agrees.gender in "ai" else agrees.gender
     if agrees.plural:

@@ -58,6 +58,8 @@ _ITALIAN_BEFORE_VOWEL = {
     "questo": "quest'",
     "questa": "quest'",
 }
+# All beginnings that change the article: z, gn, ps, and s before the consonants of the lexicon.
+_ITALIAN_IMPURE = ("z", "gn", "ps", "sc", "sp", "st")
 _ITALIAN_BEFORE_IMPURE = {"il": "lo", "i": "gli", "un": "uno"}
 
 
@@ -263,7 +265,8 @@ def _adjective(language: str, key: str, form: int) -> str:
 
 def _letters(word: str) -> str:
     """The word without its accents."""
-    return "".join(sign for sign in unicodedata.normalize("NFD", word) if not unicodedata.combining(sign))
+    signs = unicodedata.normalize("NFD", word)
+    return "".join(sign for sign in signs if not unicodedata.combining(sign))
 
 
 def _vowel_final(word: str) -> bool:
@@ -280,6 +283,6 @@ def _french_joined(before: str, word: str) -> str:
 def _italian_joined(before: str, word: str) -> str:
     if _letters(word)[0] in "aeiou":
         before = _ITALIAN_BEFORE_VOWEL.get(before, before)
-    elif word.startswith(("z", "gn", "ps", "x", "y")) or (word.startswith("s") and _letters(word)[1] not in "aeiou"):
+    elif word.startswith(_ITALIAN_IMPURE):
         before = _ITALIAN_BEFORE_IMPURE.get(before, before)
     return before + word if before.endswith("'") else join(before, word)

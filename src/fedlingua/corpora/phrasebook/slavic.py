@@ -91,7 +91,12 @@ def _quality(language: str, said: abstract.Quality) -> str:
     return sentence(_WHETHER[language], finite, been, subject, quality, mark="?")
 
 
-def _was(language: str, subject: abstract.NounPhrase, tense: abstract.Tense, negative: bool = False) -> tuple[str, str]:
+def _was(
+    language: str,
+    subject: abstract.NounPhrase,
+    tense: abstract.Tense,
+    negative: bool = False,
+) -> tuple[str, str]:
     """The finite form of "be" and, apart from it, its participle where the past has both."""
     number = int(subject.plural)
     finite = (_IS_NOT if negative else _IS)[language][number]
@@ -158,7 +163,12 @@ def _verb(language: str, clause: abstract.Clause) -> tuple[str, str]:
     return "", join(_NOT[language], verb)
 
 
-def _past(language: str, forms: tuple[str, ...], clause: abstract.Clause, person: int) -> tuple[str, str]:
+def _past(
+    language: str,
+    forms: tuple[str, ...],
+    clause: abstract.Clause,
+    person: int,
+) -> tuple[str, str]:
     subject = clause.subject
     if isinstance(subject, abstract.NounPhrase):
         agrees = agreement(language, subject.noun, subject.plural)

@@ -1,0 +1,34 @@
+# make demo · make test · make lint: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
+
+# torch comes from PyTorch's CPU wheel index unless told otherwise; `make demo TORCH_INDEX=` takes pip's default build, for GPUs.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
+TORCH = $(shell grep '^torch==' constraints.txt)
+BIN = .venv/bin
+
+.PHONY: demo test lint clean
+
+demo: .venv/ready
+	$(BIN)/fedlingua run experiments/demo.toml
+
+test: .venv/ready
+	$(BIN)/python -m pytest
+
+lint: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy src clients strategies
+
+# An index that cannot be reached costs a few seconds, and wheels that pip finds elsewhere serve.
+.venv/ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; install one, or give make PYTHON=/path/to/python"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -c 'import torch' 2>/dev/null \
+	  || { test -n "$(TORCH_INDEX)" && $(BIN)/python -m pip install -q --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
+	  || $(BIN)/python -m pip install -q $(TORCH)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,222 @@
+"""Adapters against their equation, at their places, in M2M-100 and mBART; the paper's count for mBART-50."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import MBartConfig, MBartForConditionalGeneration, PreTrainedModel
+
+from fedlingua.backbones.bottleneck import (
+    AdapterConfig,
+    BottleneckAdapter,
+    adapters_bypassed,
+    attach_adapters,
+    is_adapter_set,
+    load_adapter,
+    save_adapter,
+)
+from fedlingua.backbones.load import Backbone
+from fedlingua.errors import BackboneError
+from fedlingua.exchange.tensor_sets import read_tensors, tensor_set
+
+LARGE = AdapterConfig(dim=4, init_std=0.5)
+"""So large that an adapter left out, or put elsewhere, cannot hide in rounding."""
+
+
+def tiny_mbart() -> PreTrainedModel:
+    config = MBartConfig(
+        vocab_size=40,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        max_position_embeddings=32,
+        scale_embedding=True,
+    )
+    torch.manual_seed(5)
+    return MBartForConditionalGeneration(config).eval()
+
+
+@pytest.fixture(params=["m2m_100", "mbart"])
+def model(request: pytest.FixtureRequest, backbone: Backbone) -> PreTrainedModel:
+    return backbone.model if request.param == "m2m_100" else tiny_mbart()
+
+
+@pytest.fixture
+def tokens() -> dict[str, Tensor]:
+    """Two sentences, the second padded on both sides."""
+    return {
+        "input_ids": torch.tensor([[5, 9, 7, 2], [6, 8, 2, 1]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
+        "decoder_input_ids": torch.tensor([[2, 11, 12], [2, 13, 1]]),
+    }
+
+
+def by_hand(adapter: BottleneckAdapter) -> Callable[[Tensor], Tensor]:
+    """h + W_up relu(W_down h + b_down) + b_up, in numpy."""
+    weights = {name: value.detach().numpy() for name, value in adapter.named_parameters()}
+
+    def apply(hidden: Tensor) -> Tensor:
+        h = hidden.detach().numpy()
+        inner = np.maximum(h @ weights["down.weight"].T + weights["down.bias"], 0)
+        return torch.from_numpy(h + inner @ weights["up.weight"].T + weights["up.bias"])
+
+    return apply
+
+
+def shake(model: PreTrainedModel) -> None:
+    """Biases and layer norms away from the 0 and 1 they start with."""
+    generator = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+            assert name
+
+
+def test_an_adapter_is_its_equation_with_small_numbers() -> None:
+    adapter = BottleneckAdapter(2, 1)
+    with torch.no_grad():
+        adapter.down.weight.copy_(torch.tensor([[1.0, 2.0]]))
+        adapter.down.bias.copy_(torch.tensor([-4.0]))
+        adapter.up.weight.copy_(torch.tensor([[3.0], [-1.0]]))
+        adapter.up.bias.copy_(torch.tensor([0.5, 0.25]))
+    # h = (1, 2): down 1 + 4 - 4 = 1. h = (1, 1): down 1 + 2 - 4 = -1, cut to 0.
+    result = adapter(torch.tensor([[[1.0, 2.0], [1.0, 1.0]]]))
+    assert result.tolist() == [[[1 + 3 + 0.5, 2 - 1 + 0.25], [1 + 0.5, 1 + 0.25]]]
+
+
+def test_an_encoder_layer_adapts_self_attention_and_feed_forward_before_each_residual(model: PreTrainedModel) -> None:
+    attach_adapters(model, LARGE, seed=1)
+    shake(model)
+    layer: Any = model.get_submodule("model.encoder.layers.0")
+    hidden = torch.randn(2, 5, model.config.d_model, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        got = layer(hidden, attention_mask=None)
+        with adapters_bypassed(model):
+            attended = layer.self_attn(hidden_states=layer.self_attn_layer_norm(hidden))[0]
+            after = hidden + by_hand(layer.adapters["self_attn"])(attended)
+            fed = layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(after))))
+    wanted = after + by_hand(layer.adapters["fc2"])(fed)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_decoder_layer_adapts_cross_attention_as_well(model: PreTrainedModel) -> None:
+    attach_adapters(model, LARGE, seed=1)
+    shake(model)
+    layer: Any = model.get_submodule("model.decoder.layers.0")
+    generator = torch.Generator().manual_seed(2)
+    hidden = torch.randn(2, 1, model.config.d_model, generator=generator)
+    encoded = torch.randn(2, 5, model.config.d_model, generator=generator)
+    with torch.no_grad():
+        got = layer(hidden, encoder_hidden_states=encoded, use_cache=False)
+        with adapters_bypassed(model):
+            attended = layer.self_attn(hidden_states=layer.self_attn_layer_norm(hidden))[0]
+            after = hidden + by_hand(layer.adapters["self_attn"])(attended)
+            crossed = layer.encoder_attn(hidden_states=layer.encoder_attn_layer_norm(after), key_value_states=encoded)[0]
+            after = after + by_hand(layer.adapters["encoder_attn"])(crossed)
+            fed = layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(after))))
+    wanted = after + by_hand(layer.adapters["fc2"])(fed)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_zero_start_is_the_backbone_and_the_paper_start_is_not(backbone: Backbone, tokens: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        base = backbone.model(**tokens).logits
+        attach_adapters(backbone.model, AdapterConfig(4, "zero"), seed=1)
+        assert torch.equal(backbone.model(**tokens).logits, base)
+    for module in backbone.model.modules():
+        if isinstance(module, BottleneckAdapter):
+            nn.init.normal_(module.up.weight, 0.0, 0.02, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert not torch.allclose(backbone.model(**tokens).logits, base)
+
+
+def test_bypassed_adapters_leave_the_base_and_come_back(model: PreTrainedModel, tokens: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        base = model(**tokens).logits
+        attach_adapters(model, LARGE, seed=1)
+        adapted = model(**tokens).logits
+        with adapters_bypassed(model):
+            assert torch.equal(model(**tokens).logits, base)
+        assert torch.equal(model(**tokens).logits, adapted)
+    assert not torch.allclose(adapted, base)
+
+
+def test_adapters_come_back_after_an_error(backbone: Backbone) -> None:
+    attach_adapters(backbone.model, LARGE, seed=1)
+    with pytest.raises(LookupError), adapters_bypassed(backbone.model):
+        raise LookupError
+    assert not any(m.bypassed for m in backbone.model.modules() if isinstance(m, BottleneckAdapter))
+
+
+def test_the_paper_start_draws_both_projections_around_zero_and_no_biases(backbone: Backbone) -> None:
+    attach_adapters(backbone.model, AdapterConfig(dim=64, init="paper", init_std=0.02), seed=1)
+    adapters = [module for module in backbone.model.modules() if isinstance(module, BottleneckAdapter)]
+    assert len(adapters) == 2 * 2 + 2 * 3
+    for projection in ("down", "up"):
+        weights = torch.cat([getattr(adapter, projection).weight.flatten() for adapter in adapters])
+        # 20480 draws: the standard error of the mean is 0.00014, that of the deviation 0.0001.
+        assert weights.numel() == 10 * 64 * 32
+        assert abs(float(weights.mean())) < 0.0006
+        assert abs(float(weights.std()) - 0.02) < 0.0004
+        assert all(not getattr(adapter, projection).bias.any() for adapter in adapters)
+
+
+def test_the_zero_start_draws_the_down_projection_all_the_same(backbone: Backbone) -> None:
+    attach_adapters(backbone.model, AdapterConfig(4, "zero"), seed=1)
+    for module in backbone.model.modules():
+        if isinstance(module, BottleneckAdapter):
+            assert module.down.weight.any()
+            assert not module.up.weight.any()
+
+
+def test_the_seed_decides_the_adapters_bytes() -> None:
+    def drawn(seed: int) -> bytes:
+        model = tiny_mbart()
+        torch.manual_seed(seed + 100)  # the global randomness has no say
+        attach_adapters(model, AdapterConfig(4), seed)
+        return b"".join(array.tobytes() for array in read_tensors(model, tensor_set(model, "adapters")).values())
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+
+
+def test_attaching_twice_is_refused(backbone: Backbone) -> None:
+    attach_adapters(backbone.model, AdapterConfig(4), seed=1)
+    with pytest.raises(BackboneError, match="carries adapters already"):
+        attach_adapters(backbone.model, AdapterConfig(4), seed=1)
+
+
+def test_the_adapter_set_is_adapters_and_layer_norms_but_not_the_embeddings_norm() -> None:
+    assert is_adapter_set("model.encoder.layers.0.adapters.fc2.up.weight")
+    assert is_adapter_set("model.decoder.layers.3.encoder_attn_layer_norm.bias")
+    assert is_adapter_set("model.encoder.layer_norm.weight")
+    assert not is_adapter_set("model.encoder.layernorm_embedding.weight")
+    assert not is_adapter_set("model.encoder.layers.0.fc2.weight")
+
+
+def test_a_saved_adapter_loads_bit_for_bit_with_its_configuration(backbone: Backbone, tmp_path: Path) -> None:
+    config = AdapterConfig(4, "zero", 0.03)
+    attach_adapters(backbone.model, config, seed=1)
+    tensors = read_tensors(backbone.model, tensor_set(backbone.model, "adapters"))
+    save_adapter(tmp_path / "adapter", tensors, config, {"site": "de-fr", "round": 3})
+    loaded, loaded_config, about = load_adapter(tmp_path / "adapter")
+    assert loaded_config == config
+    assert about == {"type": "bottleneck", "site": "de-fr", "round": 3}
+    assert {name: array.tobytes() for name, array in loaded.items()} == {n: a.tobytes() for n, a in tensors.items()}
+
+
+@pytest.mark.parametrize("file", ["adapter_config.json", "adapter.safetensors"])
+def test_an_adapter_without_one_of_its_files_is_refused_by_name(tmp_path: Path, file: str) -> None:
+    save_adapter(tmp_path, {"a": np.zeros(1, np.float32)}, AdapterConfig(), {})
+    (tmp_path / file).unlink()
+    with pytest.raises(BackboneError, match=file):
+        load_adapter(tmp_path)

@@ -1,0 +1,62 @@
+"""Sentences to ids and back: language first, end last, never longer than asked for."""
+
+import pytest
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.load import Backbone
+from fedlingua.errors import BackboneError
+from fedlingua.languages import Direction
+
+
+@pytest.fixture
+def codec(backbone: Backbone) -> Codec:
+    return backbone.codec
+
+
+def test_a_sentence_stands_between_its_language_and_the_end(codec: Codec, phrases: dict[str, list[str]]) -> None:
+    sentence = phrases["de"][0]
+    (ids,) = codec.encode([sentence], "de", 64)
+    assert ids[0] == codec.tokenizer.get_lang_id("de")
+    assert ids[-1] == codec.end_id == 2
+    assert ids[1:-1] == codec.tokenizer(sentence, add_special_tokens=False)["input_ids"]
+
+
+def test_the_language_is_of_the_sentence_and_not_of_the_one_before(codec: Codec) -> None:
+    first = [codec.encode(["a"], language, 8)[0][0] for language in ("de", "fr", "de")]
+    assert first == [codec.language_ids["de"], codec.language_ids["fr"], codec.language_ids["de"]]
+    assert first[0] != first[1]
+
+
+def test_a_long_sentence_is_cut_to_exactly_max_tokens_and_keeps_its_end(codec: Codec, phrases: dict[str, list[str]]) -> None:
+    sentence = " ".join(phrases["fr"][:3])
+    (whole,), (cut,) = codec.encode([sentence], "fr", 1000), codec.encode([sentence], "fr", 7)
+    assert len(whole) > 7
+    assert cut == [*whole[:6], codec.end_id]
+
+
+def test_what_was_encoded_decodes_to_itself_in_every_language(codec: Codec, phrases: dict[str, list[str]]) -> None:
+    for language, sentences in phrases.items():
+        assert codec.decode(codec.encode(sentences[:5], language, 200)) == sentences[:5]
+
+
+def test_padding_and_language_leave_no_trace_in_the_text(codec: Codec) -> None:
+    pieces = codec.encode(["ja"], "de", 8)[0]
+    assert codec.decode([[codec.end_id, *pieces, codec.pad_id, codec.pad_id]]) == codec.decode([pieces]) == ["ja"]
+
+
+def test_no_sentences_are_no_ids(codec: Codec) -> None:
+    assert codec.encode([], "de", 8) == []
+
+
+def test_the_language_of_an_mbart_code_is_what_stands_before_the_underscore() -> None:
+    class Tokenizer:
+        lang_code_to_id = {"de_DE": 250003, "zh_CN": 250025}  # noqa: RUF012 - stands in for a tokenizer of mBART-50's
+        pad_token_id, eos_token_id = 1, 2
+
+    assert Codec(Tokenizer()).language_ids == {"de": 250003, "zh": 250025}  # type: ignore[arg-type]
+
+
+def test_a_direction_without_a_language_token_is_refused_by_name(codec: Codec) -> None:
+    codec.check([Direction("de", "fr"), Direction("pl", "zh")])
+    with pytest.raises(BackboneError, match=r"direction de-qq: the backbone has no language 'qq'"):
+        codec.check([Direction("de", "fr"), Direction("de", "qq")])

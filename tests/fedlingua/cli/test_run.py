@@ -1,0 +1,144 @@
+"""`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, and what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from strategies.server_app import run_federation
+from tests.in_process import InProcessGrid
+from typer.testing import CliRunner
+
+from fedlingua.cli.app import app
+from fedlingua.config import APP_DIR, settings_from
+from fedlingua.runs import RunFolder
+
+FEDERATION = """
+name = "two"
+[split]
+train = 0.5
+dev = 0.25
+test = 0.25
+[[site]]
+name = "hospital"
+direction = "de-fr"
+phrasebook = "hospital"
+sentences = 40
+[[site]]
+name = "court"
+direction = "pl-es"
+phrasebook = "court"
+sentences = 32
+"""
+
+
+@pytest.fixture
+def experiment(tiny_run_config, tmp_path) -> Path:
+    (tmp_path / "two.toml").write_text(FEDERATION)
+    keys = {**tiny_run_config, "method": "adapter-families", "federation": str(tmp_path / "two.toml")}
+    file = tmp_path / "two_sites.toml"
+    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
+    return file
+
+
+def command(*arguments: object) -> list[str]:
+    return [str(Path(sys.executable).with_name("fedlingua")), *map(str, arguments)]
+
+
+def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experiment, tiny_run_config, tmp_path):
+    """One engine start serves four facts, since each start costs many seconds."""
+    done = subprocess.run(
+        command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3), capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = RunFolder(tmp_path / "run")
+    run = folder.read("run.json")
+    assert run["status"] == "completed"
+    assert run["seed"] == 3
+    assert "round 2/2" in done.stdout  # plain lines where there is no terminal
+    assert "\x1b" not in done.stdout
+    assert (folder.directory / "report.html").stat().st_size < 8_000_000
+
+    config = {**run["config"], "run-dir": str(tmp_path / "same")}
+    same = RunFolder(tmp_path / "same")
+    same.open(settings_from(config), 1)
+    run_federation(InProcessGrid(config, num_nodes=1), settings_from(config), same)
+    for file in sorted((folder.directory / "checkpoints" / "0002").glob("*.safetensors")):
+        assert file.read_bytes() == (same.directory / "checkpoints" / "0002" / file.name).read_bytes()
+    assert same.read("scores.json") == folder.read("scores.json")
+
+    text = "Guten Tag.\n\nDer Arzt liest.\n"
+    for wanted in (["--site", "hospital"], ["--direction", "nl-it"]):
+        result = CliRunner().invoke(app, ["translate", "--run", str(folder.directory), *wanted], input=text)
+        assert result.exit_code == 0, result.output
+        assert result.output.count("\n") == 3
+        assert result.output.split("\n")[1] == ""
+
+    rendered = CliRunner().invoke(app, ["report", str(folder.directory)])
+    assert rendered.exit_code == 0
+    assert "hospital" in rendered.output
+
+
+def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
+    process = subprocess.Popen(
+        command("run", experiment, "--to", tmp_path / "run", "--set", "rounds=500"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    ends = time.monotonic() + 120
+    while not (tmp_path / "run" / "rounds.jsonl").is_file():
+        assert time.monotonic() < ends, "no round ended"
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.3)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    os.kill(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    gone, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "method=adapter-famlies"], ["method", "adapter-famlies", "did you mean 'adapter-families'"]),
+        (["--set", "batchsize=3"], ["batchsize", "did you mean 'batch-size'"]),
+        (["--set", "rounds=many"], ["rounds = 'many'", "wanted int"]),
+        (["--set", "federation=nowhere.toml"], ["nowhere.toml", "no such file"]),
+        (["--set", "rounds"], ["key=value"]),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused_before_anything_starts(experiment, tmp_path, arguments, words):
+    done = subprocess.run(
+        command("run", experiment, "--to", tmp_path / "run", *arguments), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_corpus_file_is_refused_before_anything_starts(experiment, tmp_path):
+    federation = tmp_path / "files.toml"
+    federation.write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "none.tsv.gz"\n')
+    done = subprocess.run(
+        command("run", experiment, "--data", tmp_path, "--set", f"federation={federation}"), capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "site a" in done.stderr
+    assert "none.tsv.gz" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_app_is_the_checkout():
+    assert (APP_DIR / "pyproject.toml").is_file()

@@ -1,0 +1,149 @@
+"""Which pairs are kept: every rule alone, at its limit, and an account that adds up."""
+
+import gzip
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from fedlingua.corpora.clean import REASONS, Account, CleaningRules, clean
+from fedlingua.corpora.read import Pair, TsvFile, read_pairs
+from fedlingua.errors import CorpusError
+from fedlingua.languages import Direction, parse_direction
+
+DE_EN, ZH_EN, EN_TH = Direction("de", "en"), Direction("zh", "en"), Direction("en", "th")
+OFF = CleaningRules(min_words=0, max_words=0, max_ratio=0.0, drop_duplicates=False)
+REAL = Path(__file__).parents[3] / "../shared/data/tatoeba"
+
+
+def cleaned(
+    pairs: Iterable[tuple[str, str]], rules: CleaningRules, direction: Direction = DE_EN
+) -> tuple[list[Pair], dict[str, int]]:
+    """(kept pairs, dropped by reason), after checking that the account adds up."""
+    pairs = [Pair(*pair) for pair in pairs]
+    account = Account()
+    kept = list(clean(pairs, direction, rules, account))
+    assert account.read == len(pairs)
+    assert account.kept == len(kept)
+    assert account.read == account.kept + sum(account.dropped.values())
+    return kept, account.dropped
+
+
+def test_with_every_rule_off_only_empty_sides_are_dropped() -> None:
+    kept, dropped = cleaned([("a", "b"), ("a", "b"), ("", "b"), ("a", " \t"), ("", ""), ("a", "b " * 300)], OFF)
+    assert [pair.source for pair in kept] == ["a", "a", "a"]
+    assert dropped == {"empty": 3}
+
+
+def test_kept_pairs_are_stripped_outside_and_left_alone_inside() -> None:
+    assert cleaned([("  ein  Hund ", "\u2028a\u2028dog\xa0")], OFF)[0] == [Pair("ein  Hund", "a\u2028dog")]
+
+
+@pytest.mark.parametrize("pair", [("eins", "one two"), ("eins zwei", "one")])
+def test_too_short_alone_looks_at_both_sides(pair: tuple[str, str]) -> None:
+    rules = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
+    assert cleaned([pair, ("eins zwei", "one two")], rules) == ([Pair("eins zwei", "one two")], {"too-short": 1})
+
+
+@pytest.mark.parametrize("pair", [("a b c d", "a b c"), ("a b c", "a b c d")])
+def test_too_long_alone_looks_at_both_sides(pair: tuple[str, str]) -> None:
+    rules = CleaningRules(min_words=0, max_words=3, max_ratio=0.0, drop_duplicates=False)
+    assert cleaned([pair, ("a b c", "a b c")], rules) == ([Pair("a b c", "a b c")], {"too-long": 1})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_ratio_alone_compares_characters_either_way_round(turned: bool) -> None:
+    rules = CleaningRules(min_words=0, max_words=0, max_ratio=2.0, drop_duplicates=False)
+    pairs = [("x" * 5, "y" * 10), ("x" * 5, "y" * 11)]
+    kept, dropped = cleaned([pair[::-1] if turned else pair for pair in pairs], rules)
+    assert (len(kept), dropped) == (1, {"ratio": 1})
+
+
+def test_the_ratio_speaks_from_ten_characters_up() -> None:
+    rules = CleaningRules(min_words=0, max_words=0, max_ratio=2.0, drop_duplicates=False)
+    kept, dropped = cleaned([("x", "y" * 9), ("x", "y" * 10)], rules)
+    assert kept == [Pair("x", "y" * 9)]
+    assert dropped == {"ratio": 1}
+
+
+@pytest.mark.parametrize(("direction", "limit"), [("zh-en", 30), ("en-zh", 30), ("de-en", 10), ("zh-ja", 10)])
+def test_the_ratio_is_three_times_as_wide_when_one_side_has_no_spaces(direction: str, limit: int) -> None:
+    rules = CleaningRules(min_words=0, max_words=0, max_ratio=2.0, drop_duplicates=False)
+    pairs = [("字" * 5, "y" * limit), ("字" * 5, "y" * (limit + 1))]
+    kept, dropped = cleaned(pairs, rules, parse_direction(direction))
+    assert kept == [Pair(*pairs[0])]
+    assert dropped == {"ratio": 1}
+
+
+def test_duplicate_alone_drops_what_is_equal_on_both_sides_after_stripping() -> None:
+    rules = CleaningRules(min_words=0, max_words=0, max_ratio=0.0, drop_duplicates=True)
+    kept, dropped = cleaned([("a", "b"), ("a", "c"), (" a ", "b\t"), ("c", "b"), ("a", "b")], rules)
+    assert kept == [Pair("a", "b"), Pair("a", "c"), Pair("c", "b")]
+    assert dropped == {"duplicate": 2}
+
+
+@pytest.mark.parametrize(
+    ("pair", "direction", "reason"),
+    [
+        (("好", "one two"), ZH_EN, "too-short"),
+        (("你好", "one two"), ZH_EN, None),
+        (("你 好", "one two"), ZH_EN, None),
+        (("你好吗", "one two three"), ZH_EN, None),
+        (("你好吗好", "one two three"), ZH_EN, "too-long"),
+        (("你 好 吗", "one two three"), ZH_EN, None),
+        (("one two", "ก"), EN_TH, "too-short"),
+        (("one two", "กา"), EN_TH, None),
+        (("one two", "กากา"), EN_TH, "too-long"),
+        (("Hund", "one two"), DE_EN, "too-short"),
+    ],
+)
+def test_chinese_and_thai_are_measured_in_characters(pair: tuple[str, str], direction: Direction, reason: str | None) -> None:
+    rules = CleaningRules(min_words=2, max_words=3, max_ratio=0.0)
+    kept, dropped = cleaned([pair], rules, direction)
+    assert (kept, dropped) == (([Pair(*pair)], {}) if reason is None else ([], {reason: 1}))
+
+
+def test_a_pair_is_counted_once_under_the_first_reason_that_holds() -> None:
+    rules = CleaningRules(min_words=2, max_words=3, max_ratio=2.0)
+    pairs = [
+        ("", "one two three four"),  # also too long
+        ("x", "one two three four"),  # also too long, ratio
+        ("x y", "one two three four"),  # also ratio
+        ("x y", "one two three"),
+        ("x y", "one two three"),  # no duplicate: the first was not kept
+        ("eins zwei", "one two"),
+        ("eins zwei", "one two"),
+    ]
+    kept, dropped = cleaned(pairs, rules)
+    assert kept == [Pair("eins zwei", "one two")]
+    assert dropped == {"empty": 1, "too-short": 1, "too-long": 1, "ratio": 2, "duplicate": 1}
+    assert tuple(dropped) == REASONS
+
+
+def test_the_papers_rule_is_the_default() -> None:
+    kept, dropped = cleaned([("Ja .", "Yes ."), ("Ja.", "Yes .")], CleaningRules())
+    assert (kept, dropped) == ([Pair("Ja .", "Yes .")], {"too-short": 1})
+
+
+def test_a_corpus_of_which_nothing_is_kept_is_refused_with_the_reasons() -> None:
+    account = Account()
+    assert not list(clean([Pair("eins", "one"), Pair("", "two")], DE_EN, CleaningRules(), account))
+    with pytest.raises(CorpusError, match=r"site harbour: none of 2 pairs was kept \(too-short 1, empty 1\)"):
+        account.check("site harbour")
+
+
+def test_an_account_that_does_not_add_up_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="site harbour"):
+        Account(read=3, kept=1, dropped={"empty": 1}).check("site harbour")
+
+
+@pytest.mark.parametrize("name", ["th-en", "sl-en", "fi-en"])
+def test_on_real_text_every_line_is_kept_or_dropped_for_a_reason(name: str) -> None:
+    path = REAL / f"{name}.tsv.gz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    kept, dropped = cleaned(read_pairs(TsvFile(path)), CleaningRules(), parse_direction(name))
+    lines = gzip.decompress(path.read_bytes()).count(b"\n")
+    assert len(kept) + sum(dropped.values()) == lines
+    assert set(dropped) <= set(REASONS)
+    assert len(kept) > 0.9 * lines

@@ -1,0 +1,139 @@
+"""Parallel text as it lies in files: every layout, every line end, every fault with its file and line."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_lines, read_pairs
+from fedlingua.errors import CorpusError
+
+PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen", "two cats")]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """A file with this content, gzipped when its name says so."""
+    raw = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    return path
+
+
+@pytest.fixture(params=["", ".gz"], ids=["plain", "gz"])
+def suffix(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_tsv_gives_its_pairs_in_file_order_with_empty_sides(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"de-en.tsv{suffix}", "".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    assert list(read_pairs(TsvFile(path))) == PAIRS
+
+
+def test_a_tsv_can_be_read_from_any_two_columns(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"all.tsv{suffix}", "1\thello\tbonjour\textra\n2\tyes\toui\n")
+    assert list(read_pairs(TsvFile(path, source_column=2, target_column=1))) == [Pair("bonjour", "hello"), Pair("oui", "yes")]
+
+
+def test_a_moses_pair_is_aligned_by_line(tmp_path: Path, suffix: str) -> None:
+    source = write(tmp_path / f"corpus.de{suffix}", "".join(f"{pair.source}\n" for pair in PAIRS))
+    target = write(tmp_path / f"corpus.en{suffix}", "".join(f"{pair.target}\n" for pair in PAIRS))
+    assert list(read_pairs(LineFiles(source, target))) == PAIRS
+
+
+def test_any_two_languages_of_an_n_way_corpus_are_aligned(tmp_path: Path, suffix: str) -> None:
+    files = {code: write(tmp_path / f"dev.{code}.txt{suffix}", f"{code} 1\n{code} 2\n") for code in ("de", "en", "fr")}
+    assert list(read_pairs(LineFiles(files["fr"], files["de"]))) == [Pair("fr 1", "de 1"), Pair("fr 2", "de 2")]
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+def test_only_a_newline_ends_a_line(tmp_path: Path, suffix: str, mark: str) -> None:
+    source = write(tmp_path / f"corpus.de{suffix}", f"ein{mark}Hund\nzwei\n")
+    target = write(tmp_path / f"corpus.en{suffix}", "a dog\ntwo\n")
+    table = write(tmp_path / f"de-en.tsv{suffix}", f"ein{mark}Hund\ta dog\nzwei\ttwo\n")
+    expected = [Pair(f"ein{mark}Hund", "a dog"), Pair("zwei", "two")]
+    assert list(read_pairs(LineFiles(source, target))) == expected
+    assert list(read_pairs(TsvFile(table))) == expected
+
+
+def test_a_carriage_return_before_the_newline_is_dropped_and_the_last_newline_may_be_missing(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"lines.txt{suffix}", "one\r\ntwo\n\nfour")
+    assert list(read_lines(path)) == ["one", "two", "", "four"]
+
+
+@pytest.mark.parametrize("longer", ["source", "target"])
+def test_files_of_unequal_length_are_refused_with_both_names_and_lengths(tmp_path: Path, suffix: str, longer: str) -> None:
+    short = write(tmp_path / f"short{suffix}", "1\n2\n")
+    long = write(tmp_path / f"long{suffix}", "1\n2\n3\n4\n5\n")
+    files = LineFiles(long, short) if longer == "source" else LineFiles(short, long)
+    with pytest.raises(CorpusError) as caught:
+        list(read_pairs(files))
+    assert f"{short} ends after line 2, but {long} has 5 lines" in str(caught.value)
+
+
+def test_one_line_more_is_also_unequal(tmp_path: Path) -> None:
+    short, long = write(tmp_path / "short", "1\n"), write(tmp_path / "long", "1\n2\n")
+    with pytest.raises(CorpusError, match=r"ends after line 1, but .* has 2 lines"):
+        list(read_pairs(LineFiles(short, long)))
+
+
+def test_bad_utf_8_is_named_with_file_line_and_byte(tmp_path: Path, suffix: str) -> None:
+    bad = write(tmp_path / f"corpus.de{suffix}", b"eins\nzwei\ndr\xfcben\nvier\n")
+    good = write(tmp_path / f"corpus.en{suffix}", "1\n2\n3\n4\n")
+    table = write(tmp_path / f"de-en.tsv{suffix}", b"eins\t1\nzwei\t2\ndr\xfcben\t3\n")
+    for files, path in ((LineFiles(bad, good), bad), (LineFiles(good, bad), bad), (TsvFile(table), table)):
+        with pytest.raises(CorpusError) as caught:
+            list(read_pairs(files))
+        assert f"{path}, line 3: byte 3 of the line is not UTF-8" in str(caught.value)
+
+
+def test_too_few_columns_are_named_with_file_and_line(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"de-en.tsv{suffix}", "eins\tone\nzwei\ndrei\tthree\n")
+    with pytest.raises(CorpusError) as caught:
+        list(read_pairs(TsvFile(path)))
+    assert f"{path}, line 2: got 1 column(s), wanted 2" in str(caught.value)
+
+
+@pytest.mark.parametrize("columns", [(0, 2), (2, 0)])
+def test_the_larger_column_number_says_how_many_columns_are_wanted(tmp_path: Path, columns: tuple[int, int]) -> None:
+    path = write(tmp_path / "de-en.tsv", "eins\tone\n")
+    with pytest.raises(CorpusError, match=r"line 1: got 2 column\(s\), wanted 3"):
+        list(read_pairs(TsvFile(path, *columns)))
+
+
+def test_a_missing_file_is_named(tmp_path: Path, suffix: str) -> None:
+    there, missing = write(tmp_path / "corpus.de", "eins\n"), tmp_path / f"corpus.en{suffix}"
+    for files in (TsvFile(missing), LineFiles(missing, there), LineFiles(there, missing)):
+        with pytest.raises(CorpusError) as caught:
+            list(read_pairs(files))
+        assert f"{missing}: there is no such file" in str(caught.value)
+
+
+def test_a_folder_is_no_corpus(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="there is no such file"):
+        list(read_lines(tmp_path))
+
+
+def test_an_empty_file_is_named(tmp_path: Path, suffix: str) -> None:
+    there, empty = write(tmp_path / "corpus.de", "eins\n"), write(tmp_path / f"corpus.en{suffix}", "")
+    for files in (TsvFile(empty), LineFiles(empty, there), LineFiles(there, empty)):
+        with pytest.raises(CorpusError) as caught:
+            list(read_pairs(files))
+        assert f"{empty} is empty" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"eins\tone\n",  # no gzip at all
+        gzip.compress(b"eins\tone\n")[:-4],  # cut short
+        gzip.compress(b"eins\tone\n")[:-8] + b"\0" * 8,  # wrong checksum
+        gzip.compress(b"")[:10] + b"\x07" * 20,  # no block of this type exists
+    ],
+    ids=["plain", "cut", "checksum", "block"],
+)
+def test_a_file_that_is_no_whole_gzip_is_named(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "de-en.tsv.gz"
+    path.write_bytes(raw)
+    with pytest.raises(CorpusError) as caught:
+        list(read_pairs(TsvFile(path)))
+    assert str(path) in str(caught.value)
+    assert "is it a whole gzip file?" in str(caught.value)

@@ -1,0 +1,216 @@
+"""Train, dev and test without leaks, by hand and on two thousand made pairs."""
+
+from itertools import permutations
+
+import pytest
+
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.split import SPLITS, Components, Side, SplitRules, base_sides, position, split_sites
+from fedlingua.languages import Direction, parse_direction
+
+DE_EN, FR_EN, EN_DE, EN_FR = (parse_direction(text) for text in ("de-en", "fr-en", "en-de", "en-fr"))
+THOUSANDS = [Pair(f"Satz {number}", f"sentence {number}") for number in range(2000)]
+
+
+def components_of(*pairs: tuple[str, str], direction: Direction = DE_EN) -> Components:
+    components = Components()
+    components.add((Pair(*pair) for pair in pairs), direction)
+    return components
+
+
+def where(splits: dict[str, list[Pair]]) -> dict[Pair, str]:
+    """The split that each pair stands in."""
+    return {pair: split for split, pairs in splits.items() for pair in pairs}
+
+
+def sides(direction: Direction, pairs: list[Pair]) -> set[Side]:
+    return {(direction.source, pair.source) for pair in pairs} | {(direction.target, pair.target) for pair in pairs}
+
+
+def test_equal_sentences_on_either_side_join_pairs_into_one_component() -> None:
+    components = components_of(("a", "1"), ("b", "1"), ("b", "2"), ("c", "3"))
+    assert components.root(("de", "a")) == components.root(("en", "2"))
+    assert components.root(("de", "c")) == components.root(("en", "3"))
+    assert components.root(("de", "c")) != components.root(("de", "a"))
+
+
+def test_two_components_become_one_when_a_late_pair_joins_them() -> None:
+    components = components_of(("a", "1"), ("b", "2"), ("c", "2"), ("c", "3"))
+    assert components.root(("de", "a")) != components.root(("en", "3"))
+    components.add([Pair("a", "3")], DE_EN)
+    assert len({components.root(side) for side in [("de", "a"), ("de", "b"), ("de", "c"), ("en", "1"), ("en", "2")]}) == 1
+
+
+def test_a_component_has_the_same_root_in_whatever_order_its_pairs_come() -> None:
+    pairs = [("d", "1"), ("d", "2"), ("a", "2"), ("c", "3"), ("a", "3")]
+    for order in permutations(pairs):
+        components = components_of(*order)
+        assert {components.root(("de", source)) for source, _ in pairs} == {("de", "a")}
+
+
+def test_the_same_characters_in_two_languages_are_two_sentences() -> None:
+    components = components_of(("Hotel", "inn"), ("Gasthof", "Hotel"))
+    assert components.root(("de", "Hotel")) != components.root(("en", "Hotel"))
+
+
+def test_a_component_reaches_across_corpora_of_other_directions() -> None:
+    components = components_of(("a", "1"))
+    components.add([Pair("f", "1")], FR_EN)
+    components.add([Pair("2", "f")], EN_FR)
+    assert components.root(("en", "2")) == components.root(("de", "a"))
+
+
+def test_a_position_is_decided_by_the_key_and_each_part_and_stays_the_same_for_ever() -> None:
+    numbers = {position("k", "ab", "c"), position("k", "a", "bc"), position("k", "abc"), position("l", "ab", "c")}
+    assert len(numbers) == 4
+    assert all(0 <= number < 1 for number in numbers)
+    assert position("fedlingua", "split", "de", "ein Hund") == pytest.approx(0.7287061853003145, abs=1e-15)
+
+
+def test_the_same_component_stays_together_across_sites() -> None:
+    chain = [Pair(f"s{number // 2}", f"t{(number + 1) // 2}") for number in range(40)]
+    sites = {"a": (DE_EN, [*chain[::2], Pair("x", "y")]), "b": (DE_EN, chain[1::2])}
+    for key in ("one", "two", "three", "four"):
+        splits = split_sites(sites, SplitRules(key=key, train=0.34, dev=0.33, test=0.33))
+        found = where(splits["a"]) | where(splits["b"])
+        assert len(found) == 41
+        assert len({found[pair] for pair in chain}) == 1
+
+
+def test_no_sentence_stands_in_two_splits_at_any_two_sites() -> None:
+    # Every English sentence has two German and two French translations; every French one stands for two English ones.
+    sites = {
+        "de": (DE_EN, [Pair(f"d{number}", f"e{number // 2}") for number in range(400)]),
+        "fr": (FR_EN, [Pair(f"f{number // 3}", f"e{number // 2}") for number in range(0, 400, 5)]),
+        "back": (EN_DE, [Pair(f"e{number}", f"d{number + 1}") for number in range(0, 200, 7)]),
+    }
+    splits = split_sites(sites, SplitRules())
+    seen = {split: set().union(*(sides(sites[name][0], splits[name][split]) for name in sites)) for split in SPLITS}
+    assert all(len(side) > 20 for side in seen.values())
+    for one, other in (("train", "dev"), ("train", "test"), ("dev", "test")):
+        assert not seen[one] & seen[other]  # type: ignore[index]
+
+
+def test_the_order_of_corpora_and_pairs_does_not_matter() -> None:
+    text = {
+        "de": (DE_EN, [Pair(f"d{number % 70}", f"e{number}") for number in range(100)]),
+        "fr": (FR_EN, [Pair(f"f{number}", f"e{number * 3}") for number in range(100)]),
+        "back": (EN_FR, [Pair(f"e{number * 5}", f"f{number}") for number in range(30)]),
+    }
+    expected = {name: where(splits) for name, splits in split_sites(text, SplitRules()).items()}
+    for order in permutations(text):
+        turned = {name: (text[name][0], text[name][1][::-1]) for name in order}
+        assert {name: where(splits) for name, splits in split_sites(turned, SplitRules()).items()} == expected
+
+
+def test_pairs_keep_their_order_and_none_is_lost() -> None:
+    splits = split_sites({"a": (DE_EN, THOUSANDS)}, SplitRules())["a"]
+    assert sorted(pair for pairs in splits.values() for pair in pairs) == sorted(THOUSANDS)
+    for pairs in splits.values():
+        assert pairs == sorted(pairs, key=THOUSANDS.index)
+
+
+@pytest.mark.parametrize("mode", ["components", "shared-side"])
+@pytest.mark.parametrize("shares", [(0.6, 0.2, 0.2), (0.8, 0.15, 0.05)])
+def test_shares_are_about_right_on_two_thousand_pairs(mode: str, shares: tuple[float, float, float]) -> None:
+    rules = SplitRules(mode, "key", *shares)  # type: ignore[arg-type]
+    splits = split_sites({"a": (DE_EN, THOUSANDS)}, rules)["a"]
+    for split, share in zip(SPLITS, shares, strict=True):
+        assert len(splits[split]) / 2000 == pytest.approx(share, abs=0.04)
+
+
+@pytest.mark.parametrize("mode", ["components", "shared-side", "paper"])
+def test_another_key_splits_otherwise_and_the_same_key_alike(mode: str) -> None:
+    def split(key: str) -> dict[str, list[Pair]]:
+        return split_sites({"a": (DE_EN, THOUSANDS)}, SplitRules(mode, key))["a"]  # type: ignore[arg-type,return-value]
+
+    assert split("one") == split("one")
+    assert set(split("one")["test"]) != set(split("two")["test"])
+
+
+def test_a_component_that_the_base_touches_comes_neither_to_dev_nor_test_nor_train() -> None:
+    touched = [Pair("a", "1"), Pair("b", "1"), Pair("b", "2")]
+    free = [Pair(f"free {number}", f"x{number}") for number in range(50)]
+    # The base knows only the far end of the chain, and a sentence that no site has.
+    base = {("en", "2"), ("de", "unseen"), ("fr", "free 1"), ("en", "a")}
+    splits = split_sites({"one": (DE_EN, [touched[0], *free]), "two": (DE_EN, touched[1:])}, SplitRules(), base)
+    assert splits["one"]["base"] == touched[:1]
+    assert splits["two"] == {"base": touched[1:], "train": [], "dev": [], "test": []}
+    assert sum(len(splits["one"][split]) for split in SPLITS) == 50
+
+
+def test_without_a_base_nothing_is_excluded() -> None:
+    assert split_sites({"a": (DE_EN, THOUSANDS)}, SplitRules())["a"]["base"] == []
+
+
+def test_the_base_takes_whole_components_across_corpora() -> None:
+    german = [Pair(f"d{number}", f"e{number // 2}") for number in range(600)]
+    french = [Pair(f"f{number}", f"e{number}") for number in range(0, 300, 3)]
+    corpora = [(DE_EN, german), (FR_EN, french)]
+    chosen = base_sides(corpora, "key", 0.5)
+    for direction, pairs in corpora:
+        for pair in pairs:
+            assert ((direction.source, pair.source) in chosen) == ((direction.target, pair.target) in chosen)
+    for number in range(300):
+        assert (("de", f"d{2 * number}") in chosen) == (("de", f"d{2 * number + 1}") in chosen)
+    assert sum(("en", f"e{number}") in chosen for number in range(300)) / 300 == pytest.approx(0.5, abs=0.09)
+
+
+def test_the_base_takes_its_share_from_nothing_to_everything() -> None:
+    corpora = [(DE_EN, THOUSANDS)]
+    assert base_sides(corpora, "key", 0.0) == set()
+    assert base_sides(corpora, "key", 1.0) == sides(DE_EN, THOUSANDS)
+    assert len(base_sides(corpora, "key", 0.3)) / 4000 == pytest.approx(0.3, abs=0.04)
+    assert base_sides(corpora, "one", 0.3) != base_sides(corpora, "two", 0.3)
+
+
+def test_what_the_base_leaves_is_still_split_by_the_shares() -> None:
+    splits = split_sites({"a": (DE_EN, THOUSANDS)}, SplitRules(key="key"), base_sides([(DE_EN, THOUSANDS)], "key", 0.5))["a"]
+    left = sum(len(splits[split]) for split in SPLITS)
+    assert left == 2000 - len(splits["base"])
+    assert len(splits["base"]) / 2000 == pytest.approx(0.5, abs=0.04)
+    for split, share in zip(SPLITS, (0.6, 0.2, 0.2), strict=True):
+        assert len(splits[split]) / left == pytest.approx(share, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"), [(DE_EN, FR_EN, "target"), (EN_DE, EN_FR, "source")], ids=["many-to-one", "one-to-many"]
+)
+def test_sites_that_cannot_see_each_other_agree_on_the_shared_side(one: Direction, other: Direction, shared: str) -> None:
+    def pairs(language: str) -> list[Pair]:
+        text = [(f"{language} {number}", f"english {number}") for number in range(200)]
+        return [Pair(*pair) if shared == "target" else Pair(*pair[::-1]) for pair in text]
+
+    rules = SplitRules(mode="shared-side")
+    # Each site knows which directions the federation has, and none of the other's text.
+    here = where(split_sites({"one": (one, pairs("x")), "other": (other, [])}, rules)["one"])
+    there = where(split_sites({"one": (one, []), "other": (other, pairs("y"))}, rules)["other"])
+    english_here = {getattr(pair, shared): split for pair, split in here.items()}
+    english_there = {getattr(pair, shared): split for pair, split in there.items()}
+    assert english_here == english_there
+    assert len(english_here) == 200
+    assert set(english_here.values()) == set(SPLITS)
+
+
+def test_in_shared_side_mode_every_translation_of_a_shared_sentence_goes_the_same_way() -> None:
+    pairs = [Pair(f"d{number}", f"e{number // 4}") for number in range(400)]
+    found = where(split_sites({"a": (DE_EN, pairs), "b": (FR_EN, [])}, SplitRules(mode="shared-side"))["a"])
+    for number in range(100):
+        assert len({found[pair] for pair in pairs[4 * number : 4 * number + 4]}) == 1
+
+
+@pytest.mark.parametrize(
+    ("pairs", "train", "dev", "test"), [(10, 6, 2, 2), (100, 60, 20, 20), (7, 4, 2, 1), (2000, 1200, 400, 400)]
+)
+def test_the_papers_rule_cuts_60_20_20(pairs: int, train: int, dev: int, test: int) -> None:
+    splits = split_sites({"a": (DE_EN, THOUSANDS[:pairs])}, SplitRules(mode="paper"))["a"]
+    assert [len(splits[split]) for split in SPLITS] == [train, dev, test]
+    assert sorted(pair for found in splits.values() for pair in found) == sorted(THOUSANDS[:pairs])
+
+
+def test_the_papers_rule_shuffles_before_it_cuts_and_each_site_by_itself() -> None:
+    sites = {"a": (DE_EN, THOUSANDS[:100]), "b": (DE_EN, THOUSANDS[:100])}
+    splits = split_sites(sites, SplitRules(mode="paper"), base={("de", "Satz 1")})
+    assert splits["a"]["train"] != THOUSANDS[:60]
+    assert splits["a"]["train"] != splits["b"]["train"]
+    assert splits["a"]["base"] == splits["b"]["base"] == []

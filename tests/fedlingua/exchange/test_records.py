@@ -1,0 +1,184 @@
+"""Records and bytes, against Flower's own SuperLink: what it counts for a reply is what we say it costs."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.message.message import remove_content_from_message
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import PushObjectRequest
+from flwr.proto.node_pb2 import Node
+from flwr.server.superlink.fleet.message_handler import message_handler
+from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
+from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_utils import push_objects
+from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.federation.noop_federation_manager import NoOpFederationManager
+from transformers import MBartConfig, MBartForConditionalGeneration
+
+from fedlingua import protocol
+from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.records import message_bytes, pack, unpack
+from fedlingua.exchange.tensor_sets import Tensors, tensor_set
+
+Reply = Callable[[RecordDict], Message]
+
+
+class SuperLink:
+    """Flower's SuperLink in memory, with one running run and one node that owes it a reply."""
+
+    def __init__(self) -> None:
+        self.state = InMemoryLinkState(NoOpFederationManager(), InMemoryObjectStore())
+        self.run_id = self.state.create_run(None, None, None, {}, NOOP_FEDERATION_ID, None, None, TaskType.SERVER_APP)
+        (run,) = self.state.get_run_info(run_ids=[self.run_id])
+        self.task_id = int(run.primary_task_id or 0)
+        assert self.state.claim_task(self.task_id)
+        assert self.state.activate_task(self.task_id)
+        self.node_id = self.state.create_node("", "", b"a site's public key", 30)
+        assert self.state.activate_node(self.node_id, 30)
+
+    @property
+    def bytes_recv(self) -> int:
+        (run,) = self.state.get_run_info(run_ids=[self.run_id])
+        return run.bytes_recv
+
+    def receive(self, reply: Message) -> int:
+        """Push a reply the way a SuperNode does, through the Fleet API's handlers; bytes that the run received by it."""
+        before = self.bytes_recv
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        request = PushMessagesRequest(
+            node=Node(node_id=self.node_id),
+            messages_list=[message_to_proto(remove_content_from_message(reply))],
+            message_object_trees=[get_object_tree(reply)],
+            clientapp_runtime_list=[1.0],
+        )
+        response = message_handler.push_messages(request, self.state)
+        assert response.objects_to_push
+
+        def push(object_id: str, content: bytes) -> None:
+            pushed = PushObjectRequest(
+                node=Node(node_id=self.node_id),
+                run_id=self.run_id,
+                object_id=object_id,
+                object_content=content,
+                session_id=response.session_id,
+            )
+            assert message_handler.push_object(pushed, self.state).stored
+
+        push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(response.objects_to_push))
+        return self.bytes_recv - before
+
+
+@pytest.fixture
+def superlink() -> SuperLink:
+    return SuperLink()
+
+
+@pytest.fixture
+def reply(superlink: SuperLink, monkeypatch: pytest.MonkeyPatch) -> Reply:
+    """A reply of the node to an instruction of the run."""
+    for name, number in (("_task_id", superlink.task_id), ("_run_id", superlink.run_id), ("_node_id", SUPERLINK_NODE_ID)):
+        monkeypatch.setattr(TaskIdentity, name, number)
+
+    def answer(content: RecordDict) -> Message:
+        instruction = Message(RecordDict(), dst_node_id=superlink.node_id, message_type=protocol.TRAIN, group_id="1")
+        instruction.metadata.__dict__["_message_id"] = instruction.object_id
+        assert superlink.state.store_message_ins(instruction)
+        return Message(content, reply_to=instruction)
+
+    return answer
+
+
+def train_reply(tensors: Tensors) -> RecordDict:
+    return RecordDict(
+        {
+            protocol.ARRAYS: pack(tensors),
+            protocol.TASK: ConfigRecord({"site": "ward-de-fr", "round": 3, "run": "7"}),
+            protocol.METRICS: MetricRecord({"nll_sum": 12.5, "num_tokens": 40, "num_examples": 8, "steps": 1, "seconds": 0.5}),
+        }
+    )
+
+
+def test_unpacking_what_was_packed_is_the_same_bit_for_bit() -> None:
+    tensors = {
+        "b": np.array([[0.1, -0.0], [np.float32(1e-45), 3e38]], np.float32),
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # not contiguous
+        "scalar": np.array(2.5, np.float32),
+        "none": np.zeros((0, 4), np.float32),
+    }
+    back = unpack(pack(tensors))
+    assert list(back) == list(tensors)
+    for name, array in tensors.items():
+        assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
+        assert back[name].tobytes() == array.tobytes()
+
+
+def test_packed_tensors_do_not_follow_their_source_and_unpacked_ones_are_writable() -> None:
+    source = np.ones(2, np.float32)
+    record = pack({"a": source})
+    source[:] = 9
+    first = unpack(record)["a"]
+    first[:] = 5
+    assert unpack(record)["a"].tolist() == [1, 1]
+
+
+def test_an_array_of_another_serialization_is_refused_by_name() -> None:
+    record = ArrayRecord({"w": Array("float32", (1,), "pickle", b"\x00\x00\x80\x3f")})
+    with pytest.raises(ExchangeError, match=r"tensor 'w' is serialized as 'pickle'"):
+        unpack(record)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\x00\x80\x3f", b"\x93NUMPY\x01\x00"], ids=["empty", "raw", "cut"])
+def test_an_array_that_does_not_decode_is_refused_by_name(data: bytes) -> None:
+    record = ArrayRecord({"w": Array("float32", (1,), "numpy.ndarray", data)})
+    with pytest.raises(ExchangeError, match=r"tensor 'w' does not decode"):
+        unpack(record)
+
+
+def test_message_bytes_are_what_the_superlink_receives(superlink: SuperLink, reply: Reply) -> None:
+    rng = np.random.default_rng(1)
+    message = reply(train_reply({f"layer.{n}.weight": rng.standard_normal((64, 32), np.float32) for n in range(20)}))
+    assert message_bytes(message) == pytest.approx(superlink.receive(message), rel=0.01)
+
+
+def test_equal_tensors_travel_once_and_are_counted_once(superlink: SuperLink, reply: Reply) -> None:
+    same = np.random.default_rng(1).standard_normal((64, 256), np.float32)
+    message = reply(train_reply({f"layer.{n}.weight": same for n in range(5)}))
+    received = superlink.receive(message)
+    assert message_bytes(message) == pytest.approx(received, rel=0.02)
+    assert same.nbytes < received < 2 * same.nbytes
+
+
+def test_a_second_round_costs_as_much_as_the_first(superlink: SuperLink, reply: Reply) -> None:
+    rng = np.random.default_rng(1)
+    first, second = (reply(train_reply({"w": rng.standard_normal((64, 256), np.float32)})) for _ in range(2))
+    assert superlink.receive(first) == pytest.approx(superlink.receive(second), rel=0.001)
+    assert message_bytes(first) == pytest.approx(message_bytes(second), rel=0.001)
+
+
+def test_an_mbart_50_update_costs_hardly_more_than_its_numbers(reply: Reply) -> None:
+    config = MBartConfig(
+        vocab_size=250054,
+        d_model=1024,
+        encoder_layers=12,
+        decoder_layers=12,
+        encoder_attention_heads=16,
+        decoder_attention_heads=16,
+        encoder_ffn_dim=4096,
+        decoder_ffn_dim=4096,
+    )
+    with torch.device("meta"):
+        model = MBartForConditionalGeneration(config)
+    attach_adapters(model, AdapterConfig(dim=64), seed=1)
+    rng = np.random.default_rng(1)
+    tensors = {spec.name: rng.standard_normal(spec.shape, np.float32) for spec in tensor_set(model, "adapters").specs}
+    numbers = 4 * 8_056_576
+    assert sum(array.nbytes for array in tensors.values()) == numbers
+    assert numbers < message_bytes(reply(train_reply(tensors))) <= 1.01 * numbers

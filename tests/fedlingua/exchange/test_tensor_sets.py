@@ -1,0 +1,139 @@
+"""Tensor sets: the paper's count for mBART-50, parts and layers, and what is refused at the border."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from transformers import MBartConfig, MBartForConditionalGeneration, PreTrainedModel
+
+from fedlingua.backbones.bottleneck import AdapterConfig, BottleneckAdapter, attach_adapters
+from fedlingua.backbones.load import Backbone
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.tensor_sets import (
+    Tensors,
+    TensorSet,
+    TensorSpec,
+    check_tensors,
+    read_tensors,
+    tensor_set,
+    write_tensors,
+)
+
+WANTED = TensorSet("toy", (TensorSpec("b", (2, 2), "encoder", 0), TensorSpec("a", (3,), "decoder", None)))
+
+
+@pytest.fixture
+def good() -> Tensors:
+    return {"a": np.array([1, 2, 3], np.float32), "b": np.array([[1, 2], [3, 4]], np.float32)}
+
+
+def mbart_50() -> PreTrainedModel:
+    """facebook/mbart-large-50's shape, without memory."""
+    config = MBartConfig(
+        vocab_size=250054,
+        d_model=1024,
+        encoder_layers=12,
+        decoder_layers=12,
+        encoder_attention_heads=16,
+        decoder_attention_heads=16,
+        encoder_ffn_dim=4096,
+        decoder_ffn_dim=4096,
+        max_position_embeddings=1024,
+        scale_embedding=True,
+    )
+    with torch.device("meta"):
+        return MBartForConditionalGeneration(config)
+
+
+def test_mbart_50_has_60_adapters_and_the_papers_8_million_parameters_travel() -> None:
+    model = mbart_50()
+    attach_adapters(model, AdapterConfig(dim=64), seed=1)
+    adapters = [name for name, module in model.named_modules() if isinstance(module, BottleneckAdapter)]
+    assert sum(".encoder." in name for name in adapters) == 24
+    assert sum(".decoder." in name for name in adapters) == 36
+    chosen = tensor_set(model, "adapters")
+    one_adapter, one_norm = 1024 * 64 + 64 + 64 * 1024 + 1024, 2 * 1024
+    assert sum(int(np.prod(spec.shape)) for spec in chosen.specs if ".adapters." in spec.name) == 60 * one_adapter == 7_929_600
+    assert chosen.num_parameters == 60 * one_adapter + 62 * one_norm == 8_056_576
+    # 12 encoder layers of two norms, 12 decoder layers of three, and one norm at the end of each stack.
+    for part, num_adapters, num_norms in (("encoder", 24, 25), ("decoder", 36, 37)):
+        specs = chosen.of_part(part)  # type: ignore[arg-type]
+        assert len(specs) == 4 * num_adapters + 2 * num_norms
+        assert sum(int(np.prod(spec.shape)) for spec in specs) == num_adapters * one_adapter + num_norms * one_norm
+    assert not chosen.of_part("shared")
+    assert not any("layernorm_embedding" in name for name in chosen.names)
+
+
+def test_the_whole_of_mbart_50_has_610_9_million_parameters_with_tied_embeddings_once() -> None:
+    chosen = tensor_set(mbart_50(), "full")
+    assert chosen.num_parameters == 610_879_488
+    assert [spec.name for spec in chosen.specs if spec.shape == (250054, 1024)] == ["model.shared.weight"]
+    assert [spec.name for spec in chosen.of_part("shared")] == ["model.shared.weight"]
+
+
+def test_every_tensor_knows_its_part_and_layer(backbone: Backbone) -> None:
+    attach_adapters(backbone.model, AdapterConfig(4), seed=1)
+    specs = {spec.name: spec for spec in tensor_set(backbone.model, "full").specs}
+    assert (specs["model.shared.weight"].part, specs["model.shared.weight"].layer) == ("shared", None)
+    norm = specs["model.encoder.layer_norm.weight"]
+    assert (norm.part, norm.layer, norm.shape) == ("encoder", None, (32,))
+    cross = specs["model.decoder.layers.1.encoder_attn.k_proj.weight"]
+    assert (cross.part, cross.layer) == ("decoder", 1)
+    adapter = specs["model.encoder.layers.0.adapters.self_attn.down.weight"]
+    assert (adapter.part, adapter.layer, adapter.shape) == ("encoder", 0, (4, 32))
+
+
+def test_what_was_read_does_not_follow_a_model_that_trains_on(backbone: Backbone) -> None:
+    chosen = tensor_set(backbone.model, "full")
+    read = read_tensors(backbone.model, chosen)
+    before = {name: array.copy() for name, array in read.items()}
+    with torch.no_grad():
+        for parameter in backbone.model.parameters():
+            parameter.add_(1.0)
+    assert all(np.array_equal(read[name], before[name]) for name in chosen.names)
+    assert list(read) == chosen.names
+
+
+def test_what_is_written_is_read_again_and_the_rest_stays(backbone: Backbone) -> None:
+    chosen = tensor_set(backbone.model, "adapters")
+    rest = backbone.model.get_submodule("model.encoder.layers.0.fc1").weight.clone()  # type: ignore[operator]
+    rng = np.random.default_rng(1)
+    tensors = {spec.name: rng.standard_normal(spec.shape, np.float32) for spec in chosen.specs}
+    write_tensors(backbone.model, tensors)
+    read = read_tensors(backbone.model, chosen)
+    assert {name: array.tobytes() for name, array in read.items()} == {n: a.tobytes() for n, a in tensors.items()}
+    assert torch.equal(backbone.model.get_submodule("model.encoder.layers.0.fc1").weight, rest)  # type: ignore[arg-type]
+
+
+def test_good_tensors_pass_and_come_in_the_sets_order(good: Tensors) -> None:
+    checked = check_tensors(good, WANTED)
+    assert list(checked) == ["b", "a"]
+    assert all(checked[name] is good[name] for name in good)
+
+
+def infinite(tensors: Tensors) -> None:
+    tensors["b"][1, 0] = np.inf
+
+
+def not_a_number(tensors: Tensors) -> None:
+    tensors["b"][0, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t.pop("b"), r"tensor 'b' is missing; wanted all 2"),
+        (lambda t: t.update(c=t["a"]), r"does not have, 'c' first"),
+        (lambda t: t.update(b=t["b"].reshape(4)), r"tensor 'b' has shape \(4,\); wanted \(2, 2\)"),
+        (lambda t: t.update(b=t["b"].astype(np.float64)), r"tensor 'b' is float64; wanted float32"),
+        (lambda t: t.update(b=t["b"].astype(np.float16)), r"tensor 'b' is float16; wanted float32"),
+        (not_a_number, r"tensor 'b' holds NaN or infinity"),
+        (infinite, r"tensor 'b' holds NaN or infinity"),
+    ],
+    ids=["missing", "extra", "shape", "float64", "float16", "nan", "inf"],
+)
+def test_a_wrong_tensor_is_refused_by_name(good: Tensors, spoil: Callable[[Tensors], object], message: str) -> None:
+    spoil(good)
+    with pytest.raises(ExchangeError, match=message):
+        check_tensors(good, WANTED)

@@ -1,0 +1,334 @@
+"""Whole federations in one process: the real strategies and the real ClientApp, without Ray."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Error, Message, MetricRecord
+from safetensors.numpy import load_file
+from strategies.server_app import find_strategy, run_federation
+from tests.in_process import InProcessGrid
+
+from fedlingua import protocol
+from fedlingua.config import settings_from
+from fedlingua.errors import ConfigError, RunError
+from fedlingua.exchange.records import pack, unpack
+from fedlingua.runs import RunFolder
+
+FEDERATION = """
+name = "four"
+[split]
+train = 0.5
+dev = 0.25
+test = 0.25
+[[site]]
+name = "hospital"
+direction = "de-fr"
+phrasebook = "hospital"
+sentences = 48
+[[site]]
+name = "court"
+direction = "nl-es"
+phrasebook = "court"
+sentences = 40
+[[site]]
+name = "school"
+direction = "pl-sv"
+phrasebook = "school"
+sentences = 44
+[[site]]
+name = "bank"
+direction = "cs-de"
+phrasebook = "bank"
+sentences = 36
+"""
+SITES = ["hospital", "court", "school", "bank"]
+
+
+@pytest.fixture
+def config(tiny_run_config, tmp_path):
+    (tmp_path / "four.toml").write_text(FEDERATION)
+    return {**tiny_run_config, "federation": str(tmp_path / "four.toml"), "deadline-s": 30.0}
+
+
+def run(config, directory: Path, num_nodes: int = 2, **grid) -> tuple[RunFolder, InProcessGrid]:
+    config = {**config, "run-dir": str(directory)}
+    settings = settings_from(config)
+    folder = RunFolder(directory)
+    folder.open(settings, 1)
+    live = InProcessGrid(config, num_nodes, **grid)
+    run_federation(live, settings, folder)
+    folder.close("completed")
+    return folder, live
+
+
+def checkpoint_bytes(folder: RunFolder) -> dict[str, bytes]:
+    newest = folder.directory / "checkpoints" / f"{folder.checkpoints()[-1]:04d}"
+    return {file.name: file.read_bytes() for file in sorted(newest.glob("*.safetensors"))}
+
+
+def rounds(folder: RunFolder) -> list[dict]:
+    return [json.loads(line) for line in (folder.directory / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def families(config, tmp_path):
+    return run({**config, "method": "adapter-families"}, tmp_path / "families")
+
+
+def test_same_seed_same_bytes_for_any_nodes_and_order_of_replies(config, families, tmp_path):
+    wanted = checkpoint_bytes(families[0])
+    for number, (num_nodes, shuffle) in enumerate([(2, 0), (1, 1), (4, 2)]):
+        folder, _ = run({**config, "method": "adapter-families"}, tmp_path / f"again{number}", num_nodes, shuffle_seed=shuffle)
+        assert checkpoint_bytes(folder) == wanted
+    other, _ = run({**config, "method": "adapter-families", "seed": 7}, tmp_path / "other")
+    assert checkpoint_bytes(other) != wanted
+
+
+def test_families_share_inside_groups_only(families):
+    names = set(checkpoint_bytes(families[0]))
+    assert names == {
+        *(f"encoder.{group}.safetensors" for group in ("Germanic", "Slavic")),
+        *(f"decoder.{group}.safetensors" for group in ("Romance", "Germanic")),
+    }
+    clusters = families[0].read("clusters.json")
+    assert clusters["encoder"] == {"Germanic": ["hospital", "court"], "Slavic": ["school", "bank"]}
+    assert clusters["decoder"] == {"Romance": ["hospital", "court"], "Germanic": ["school", "bank"]}
+
+
+def test_a_cluster_is_the_mean_of_its_sites_updates(config, tmp_path):
+    folder, grid = run({**config, "method": "adapter-families", "rounds": 1}, tmp_path / "one")
+    updates = {
+        reply.content.config_records[protocol.TASK]["site"]: unpack(reply.content.array_records[protocol.ARRAYS])
+        for reply in grid.received
+        if reply.metadata.message_type == protocol.TRAIN
+    }
+    kept = load_file(folder.directory / "checkpoints" / "0001" / "encoder.Germanic.safetensors")
+    for name, array in kept.items():
+        np.testing.assert_allclose(array, (updates["hospital"][name] + updates["court"][name]) / 2, rtol=1e-6, atol=1e-7)
+        assert (updates["hospital"][name] != updates["court"][name]).any() or "up.bias" in name
+
+
+def test_a_run_leaves_its_folder_whole(families):
+    folder = families[0]
+    run_json, scores = folder.read("run.json"), folder.read("scores.json")
+    assert run_json["status"] == "completed"
+    assert run_json["best_round"] in (1, 2)
+    assert [record["round"] for record in rounds(folder)] == [0, 1, 2]
+    assert list(scores["sites"]) == SITES
+    for site in SITES:
+        told, counted = scores["sites"][site], folder.read("sites.json")[site]
+        assert told["sentences"] == counted["test"] > 0
+        account = counted["accounts"][told["direction"]]
+        assert account["read"] == account["kept"] + sum(account["dropped"].values())
+        lines = (folder.directory / "sites" / site / "translations.tsv").read_text().rstrip("\n").split("\n")
+        assert len(lines) == 1 + counted["test"]
+        assert (folder.directory / "sites" / site / "adapter" / "adapter.safetensors").is_file()
+    macro = sum(entry["bleu"] for entry in scores["sites"].values()) / 4
+    assert scores["macro_bleu"] == pytest.approx(macro)
+    assert scores["exchanged_parameters"] == run_json["exchanged_parameters"] > 0
+    assert scores["uplink_bytes_per_round"] > 4 * scores["exchanged_parameters"]
+
+
+def test_the_delivered_adapter_is_the_best_rounds(families):
+    folder, grid = families
+    best = folder.read("run.json")["best_round"]
+    losses = {record["round"]: record["dev_loss"] for record in rounds(folder) if record["round"]}
+    assert losses[best] == min(losses.values())
+    kept = load_file(folder.directory / "checkpoints" / f"{best:04d}" / "encoder.Slavic.safetensors")
+    delivered = load_file(folder.directory / "sites" / "school" / "adapter" / "adapter.safetensors")
+    assert all((delivered[name] == array).all() for name, array in kept.items())
+
+
+def test_no_sentence_travels(families):
+    """Every string in every message is a site's name, a direction, a reason or a hash."""
+    allowed = {*SITES, "de-fr", "nl-es", "pl-sv", "cs-de", "empty", "too-short", "too-long", "ratio", "duplicate"}
+    for message in [*families[1].sent, *families[1].received]:
+        for record in message.content.config_records.values():
+            for key, value in record.items():
+                for item in value if isinstance(value, list) else [value]:
+                    assert not isinstance(item, str) or item in allowed or key in ("fingerprint", "code"), (key, item)
+
+
+def test_training_lowers_the_dev_loss(config, tmp_path):
+    config = {**config, "method": "adapter-fed", "rounds": 3, "learning-rate": 0.01}
+    losses = [record["dev_loss"] for record in rounds(run(config, tmp_path / "fed")[0])]
+    assert losses[-1] < losses[0]
+
+
+def test_local_only_sends_no_tensors_and_trains_all_the_same(config, tmp_path):
+    folder, grid = run({**config, "method": "adapter-local"}, tmp_path / "local")
+    assert all(not message.content.array_records.get(protocol.ARRAYS) for message in [*grid.sent, *grid.received])
+    assert folder.read("scores.json")["exchanged_parameters"] == 0
+    assert set(folder.read("run.json")["best_round"]) == set(SITES)
+    adapters = [load_file(folder.directory / "sites" / site / "adapter" / "adapter.safetensors") for site in SITES]
+    name = next(name for name in adapters[0] if name.endswith("down.weight"))
+    assert len({adapter[name].tobytes() for adapter in adapters}) == 4
+
+
+def test_base_scores_the_published_backbone(config, tmp_path):
+    folder, grid = run({**config, "method": "base"}, tmp_path / "base")
+    assert not any(message.metadata.message_type == protocol.TRAIN for message in grid.sent)
+    for entry in folder.read("scores.json")["sites"].values():
+        assert entry["bleu"] == entry["base_bleu"]
+
+
+def test_the_full_model_travels_in_model_fed(config, tmp_path):
+    folder, _ = run({**config, "method": "model-fed", "rounds": 1}, tmp_path / "model")
+    run_json = folder.read("run.json")
+    assert run_json["exchanged_parameters"] == run_json["backbone"]["parameters"]
+    assert set(checkpoint_bytes(folder)) == {"encoder.all.safetensors", "decoder.all.safetensors", "shared.all.safetensors"}
+
+
+def test_fed_avg_differs_from_fed_mean(config, tmp_path):
+    one = {**config, "method": "adapter-fed", "rounds": 1, "batch-size": 2}
+    mean, _ = run(one, tmp_path / "mean")
+    average, _ = run({**one, "aggregation": "fed-avg"}, tmp_path / "average")
+    assert checkpoint_bytes(mean) != checkpoint_bytes(average)
+
+
+def failing(site: str, phase: str, number: int):
+    def tamper(request: Message, reply: Message) -> Message:
+        task = request.content.config_records.get(protocol.TASK, {})
+        if task.get("site") == site and task.get("round") == number and request.metadata.message_type == phase:
+            return Message(Error(1, "the disk is full"), reply_to=request)
+        return reply
+
+    return tamper
+
+
+def test_a_site_that_raises_is_named_and_the_others_go_on(config, tmp_path):
+    config = {**config, "method": "adapter-fed", "quorum": 0.75}
+    folder, _ = run(config, tmp_path / "fault", tamper=failing("court", protocol.TRAIN, 1))
+    assert rounds(folder)[1]["failures"] == [{"site": "court", "phase": "train", "reason": "the disk is full"}]
+    assert rounds(folder)[2]["failures"] == []
+    assert "court" in folder.read("scores.json")["sites"]
+
+
+def test_below_the_quorum_the_run_fails_and_names_the_site(config, tmp_path):
+    with pytest.raises(RunError, match="round 1, train: 3 of 4 sites.*court: the disk is full"):
+        run({**config, "method": "adapter-fed"}, tmp_path / "fault", tamper=failing("court", protocol.TRAIN, 1))
+
+
+def spoil(change):
+    def tamper(request: Message, reply: Message) -> Message:
+        task = request.content.config_records.get(protocol.TASK, {})
+        if request.metadata.message_type == protocol.TRAIN and task.get("site") == "court" and task.get("round") == 1:
+            change(reply)
+        return reply
+
+    return tamper
+
+
+def change_tensors(change):
+    def apply(reply: Message) -> None:
+        tensors = unpack(reply.content.array_records[protocol.ARRAYS])
+        first = next(iter(tensors))
+        tensors[first] = change(tensors[first])
+        reply.content.array_records[protocol.ARRAYS] = pack(tensors)
+
+    return spoil(apply)
+
+
+def change_metric(key, value):
+    return spoil(lambda reply: reply.content.metric_records[protocol.METRICS].__setitem__(key, value))
+
+
+@pytest.mark.parametrize(
+    ("tamper", "reason"),
+    [
+        (change_tensors(lambda array: np.full_like(array, np.nan)), "NaN or infinity"),
+        (change_tensors(lambda array: np.full_like(array, np.inf)), "NaN or infinity"),
+        (change_tensors(lambda array: array[..., None]), "shape"),
+        (change_tensors(lambda array: array.astype(np.float64)), "float64; wanted float32"),
+        (spoil(lambda reply: reply.content.array_records.__setitem__(protocol.ARRAYS, ArrayRecord())), "is missing"),
+        (spoil(lambda reply: reply.content.array_records[protocol.ARRAYS].__setitem__("extra", reply.content.array_records[protocol.ARRAYS]["model.encoder.layer_norm.weight"])), "does not have"),
+        (change_metric("num_examples", -5), "0 or more"),
+        (change_metric("num_examples", 0), "at least 1"),
+        (change_metric("nll_sum", float("nan")), "finite"),
+        (spoil(lambda reply: reply.content.config_records[protocol.TASK].__setitem__("round", 9)), "wanted 'court', round 1"),
+        (spoil(lambda reply: reply.content.config_records[protocol.TASK].__setitem__("site", "bank")), "wanted 'court', round 1"),
+        (spoil(lambda reply: reply.content.metric_records.__setitem__(protocol.METRICS, MetricRecord())), "num_tokens"),
+    ],
+)  # fmt: skip
+def test_a_bad_reply_is_left_out_and_named(config, tmp_path, tamper, reason):
+    config = {**config, "method": "adapter-fed", "rounds": 1, "quorum": 0.5}
+    folder, _ = run(config, tmp_path / "bad", tamper=tamper)
+    (failure,) = rounds(folder)[1]["failures"]
+    assert failure["site"] == "court"
+    assert reason in failure["reason"]
+    # The round is what it would have been without that site.
+    silent, _ = run(config, tmp_path / "silent", tamper=failing("court", protocol.TRAIN, 1))
+    assert checkpoint_bytes(folder) == checkpoint_bytes(silent)
+
+
+def test_a_site_that_never_answers_costs_the_deadline(config, tmp_path):
+    def silence(request: Message, reply: Message) -> Message | None:
+        task = request.content.config_records.get(protocol.TASK, {})
+        return None if task.get("site") == "bank" and request.metadata.message_type == protocol.TRAIN else reply
+
+    config = {**config, "method": "adapter-fed", "rounds": 1, "quorum": 0.5, "deadline-s": 0.5}
+    folder, _ = run(config, tmp_path / "late", tamper=silence)
+    assert rounds(folder)[1]["failures"] == [{"site": "bank", "phase": "train", "reason": "no reply within 0.5 s"}]
+
+
+def test_patience_ends_a_run_whose_dev_loss_does_not_fall(config, tmp_path):
+    config = {**config, "method": "adapter-fed", "rounds": 9, "patience": 1, "learning-rate": 5.0}
+    folder, _ = run(config, tmp_path / "patient")
+    losses = [record["dev_loss"] for record in rounds(folder)[1:]]
+    assert len(losses) < 9
+    assert losses[-1] >= min(losses[:-1])
+
+
+def test_a_strategy_of_ones_own_plugs_in(config, tmp_path, monkeypatch):
+    (tmp_path / "my_rules.py").write_text(
+        "import numpy as np\n"
+        "from strategies.fed_mean import FedMean\n"
+        "def median(updates):\n"
+        "    return {name: np.median([u.tensors[name] for u in updates], axis=0).astype(np.float32) for name in updates[0].tensors}\n"
+        "class FedMedian(FedMean):\n"
+        "    rule = staticmethod(median)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {**config, "method": "adapter-fed", "rounds": 1}
+    mine, grid = run({**config, "strategy": "my_rules:FedMedian"}, tmp_path / "mine")
+    updates = [
+        unpack(r.content.array_records[protocol.ARRAYS]) for r in grid.received if r.metadata.message_type == protocol.TRAIN
+    ]
+    kept = load_file(mine.directory / "checkpoints" / "0001" / "encoder.all.safetensors")
+    name = "model.encoder.layers.0.adapters.self_attn.down.weight"
+    np.testing.assert_array_equal(kept[name], np.median([update[name] for update in updates], axis=0).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [("no_such_file:FedMean", "cannot import 'no_such_file'"), ("strategies.fed_mean:FedMen", "did you mean 'FedMean'")],
+)
+def test_a_strategy_that_is_not_there_is_refused(config, strategy, message):
+    with pytest.raises(ConfigError, match=message):
+        find_strategy(settings_from({**config, "strategy": strategy}))
+
+
+def test_a_direction_that_the_backbone_lacks_is_refused(config, tmp_path):
+    federation = tmp_path / "odd.toml"
+    text = tmp_path / "sc-de.tsv"
+    text.write_text("unu duos tres\teins zwei drei\n" * 3)
+    federation.write_text('[[site]]\nname = "odd"\ndirection = "ht-de"\ntsv = "sc-de.tsv"\n')
+    config = {**config, "federation": str(federation), "data-dir": str(tmp_path), "backbone": config["backbone"]}
+    from fedlingua.backbones.load import load_backbone
+    from fedlingua.errors import BackboneError
+    from fedlingua.languages import Direction
+
+    codec = load_backbone(Path(config["backbone"])).codec
+    del codec.language_ids["ht"]
+    with pytest.raises(BackboneError, match="direction ht-de: the backbone has no language 'ht'"):
+        codec.check([Direction("ht", "de")])
+
+
+def test_a_broken_corpus_ends_the_roll_call_with_file_and_line(config, tmp_path):
+    (tmp_path / "de-fr.tsv").write_bytes(b"ein Satz\tune phrase\nkein Tab hier\n")
+    (tmp_path / "broken.toml").write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "de-fr.tsv"\n')
+    config = {**config, "federation": str(tmp_path / "broken.toml"), "data-dir": str(tmp_path)}
+    with pytest.raises(RunError, match=r"missing: a \(node 100: CorpusError: .*de-fr.tsv, line 2: got 1 column"):
+        run(config, tmp_path / "run", num_nodes=1)
