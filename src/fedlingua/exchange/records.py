@@ -10,7 +10,7 @@ from fedlingua.exchange.tensor_sets import Tensors
 
 def pack(tensors: Tensors) -> ArrayRecord:
     """Named tensors as one record, in their order."""
-    return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in tensors.items()})
+    return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in tensors.items()})
 
 
 def unpack(record: ArrayRecord) -> Tensors:

@@ -79,7 +79,7 @@ def write_tensors(model: PreTrainedModel, tensors: Mapping[str, np.ndarray[Any, 
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, array in tensors.items():
-            parameters[name].copy_(torch.from_numpy(np.ascontiguousarray(array)))
+            parameters[name].copy_(torch.from_numpy(np.asarray(array, order="C")))
 
 
 def check_tensors(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:

@@ -156,11 +156,12 @@ def test_equal_tensors_travel_once_and_are_counted_once(superlink: SuperLink, re
     assert same.nbytes < received < 2 * same.nbytes
 
 
-def test_a_second_round_costs_as_much_as_the_first(superlink: SuperLink, reply: Reply) -> None:
+def test_what_a_second_reply_shares_with_the_first_is_too_little_to_count(superlink: SuperLink, reply: Reply) -> None:
     rng = np.random.default_rng(1)
     first, second = (reply(train_reply({"w": rng.standard_normal((64, 256), np.float32)})) for _ in range(2))
-    assert superlink.receive(first) == pytest.approx(superlink.receive(second), rel=0.001)
-    assert message_bytes(first) == pytest.approx(message_bytes(second), rel=0.001)
+    # The SuperLink has the second one's task and metrics already, and asks for neither again.
+    assert superlink.receive(second) > superlink.receive(first)
+    assert message_bytes(first) == message_bytes(second) == pytest.approx(superlink.bytes_recv / 2, rel=0.02)
 
 
 def test_an_mbart_50_update_costs_hardly_more_than_its_numbers(reply: Reply) -> None:

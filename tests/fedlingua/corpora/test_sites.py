@@ -1,0 +1,276 @@
+"""Federation files: what they give every site, and what each mistake in one is answered with."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from fedlingua.corpora import phrasebook
+from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile
+from fedlingua.corpora.sites import Federation, Limits, Register, check_files, read_federation, read_sites
+from fedlingua.corpora.split import SPLITS, SplitRules
+from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.languages import Direction
+
+SITE = '[[site]]\nname = "court"\ndirection = "de-en"\ntsv = "de-en.tsv"\n'
+REGISTER = '[[site]]\nname = "court"\ndirection = "de-fr"\nphrasebook = "court"\n'
+
+
+def federation(folder: Path, text: str) -> Federation:
+    path = folder / "federation.toml"
+    path.write_text(text)
+    return read_federation(path, folder / "data")
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        federation(folder, text)
+    return str(caught.value)
+
+
+def write_tsv(folder: Path, name: str, pairs: list[tuple[str, str]]) -> None:
+    (folder / "data").mkdir(exist_ok=True)
+    (folder / "data" / name).write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+
+
+def test_a_file_of_sites_alone_takes_every_default(tmp_path: Path) -> None:
+    read = federation(tmp_path, SITE)
+    assert read.name == "federation"
+    assert read.site_names == ["court"]
+    assert read.sites[0].direction == Direction("de", "en")
+    assert (read.split, read.limits, read.cleaning) == (SplitRules(), Limits(), CleaningRules())
+    assert (read.families, read.base) == ({}, None)
+
+
+def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
+    tables = """
+    name = "two"
+    base = "../backbones/half.toml"
+    [split]
+    mode = "shared-side"
+    key = "k"
+    train = 0.7
+    dev = 0.1
+    test = 0.2
+    max-train = 30
+    max-dev = 10
+    [cleaning]
+    min-words = 1
+    max-ratio = 4
+    drop-duplicates = false
+    [families]
+    North = ["de", "en"]
+    """
+    read = federation(tmp_path, tables + SITE)
+    assert read.name == "two"
+    assert read.base == tmp_path.parent / "backbones/half.toml"
+    assert read.split == SplitRules("shared-side", "k", 0.7, 0.1, 0.2)
+    assert read.limits == Limits(train=30, dev=10, test=0)
+    assert read.cleaning == CleaningRules(min_words=1, max_ratio=4.0, drop_duplicates=False)
+    assert type(read.cleaning.max_ratio) is float
+    assert read.families == {"de": "North", "en": "North"}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "expected"),
+    [
+        ('tsv = "t/de-fr.tsv.gz"', TsvFile(Path("D/t/de-fr.tsv.gz"), 0, 1)),
+        ('tsv = "t/fr-de.tsv.gz"\ncolumns = [1, 0]', TsvFile(Path("D/t/fr-de.tsv.gz"), 1, 0)),
+        ('moses = "t/corpus"', LineFiles(Path("D/t/corpus.de"), Path("D/t/corpus.fr"))),
+        ('moses = "t/corpus.gz"', LineFiles(Path("D/t/corpus.de.gz"), Path("D/t/corpus.fr.gz"))),
+        ('nway = "f/dev.{}.txt.gz"', LineFiles(Path("D/f/dev.de.txt.gz"), Path("D/f/dev.fr.txt.gz"))),
+        ('phrasebook = "court"', Register("court", 1000, 1)),
+        ('phrasebook = "farm"\nsentences = 20\nseed = 3', Register("farm", 20, 3)),
+    ],
+)
+def test_a_site_finds_its_corpus_under_the_data_folder(tmp_path: Path, corpus: str, expected: object) -> None:
+    path = tmp_path / "federation.toml"
+    path.write_text(f'[[site]]\nname = "a"\ndirection = "de-fr"\n{corpus}\n')
+    assert read_federation(path, Path("D")).sites[0].corpus == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('nam = "x"\n' + SITE, "federation.toml: nam = 'x': there is no such key; did you mean 'name'?"),
+        (SITE + "column = [0, 1]\n", "site court: column = [0, 1]: there is no such key; did you mean 'columns'?"),
+        ("[split]\nkeys = 'k'\n" + SITE, "[split]: keys = 'k': there is no such key; did you mean 'key'?"),
+        ("[cleaning]\nmin-word = 1\n" + SITE, "[cleaning]: min-word = 1: there is no such key; did you mean 'min-words'?"),
+        ("[cleaning]\nmin_words = 1\n" + SITE, "[cleaning]: min_words = 1: there is no such key; did you mean 'min-words'?"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refusal(tmp_path, text)
+
+
+def test_an_unknown_language_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    message = refusal(tmp_path, SITE.replace("de-en", "de-eng", 1))
+    assert "site court: direction = 'de-eng': language 'eng' is not known; did you mean 'en'?" in message
+
+
+def test_a_direction_with_the_same_language_twice_is_refused(tmp_path: Path) -> None:
+    assert "site court: direction = 'de-de' has the same language" in refusal(tmp_path, SITE.replace("de-en", "de-de", 1))
+
+
+def test_a_site_without_a_direction_is_refused(tmp_path: Path) -> None:
+    assert "site court: direction = '' is no direction" in refusal(tmp_path, '[[site]]\nname = "court"\ntsv = "a.tsv"\n')
+
+
+def test_an_unknown_register_is_answered_with_the_nearest_and_all(tmp_path: Path) -> None:
+    message = refusal(tmp_path, REGISTER.replace('phrasebook = "court"', 'phrasebook = "cort"'))
+    assert "site court: phrasebook = 'cort' is not known; did you mean 'court'?" in message
+    assert all(register in message for register in phrasebook.REGISTERS)
+
+
+@pytest.mark.parametrize("direction", ["de-fi", "fi-de"])
+def test_a_language_that_the_phrasebook_lacks_is_refused(tmp_path: Path, direction: str) -> None:
+    assert "site court: the phrasebook has no language 'fi'" in refusal(tmp_path, REGISTER.replace("de-fr", direction))
+
+
+def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
+    message = refusal(tmp_path, SITE + SITE.replace("court", "bank") + SITE.replace("de-en", "fr-en"))
+    assert "the name 'court' stands on 2 sites" in message
+
+
+@pytest.mark.parametrize("shares", [(0.6, 0.2, 0.1), (0.6, 0.3, 0.2)])
+def test_shares_that_do_not_add_up_to_one_are_refused(tmp_path: Path, shares: tuple[float, ...]) -> None:
+    table = "[split]\n" + "".join(f"{split} = {share}\n" for split, share in zip(SPLITS, shares, strict=True))
+    assert f"train + dev + test = {sum(shares):g}; wanted 1" in refusal(tmp_path, table + SITE)
+
+
+def test_a_share_below_zero_is_refused(tmp_path: Path) -> None:
+    assert "got a share below 0" in refusal(tmp_path, "[split]\ntrain = 1.2\ndev = -0.4\ntest = 0.2\n" + SITE)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../a", "-a", ".a", "a b", "gericht-köln"])
+def test_a_name_that_makes_no_folder_is_refused(tmp_path: Path, name: str) -> None:
+    assert f"name = {name!r}; wanted letters" in refusal(tmp_path, SITE.replace("court", name))
+
+
+def test_a_site_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
+    assert "federation.toml, site 2: name = ''" in refusal(tmp_path, SITE + '[[site]]\ndirection = "de-en"\ntsv = "a.tsv"\n')
+
+
+def test_a_file_without_sites_is_refused(tmp_path: Path) -> None:
+    assert "federation.toml has no [[site]]" in refusal(tmp_path, 'name = "empty"\n')
+
+
+@pytest.mark.parametrize(
+    ("corpus", "told"),
+    [
+        ("", "got no corpus; wanted one of tsv, moses, nway"),
+        ('tsv = "a"\nmoses = "b"', "got tsv and moses; wanted one of"),
+        ('tsv = "a"\nphrasebook = "court"', "got phrasebook and tsv; wanted one corpus"),
+        ('nway = "dev.txt"', "nway = 'dev.txt' has no place for the language"),
+        ('tsv = "a"\ncolumns = [0]', "columns = [0]; wanted two column numbers"),
+        ('tsv = "a"\ncolumns = [0, -1]', "columns = [0, -1]; wanted two column numbers"),
+        ('tsv = "a"\ncolumns = "01"', "columns = '01'; wanted two column numbers"),
+        ('phrasebook = "court"\nsentences = "many"', "site court: sentences = 'many'; wanted a whole number"),
+        ('phrasebook = "court"\nseed = true', "site court: seed = True; wanted a whole number"),
+    ],
+)
+def test_a_site_with_no_clear_corpus_is_refused(tmp_path: Path, corpus: str, told: str) -> None:
+    assert told in refusal(tmp_path, f'[[site]]\nname = "court"\ndirection = "de-fr"\n{corpus}\n')
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("[split]\nmode = 'component'", "mode = 'component' is not known; did you mean 'components'?"),
+        ("[split]\nkey = 3", "key = 3 is of type int; wanted str"),
+        ("[split]\nmax-train = '10'", "[split]: max-train = '10'; wanted a whole number"),
+        ("[split]\nmax-dev = -5", "[split]: max-dev = -5; wanted a whole number"),
+        ("[cleaning]\nmin-words = true", "min-words = True is of type bool; wanted int"),
+        ("[cleaning]\nmin-words = 1.0", "min-words = 1.0 is of type float; wanted int"),
+        ("[cleaning]\nmax-ratio = true", "max-ratio = True is of type bool; wanted float"),
+    ],
+)
+def test_a_value_of_the_wrong_type_or_choice_is_refused(tmp_path: Path, table: str, told: str) -> None:
+    assert told in refusal(tmp_path, f"{table}\n{SITE}")
+
+
+def test_a_language_in_two_families_or_in_none_is_refused(tmp_path: Path) -> None:
+    assert "'de' stands in 'A' and in 'B'" in refusal(tmp_path, "[families]\nA = ['de']\nB = ['de']\n" + SITE)
+    message = refusal(tmp_path, "[families]\nA = ['deu']\n" + SITE)
+    assert "language 'deu' is not known; did you mean 'de'?" in message
+
+
+@pytest.mark.parametrize("lacking", ["de", "fr"])
+def test_a_missing_corpus_file_is_told_with_its_site_before_anything_starts(tmp_path: Path, lacking: str) -> None:
+    read = federation(tmp_path, REGISTER + '[[site]]\nname = "bank"\ndirection = "de-fr"\nmoses = "c"\n')
+    (tmp_path / "data").mkdir()
+    for code in {"de", "fr"} - {lacking}:
+        (tmp_path / "data" / f"c.{code}").write_text("a\n")
+    with pytest.raises(CorpusError) as caught:
+        check_files(read)
+    assert f"site bank: {tmp_path / 'data' / f'c.{lacking}'}: there is no such file" in str(caught.value)
+    (tmp_path / "data" / f"c.{lacking}").write_text("b\n")
+    check_files(read)
+
+
+def test_every_site_gets_its_own_text_cleaned_and_split(tmp_path: Path) -> None:
+    write_tsv(tmp_path, "de-en.tsv", [*((f"Satz {n}", f"sentence {n}") for n in range(50)), ("kurz", "short one")])
+    write_tsv(tmp_path, "en-fr.tsv", [(f"sentence {n}", f"phrase {n}") for n in range(0, 50, 2)])
+    other = '[[site]]\nname = "bank"\ndirection = "fr-en"\ntsv = "en-fr.tsv"\ncolumns = [1, 0]\n'
+    texts = read_sites(federation(tmp_path, SITE + other), base=frozenset({("fr", "phrase 4")}))
+    court, bank = texts["court"], texts["bank"]
+    assert list(texts) == ["court", "bank"]
+    assert (court.account.read, court.account.kept, court.account.dropped) == (51, 50, {"too-short": 1})
+    assert (bank.account.read, bank.account.kept, bank.direction) == (25, 25, Direction("fr", "en"))
+    assert court.splits["base"] == [Pair("Satz 4", "sentence 4")]
+    assert bank.splits["base"] == [Pair("phrase 4", "sentence 4")]
+    for split in SPLITS:
+        english = {pair.target for pair in court.splits[split]}
+        assert {pair.target for pair in bank.splits[split]} == {text for text in english if int(text.split()[1]) % 2 == 0}
+
+
+def test_limits_take_the_first_sentences_of_each_split_and_zero_takes_all(tmp_path: Path) -> None:
+    write_tsv(tmp_path, "de-en.tsv", [(f"Satz {number}", f"sentence {number}") for number in range(100)])
+    whole = read_sites(federation(tmp_path, SITE), set())["court"]
+    limited = read_sites(federation(tmp_path, "[split]\nmax-train = 5\nmax-dev = 2\nmax-test = 0\n" + SITE), set())["court"]
+    assert limited.splits["train"] == whole.splits["train"][:5]
+    assert limited.splits["dev"] == whole.splits["dev"][:2]
+    assert limited.splits["test"] == whole.splits["test"]
+    assert len(whole.splits["test"]) > 10
+    assert limited.account == whole.account
+
+
+def test_a_limit_above_what_is_there_takes_all(tmp_path: Path) -> None:
+    write_tsv(tmp_path, "de-en.tsv", [(f"Satz {number}", f"sentence {number}") for number in range(20)])
+    limited = read_sites(federation(tmp_path, "[split]\nmax-train = 1000\n" + SITE), set())["court"]
+    assert sum(len(limited.splits[split]) for split in SPLITS) == 20
+
+
+def test_a_site_of_whose_text_nothing_is_kept_is_named(tmp_path: Path) -> None:
+    write_tsv(tmp_path, "de-en.tsv", [("ja", "yes")])
+    with pytest.raises(CorpusError, match="site court: none of 1 pairs was kept"):
+        read_sites(federation(tmp_path, SITE), set())
+
+
+def test_a_phrasebook_site_gets_the_two_sides_of_its_register(tmp_path: Path) -> None:
+    text = phrasebook.register_corpus("court", 40, 7)
+    site = read_sites(federation(tmp_path, REGISTER + "sentences = 40\nseed = 7\n"), set())["court"]
+    assert site.account.read == 40
+    pairs = {pair for split in SPLITS for pair in site.splits[split]}
+    assert pairs <= set(map(Pair, text["de"], text["fr"]))
+    assert len(pairs) == site.account.kept > 30
+
+
+def test_more_sentences_than_a_register_has_are_refused_with_the_site(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="site court: register 'court': got 1000000 sentences"):
+        read_sites(federation(tmp_path, REGISTER + "sentences = 1000000\n"), set())
+
+
+def test_an_n_way_corpus_gives_two_sites_the_same_sentences_in_the_same_splits(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for code in ("de", "fr", "en"):
+        lines = "".join(f"{code} {number}\n" for number in range(60))
+        (tmp_path / "data" / f"dev.{code}.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    sites = "".join(f'[[site]]\nname = "{code}"\ndirection = "{code}-en"\nnway = "dev.{{}}.txt.gz"\n' for code in ("de", "fr"))
+    texts = read_sites(federation(tmp_path, sites), set())
+    for split in SPLITS:
+        english = [pair.target for pair in texts["de"].splits[split]]
+        assert [pair.target for pair in texts["fr"].splits[split]] == english
+        assert [pair.source for pair in texts["fr"].splits[split]] == [text.replace("en", "fr") for text in english]
+        assert english

@@ -1,0 +1,109 @@
+"""Decoding: order kept, empty lines kept empty, the target's language first, and no sentence sees its neighbours."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedlingua.backbones.load import Backbone
+from fedlingua.evaluation import decode
+from fedlingua.evaluation.decode import translate
+from fedlingua.languages import Direction
+
+DE_FR = Direction("de", "fr")
+
+
+@pytest.fixture
+def talker(backbone: Backbone) -> Backbone:
+    """A model that says something else to each sentence: tied random embeddings only repeat the last token for ever."""
+    codec, generator = backbone.codec, torch.Generator().manual_seed(3)
+    head = torch.randn(backbone.model.lm_head.weight.shape, generator=generator)
+    # It says pieces, or ends, but neither pads nor names a language.
+    head[[0, codec.pad_id, 3]] = 0
+    head[303:] = 0
+    head[codec.end_id] *= 1.5
+    backbone.model.lm_head.weight = nn.Parameter(head, requires_grad=False)
+    with torch.no_grad():
+        for name, parameter in backbone.model.named_parameters():
+            if parameter.dim() > 1 and "encoder_attn" in name:
+                parameter.mul_(12)
+            elif parameter.dim() > 1 and ".layers." in name:
+                parameter.mul_(4)
+    return backbone
+
+
+@pytest.fixture
+def sentences(phrases: dict[str, list[str]]) -> list[str]:
+    return phrases["de"][:6]
+
+
+def translated(talker: Backbone, sentences: list[str], direction: Direction = DE_FR, beam: int = 1) -> list[str]:
+    return translate(talker.model, talker.codec, sentences, direction, beam, 32, 8)
+
+
+@torch.no_grad()
+def greedy(talker: Backbone, sentence: str, direction: Direction, most: int) -> list[int]:
+    """End token, language, then the likeliest piece again and again, one forward pass each."""
+    codec = talker.codec
+    source = torch.tensor(codec.encode([sentence], direction.source, 32))
+    ids = [codec.end_id, codec.language_ids[direction.target]]
+    while len(ids) <= most and ids[-1] != codec.end_id:
+        logits = talker.model(input_ids=source, decoder_input_ids=torch.tensor([ids])).logits
+        ids.append(int(logits[0, -1].argmax()))
+    return ids
+
+
+@pytest.mark.parametrize("direction", [DE_FR, Direction("de", "pl")], ids=str)
+def test_a_translation_is_greedy_search_after_the_targets_language(
+    talker: Backbone, sentences: list[str], direction: Direction
+) -> None:
+    wanted = [talker.codec.decode([greedy(talker, sentence, direction, 8)])[0] for sentence in sentences]
+    assert translated(talker, sentences, direction) == wanted
+    assert len(set(wanted)) > 3
+
+
+def test_the_forced_language_decides_the_output(talker: Backbone, sentences: list[str]) -> None:
+    seen: list[int] = []
+    hook = talker.model.get_submodule("model.decoder").register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(int(kwargs["input_ids"][0, -1])), with_kwargs=True
+    )
+    translated(talker, sentences[:1], Direction("de", "cs"))
+    hook.remove()
+    assert seen[:2] == [talker.codec.end_id, talker.codec.language_ids["cs"]]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_order_is_kept_and_no_sentence_sees_its_neighbours(talker: Backbone, sentences: list[str], beam: int) -> None:
+    alone = [translated(talker, [sentence], beam=beam)[0] for sentence in sentences]
+    assert translated(talker, sentences, beam=beam) == alone
+    assert translated(talker, sentences[::-1], beam=beam) == alone[::-1]
+
+
+def test_many_small_batches_give_what_one_large_gives(
+    talker: Backbone, sentences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = translated(talker, sentences)
+    monkeypatch.setattr(decode, "TOKENS_PER_BATCH", 1)
+    assert translated(talker, sentences) == large
+
+
+def test_an_empty_line_stays_empty_in_its_place(talker: Backbone, sentences: list[str]) -> None:
+    first, second = translated(talker, sentences[:2])
+    assert translated(talker, ["", sentences[0], "  ", sentences[1], ""]) == ["", first, "", second, ""]
+    assert translated(talker, []) == []
+    assert translated(talker, [""]) == [""]
+
+
+def test_what_stands_beyond_max_tokens_is_not_read(talker: Backbone, sentences: list[str]) -> None:
+    def cut_at(max_tokens: int, end: str) -> list[str]:
+        return translate(talker.model, talker.codec, [sentence + end for sentence in sentences], DE_FR, 1, max_tokens, 8)
+
+    assert min(map(len, talker.codec.encode(sentences, "de", 100))) > 8
+    assert cut_at(8, "") == cut_at(8, " Hat der reiche Tourist das gesehen?")
+    assert cut_at(8, "") != cut_at(60, "")
+
+
+def test_a_translation_has_at_most_max_new_tokens(talker: Backbone, sentences: list[str]) -> None:
+    model, codec = talker.model, talker.codec
+    (short,) = translate(model, codec, sentences[:1], DE_FR, 1, 32, 3)
+    # The language is the first of the three.
+    assert len(codec.encode([short], "fr", 100)[0]) - 2 <= 2

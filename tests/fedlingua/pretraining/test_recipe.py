@@ -1,0 +1,141 @@
+"""The recipe of a backbone: what it trains on, and what no dev or test text may touch."""
+
+from pathlib import Path
+
+import pytest
+
+from fedlingua.backbones.build import ModelSize
+from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.read import Pair, TsvFile
+from fedlingua.corpora.split import Side
+from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.languages import Direction
+from fedlingua.pretraining.recipe import BaseShare, BaseText, Recipe, base_text, forbidden_sides, read_recipe
+from fedlingua.pretraining.settings import PretrainSettings
+
+CORPUS = '[[corpus]]\ndirection = "de-en"\ntsv = "de-en.tsv"\n'
+DE_EN, FR_EN = Direction("de", "en"), Direction("fr", "en")
+
+
+def recipe(folder: Path, text: str) -> Recipe:
+    path = folder / "half.toml"
+    path.write_text(text)
+    return read_recipe(path, folder)
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        recipe(folder, text)
+    return str(caught.value)
+
+
+def two_corpora(folder: Path, share: float, dev: float) -> Recipe:
+    """German and French sentences with English ones in common: German 2n and 2n + 1, and French n, for English n."""
+    german = [f"Satz {number}\tsentence {number // 2}\n" for number in range(4000)]
+    french = [f"phrase {number}\tsentence {number}\n" for number in range(2000)]
+    (folder / "de-en.tsv").write_text("".join(german) + "kurz\tshort\n")
+    (folder / "fr-en.tsv").write_text("".join(french))
+    base = f"[base]\nshare = {share}\ndev = {dev}\n"
+    return recipe(folder, base + CORPUS + CORPUS.replace("de-en", "fr-en"))
+
+
+def sides(text: dict[Direction, list[Pair]]) -> set[Side]:
+    found = {(direction.source, pair.source) for direction, pairs in text.items() for pair in pairs}
+    return found | {(direction.target, pair.target) for direction, pairs in text.items() for pair in pairs}
+
+
+def test_a_recipe_of_one_corpus_takes_every_default(tmp_path: Path) -> None:
+    read = recipe(tmp_path, CORPUS)
+    assert read == Recipe(
+        name="half",
+        base=BaseShare(),
+        cleaning=CleaningRules(),
+        model=ModelSize(),
+        training=PretrainSettings(),
+        corpora=((DE_EN, TsvFile(tmp_path / "de-en.tsv")),),
+    )
+
+
+def test_every_table_of_the_recipe_is_read(tmp_path: Path) -> None:
+    tables = """
+    name = "small"
+    [base]
+    key = "k"
+    share = 0.5
+    [cleaning]
+    min-words = 1
+    [model]
+    d-model = 64
+    [training]
+    minutes = 2
+    """
+    read = recipe(tmp_path, tables + CORPUS + CORPUS.replace("de-en", "fr-en"))
+    assert (read.name, read.base, read.cleaning.min_words) == ("small", BaseShare("k", 0.5), 1)
+    assert (read.model.d_model, read.training.minutes) == (64, 2.0)
+    assert [direction for direction, _ in read.corpora] == [DE_EN, FR_EN]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[basis]\nshare = 0.5\n" + CORPUS, "half.toml: basis = {'share': 0.5}: there is no such key; did you mean 'base'?"),
+        ("[base]\nshares = 0.5\n" + CORPUS, "[base]: shares = 0.5: there is no such key; did you mean 'share'?"),
+        ("[model]\nd_model = 64\n" + CORPUS, "[model]: d_model = 64: there is no such key; did you mean 'd-model'?"),
+        ("[training]\nstep = 64\n" + CORPUS, "[training]: step = 64: there is no such key; did you mean 'steps'?"),
+        (CORPUS + "column = [1, 0]\n", "corpus 1: column = [1, 0]: there is no such key; did you mean 'columns'?"),
+        ("[training]\nsteps = true\n" + CORPUS, "[training]: steps = True is of type bool; wanted int"),
+        (CORPUS + CORPUS, "half.toml, corpus 2: de-en stands twice"),
+        ('name = "empty"\n', "half.toml has no [[corpus]]"),
+        (CORPUS.replace("de-en", "deu-en", 1), "corpus 1: direction = 'deu-en': language 'deu' is not known; did you mean 'de'?"),
+        (CORPUS.replace("tsv =", "moses = 'a'\ntsv ="), "corpus 1: got tsv and moses; wanted one of"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refusal(tmp_path, text)
+
+
+def test_with_a_whole_share_everything_kept_trains_or_watches(tmp_path: Path) -> None:
+    text = base_text(two_corpora(tmp_path, share=1.0, dev=0.2))
+    assert [len(text.train[direction]) + len(text.dev[direction]) for direction in (DE_EN, FR_EN)] == [4000, 2000]
+    assert (text.accounts[DE_EN].read, text.accounts[DE_EN].dropped) == (4001, {"too-short": 1})
+    assert text.accounts[FR_EN].kept == 2000
+
+
+@pytest.mark.parametrize(("dev", "empty"), [(0.0, "dev"), (1.0, "train")])
+def test_without_a_watching_share_nothing_watches_and_with_a_whole_one_nothing_trains(
+    tmp_path: Path, dev: float, empty: str
+) -> None:
+    assert getattr(base_text(two_corpora(tmp_path, share=1.0, dev=dev)), empty) == {}
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> tuple[Recipe, BaseText]:
+    read = two_corpora(tmp_path, share=0.5, dev=0.3)
+    return read, base_text(read)
+
+
+def test_half_of_the_components_are_taken_and_three_tenths_of_those_watches(half: tuple[Recipe, BaseText]) -> None:
+    _, text = half
+    taken = len(text.train[FR_EN]) + len(text.dev[FR_EN])
+    assert taken / 2000 == pytest.approx(0.5, abs=0.04)
+    assert len(text.dev[FR_EN]) / taken == pytest.approx(0.3, abs=0.05)
+
+
+def test_equal_sentences_train_or_watch_together_in_all_corpora(half: tuple[Recipe, BaseText]) -> None:
+    _, text = half
+    for part in (text.train, text.dev):
+        english = {pair.target for pair in part[FR_EN]}
+        assert {pair.target for pair in part[DE_EN]} == english
+        assert len(part[DE_EN]) == 2 * len(english)
+    assert not sides(text.train) & sides(text.dev)
+
+
+def test_the_forbidden_sentences_are_those_that_train_and_those_that_watch(half: tuple[Recipe, BaseText]) -> None:
+    read, text = half
+    assert forbidden_sides(read) == sides(text.train) | sides(text.dev)
+
+
+def test_a_corpus_of_which_nothing_is_kept_is_named(tmp_path: Path) -> None:
+    (tmp_path / "de-en.tsv").write_text("kurz\tshort\n")
+    with pytest.raises(CorpusError, match="corpus de-en: none of 1 pairs was kept"):
+        base_text(recipe(tmp_path, CORPUS))

@@ -1,0 +1,151 @@
+"""Imports point one way: {clients, strategies} -> fedlingua, and inside fedlingua never in a circle."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = {"fedlingua": ROOT / "src", "clients": ROOT, "strategies": ROOT}
+
+
+def module_files(package: str, folder: Path) -> dict[str, Path]:
+    """Dotted name -> file of every module of a package; a package goes by its own name."""
+    files = {}
+    for path in sorted((folder / package).rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def statements(tree: ast.AST, at_module_level: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Import statements, those inside functions too unless only the module level is asked for."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not (at_module_level and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            yield from statements(node, at_module_level)
+
+
+def imports(name: str, path: Path, at_module_level: bool = False) -> set[str]:
+    """Dotted names that a file imports, each both as `from` names it and with what is taken from it."""
+    found: set[str] = set()
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in statements(ast.parse(path.read_text(), str(path)), at_module_level):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+            continue
+        origin = node.module or ""
+        if node.level:
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            origin = ".".join([*parents, *origin.split(".")] if origin else parents)
+        found |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def import_graph(files: Mapping[str, Path], at_module_level: bool = False) -> dict[str, set[str]]:
+    """Module -> modules of the same package that it imports; `from package import module` counts for the module alone."""
+    graph: dict[str, set[str]] = {}
+    for name, path in files.items():
+        named = imports(name, path, at_module_level) & set(files) - {name}
+        graph[name] = {other for other in named if not any(longer.startswith(f"{other}.") for longer in named)}
+    return graph
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """The first circle found, its start repeated at the end; empty when there is none."""
+    done: set[str] = set()
+
+    def visit(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return []
+        for other in sorted(graph.get(node, ())):
+            if found := visit(other, [*path, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := visit(node, []))), [])
+
+
+def among_sub_packages(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The graph with every module replaced by the part of the package it lies in: fedlingua.corpora.read by fedlingua.corpora."""
+    merged: dict[str, set[str]] = {}
+    for name, others in graph.items():
+        part = ".".join(name.split(".")[:2])
+        merged.setdefault(part, set()).update(".".join(other.split(".")[:2]) for other in others)
+        merged[part].discard(part)
+    return merged
+
+
+MODULES = {package: module_files(package, folder) for package, folder in SOURCES.items()}
+
+
+def test_all_three_packages_are_looked_at() -> None:
+    assert "fedlingua.corpora.split" in MODULES["fedlingua"]
+    assert "clients.client_app" in MODULES["clients"]
+    assert "strategies.server_app" in MODULES["strategies"]
+    assert "fedlingua.errors" in import_graph(MODULES["fedlingua"])["fedlingua.config"]
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [("fedlingua", {"clients", "strategies"}), ("clients", {"strategies"}), ("strategies", {"clients"})],
+)
+def test_no_module_imports_against_the_arrow(package: str, forbidden: set[str]) -> None:
+    for name, path in MODULES[package].items():
+        against = {other for other in imports(name, path) if other.split(".")[0] in forbidden}
+        assert not against, f"{path.relative_to(ROOT)} imports {', '.join(sorted(against))}"
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    found = circle(import_graph(MODULES[package]))
+    assert not found, " -> ".join(found)
+
+
+def test_no_sub_packages_import_each_other_in_a_circle() -> None:
+    found = circle(among_sub_packages(import_graph(MODULES["fedlingua"], at_module_level=True)))
+    assert not found, " -> ".join(found)
+
+
+def test_every_form_of_import_is_seen(tmp_path: Path) -> None:
+    package = tmp_path / "p"
+    (package / "q").mkdir(parents=True)
+    for file, text in {
+        "__init__.py": "",
+        "a.py": "import p.b\n",
+        "b.py": "from p import c\n",
+        "c.py": "def late():\n    from p.q.d import name\n",
+        "q/__init__.py": "from .d import name\n",
+        "q/d.py": "from . import e\nfrom ..a import name\n",
+        "q/e.py": "if True:\n    import p.f as f\n",
+        "f.py": "import os, clients.hosted\n",
+    }.items():
+        (package / file).write_text(text)
+    files = module_files("p", tmp_path)
+    assert import_graph(files) == {
+        "p": set(),
+        "p.a": {"p.b"},
+        "p.b": {"p.c"},
+        "p.c": {"p.q.d"},
+        "p.q": {"p.q.d"},
+        "p.q.d": {"p.q.e", "p.a"},
+        "p.q.e": {"p.f"},
+        "p.f": set(),
+    }
+    assert circle(import_graph(files)) == ["p.a", "p.b", "p.c", "p.q.d", "p.a"]
+    assert import_graph(files, at_module_level=True)["p.c"] == set()
+    assert imports("p.f", files["p.f"]) == {"os", "clients.hosted"}
+
+
+def test_circles_are_found_and_diamonds_are_none() -> None:
+    assert circle({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    # No two modules meet in a circle here, but their packages do.
+    graph = {"p.a.x": {"p.b.x"}, "p.b.y": {"p.a.y"}, "p.a.z": {"p.a.x"}}
+    assert circle(graph) == []
+    assert circle(among_sub_packages(graph)) == ["p.a", "p.b", "p.a"]

@@ -1,0 +1,145 @@
+"""Every file under experiments/ loads, and the federations among them keep what they promise."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fedlingua.clustering import by_families
+from fedlingua.config import default_run_config, known_keys, read_experiment, settings_from
+from fedlingua.corpora.sites import Federation, Limits, SiteText, check_files, read_federation, read_sites
+from fedlingua.corpora.split import SPLITS, Side, Split
+from fedlingua.errors import CorpusError
+from fedlingua.pretraining.demo import base_register
+from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ROOT / "experiments"
+DATA = ROOT / "../shared/data"
+
+FEDERATIONS = sorted((EXPERIMENTS / "federations").rglob("*.toml"))
+BACKBONES = sorted((EXPERIMENTS / "backbones").rglob("*.toml"))
+RUNS = sorted(
+    path
+    for path in EXPERIMENTS.rglob("*.toml")
+    if path.relative_to(EXPERIMENTS).parts[0] not in ("results", "federations", "backbones")
+)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(EXPERIMENTS))
+
+
+def sides(texts: Mapping[str, SiteText], *splits: Split) -> set[Side]:
+    """Every sentence, on either side, of these splits at all sites."""
+    found: set[Side] = set()
+    for text in texts.values():
+        for split in splits:
+            found |= {(text.direction.source, pair.source) for pair in text.splits[split]}
+            found |= {(text.direction.target, pair.target) for pair in text.splits[split]}
+    return found
+
+
+def test_there_are_files_of_every_kind() -> None:
+    assert EXPERIMENTS / "demo.toml" in RUNS
+    assert EXPERIMENTS / "federations/phrasebook.toml" in FEDERATIONS
+    assert BACKBONES
+
+
+@pytest.mark.parametrize("path", RUNS, ids=named)
+def test_every_experiment_loads_with_its_federation(path: Path) -> None:
+    settings = read_experiment(path, {})
+    assert read_federation(settings.federation_path, Path("data")).sites
+
+
+@pytest.mark.parametrize("path", FEDERATIONS, ids=named)
+def test_every_federation_loads_with_the_recipe_of_its_base(path: Path) -> None:
+    federation = read_federation(path, Path("data"))
+    assert federation.base is None or federation.base in BACKBONES
+
+
+@pytest.mark.parametrize("path", BACKBONES, ids=named)
+def test_every_recipe_loads(path: Path) -> None:
+    assert read_recipe(path, Path("data")).corpora
+
+
+def test_the_defaults_have_exactly_the_known_keys_and_pass() -> None:
+    defaults = default_run_config()
+    assert list(defaults) == known_keys()
+    assert settings_from(defaults).flat() == defaults
+
+
+@cache
+def phrasebook() -> tuple[Federation, Mapping[str, SiteText]]:
+    federation = read_federation(EXPERIMENTS / "federations/phrasebook.toml", Path("data"))
+    return federation, read_sites(federation, frozenset())
+
+
+def test_the_phrasebook_federation_needs_no_files() -> None:
+    check_files(phrasebook()[0])
+
+
+def test_the_phrasebook_federation_has_shared_clusters_on_both_sides() -> None:
+    federation, _ = phrasebook()
+    clusters = by_families({site.name: [site.direction] for site in federation.sites}, federation.families, "group")
+    assert len(federation.sites) >= 8
+    for part in ("encoder", "decoder"):
+        assert sum(len(members) >= 2 for members in clusters[part].values()) >= 3  # type: ignore[index]
+
+
+def test_every_phrasebook_site_has_text_in_every_split() -> None:
+    _, texts = phrasebook()
+    assert all(len(text.splits[split]) >= 50 for text in texts.values() for split in SPLITS)
+
+
+def test_no_dev_or_test_sentence_of_the_phrasebook_is_in_the_demo_backbones_text() -> None:
+    train, dev = base_register()
+    base = {
+        side
+        for text in (train, dev)
+        for direction, pairs in text.items()
+        for pair in pairs
+        for side in ((direction.source, pair.source), (direction.target, pair.target))
+    }
+    assert len(base) > 10_000
+    assert not base & sides(phrasebook()[1], "dev", "test")
+
+
+def test_no_dev_or_test_sentence_of_the_phrasebook_trains_any_site() -> None:
+    texts = phrasebook()[1]
+    assert not sides(texts, "train") & sides(texts, "dev", "test")
+    assert not sides(texts, "dev") & sides(texts, "test")
+
+
+@cache
+def tatoeba() -> tuple[frozenset[Side], Mapping[str, SiteText]]:
+    """(what the backbone trains on, every site's text); without limits, so that every sentence is looked at."""
+    federation = read_federation(EXPERIMENTS / "federations/tatoeba_m2en.toml", DATA)
+    try:
+        check_files(federation)
+    except CorpusError as error:
+        pytest.skip(f"the real text is not there: {error}")
+    assert federation.base is not None
+    base = frozenset(forbidden_sides(read_recipe(federation.base, DATA)))
+    return base, read_sites(replace(federation, limits=Limits()), base)
+
+
+def test_no_dev_or_test_sentence_of_the_tatoeba_federation_is_in_its_backbones_text() -> None:
+    base, texts = tatoeba()
+    assert len(base) > 100_000
+    assert len(sides(texts, "dev", "test")) > 4_000
+    assert not base & sides(texts, "train", "dev", "test")
+    assert sides(texts, "base") <= base
+
+
+def test_no_sentence_of_the_tatoeba_federation_stands_in_two_splits_at_any_two_sites() -> None:
+    texts = tatoeba()[1]
+    for one, other in (("train", "dev"), ("train", "test"), ("dev", "test")):
+        assert not sides(texts, one) & sides(texts, other)  # type: ignore[arg-type]
+
+
+def test_every_pair_of_the_tatoeba_federation_is_accounted_for() -> None:
+    for text in tatoeba()[1].values():
+        assert text.account.read == text.account.kept + sum(text.account.dropped.values())
