@@ -4,11 +4,12 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from clients.client_app import app as client_app
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+
+from clients.client_app import app as client_app
 
 Tamper = Callable[[Message, Message], Message | None]
 """(request, reply) -> what the server gets instead; None: nothing ever comes."""

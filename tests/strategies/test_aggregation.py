@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from strategies.aggregation import Update, fed_avg, fed_mean, inner_cluster_aggregation, start_everywhere, tensors_for
 
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from strategies.aggregation import Update, fed_avg, fed_mean, inner_cluster_aggregation, start_everywhere, tensors_for
 
 
 def update(site: str, value: float, num_examples: int = 1) -> Update:

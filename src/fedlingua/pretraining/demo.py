@@ -21,7 +21,7 @@ from fedlingua.pretraining.settings import PretrainSettings
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
 TRAINING = PretrainSettings(
-    steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=200, label_smoothing=0.0, max_tokens=64, threads=2
+    steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=200, label_smoothing=0.1, max_tokens=64, threads=2
 )
 SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 40, 1
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from strategies.server_app import run_federation
-from tests.in_process import InProcessGrid
 from typer.testing import CliRunner
 
 from fedlingua.cli.app import app
-from fedlingua.config import APP_DIR, settings_from
+from fedlingua.config import settings_from
 from fedlingua.runs import RunFolder
+from strategies.server_app import run_federation
+from tests.in_process import InProcessGrid
 
 FEDERATION = """
 name = "two"
@@ -50,11 +50,13 @@ def command(*arguments: object) -> list[str]:
     return [str(Path(sys.executable).with_name("fedlingua")), *map(str, arguments)]
 
 
+def finished(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=directory)
+
+
 def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experiment, tiny_run_config, tmp_path):
     """One engine start serves four facts, since each start costs many seconds."""
-    done = subprocess.run(
-        command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3), capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )  # fmt: skip
+    done = finished(command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = RunFolder(tmp_path / "run")
     run = folder.read("run.json")
@@ -104,7 +106,7 @@ def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
     assert process.returncode == 130
     assert "interrupted" in stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
-    gone, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
 
 
@@ -131,14 +133,8 @@ def test_a_wrong_key_or_value_is_refused_before_anything_starts(experiment, tmp_
 def test_a_missing_corpus_file_is_refused_before_anything_starts(experiment, tmp_path):
     federation = tmp_path / "files.toml"
     federation.write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "none.tsv.gz"\n')
-    done = subprocess.run(
-        command("run", experiment, "--data", tmp_path, "--set", f"federation={federation}"), capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )  # fmt: skip
+    done = finished(command("run", experiment, "--data", tmp_path, "--set", f"federation={federation}"), tmp_path)
     assert done.returncode == 1
     assert "site a" in done.stderr
     assert "none.tsv.gz" in done.stderr
     assert not (tmp_path / "runs").exists()
-
-
-def test_the_app_is_the_checkout():
-    assert (APP_DIR / "pyproject.toml").is_file()

@@ -33,7 +33,7 @@ def talker(backbone: Backbone) -> Backbone:
 
 @pytest.fixture
 def sentences(phrases: dict[str, list[str]]) -> list[str]:
-    return phrases["de"][:6]
+    return phrases["de"][:12]
 
 
 def translated(talker: Backbone, sentences: list[str], direction: Direction = DE_FR, beam: int = 1) -> list[str]:
@@ -58,7 +58,7 @@ def test_a_translation_is_greedy_search_after_the_targets_language(
 ) -> None:
     wanted = [talker.codec.decode([greedy(talker, sentence, direction, 8)])[0] for sentence in sentences]
     assert translated(talker, sentences, direction) == wanted
-    assert len(set(wanted)) > 3
+    assert len(set(wanted)) > 2
 
 
 def test_the_forced_language_decides_the_output(talker: Backbone, sentences: list[str]) -> None:
@@ -103,7 +103,7 @@ def test_what_stands_beyond_max_tokens_is_not_read(talker: Backbone, sentences: 
 
 
 def test_a_translation_has_at_most_max_new_tokens(talker: Backbone, sentences: list[str]) -> None:
-    model, codec = talker.model, talker.codec
-    (short,) = translate(model, codec, sentences[:1], DE_FR, 1, 32, 3)
-    # The language is the first of the three.
-    assert len(codec.encode([short], "fr", 100)[0]) - 2 <= 2
+    # The language is the first of them.
+    wanted = talker.codec.decode([greedy(talker, sentence, DE_FR, 4) for sentence in sentences])
+    assert translate(talker.model, talker.codec, sentences, DE_FR, 1, 32, 4) == wanted
+    assert wanted != translated(talker, sentences)

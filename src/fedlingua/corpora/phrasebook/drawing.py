@@ -25,13 +25,12 @@ from .abstract import (
 
 BASE = "base"
 
-# How often each construction is drawn. The base register is everyday speech with everybody's words; a register is official speech,
-# mostly in its own words. No construction belongs to both, so no sentence does.
+# How often each construction is drawn. The base register never has the official ones; a register has both, and in every sentence a
+# word of its own.
 _BASE_KINDS = {"statement": 9, "question": 4, "quality": 4, "existence": 3}
-_OFFICIAL_KINDS = {"request": 3, "duty": 3, "report": 3, "clock": 2}
+_OFFICIAL_KINDS = {"request": 1, "duty": 1, "report": 1, "clock": 1, "statement": 5, "question": 3, "quality": 4}
 
-_OWN_WORD = 0.65
-_EVERYDAY_WORD = 0.5
+_OWN_WORD = 0.3
 _ADJECTIVE = 0.4
 _PLURAL = 0.4
 _PAST = 0.5
@@ -60,8 +59,7 @@ class _Stock:
 def _stock(register: str) -> _Stock:
     def usable(section: str) -> tuple[str, ...]:
         table = lexicon.meanings(section)
-        known = (BASE, register)
-        return tuple(key for key, meaning in table.items() if register == BASE or meaning.register in known)
+        return tuple(key for key, meaning in table.items() if meaning.register in (BASE, register))
 
     def fits(noun: str, tags: frozenset[str]) -> bool:
         return noun in tags or bool(tags & lexicon.meanings("nouns")[noun].tags)
@@ -83,7 +81,7 @@ def _stock(register: str) -> _Stock:
         nouns=nouns,
         persons=tuple(noun for noun in nouns if lexicon.is_person(noun)),
         verbs=usable("verbs"),
-        places=tuple(places) if register == BASE else ("city", *own_places),
+        places=usable("places") if register == BASE else ("city", *own_places),
         objects={verb: fitting(verbs[verb].tags) for verb in usable("verbs")},
         adjectives={noun: describing(noun) for noun in nouns},
     )
@@ -95,7 +93,7 @@ def draw(register: str, rng: random.Random) -> Sentence:
     while True:
         said = _draw(stock, rng)
         owners = {lexicon.meanings(section)[key].register for section, key in lexemes(said)}
-        if register == BASE or register in owners:
+        if register in owners:
             return said
 
 
@@ -247,10 +245,9 @@ def _verb(stock: _Stock, rng: random.Random, asked: bool = False) -> str:
 
 
 def _choice(stock: _Stock, rng: random.Random, section: str, keys: tuple[str, ...]) -> str:
-    """One of the keys; a register prefers its own words, and so does the base, less strongly."""
-    own = stock.own(section, keys)
-    preference = _EVERYDAY_WORD if stock.register == BASE else _OWN_WORD
-    return rng.choice(own if own and rng.random() < preference else keys)
+    """One of the keys; a register prefers its own words to those it shares with the base."""
+    own = stock.own(section, keys) if stock.register != BASE else ()
+    return rng.choice(own if own and rng.random() < _OWN_WORD else keys)
 
 
 def _places(stock: _Stock, noun: str) -> tuple[str, ...]:
