@@ -12,7 +12,7 @@ from fedlingua.config import APP_DIR, Scalar, Settings, parse_override, read_exp
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.report import score_table, write_report
-from fedlingua.runs import RunFolder
+from fedlingua.runs import RunFolder, git_revision
 
 
 def run_experiment(
@@ -45,6 +45,9 @@ def run_experiment(
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)
+        if folder.read("run.json"):
+            # The server ran from an unpacked bundle, which is no checkout.
+            folder.update(git_revision=git_revision())
     if status.outcome != "completed":
         # The server may have died before it could say so itself.
         _close(folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")

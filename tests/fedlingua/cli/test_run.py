@@ -72,7 +72,11 @@ def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experi
     run_federation(InProcessGrid(config, num_nodes=1), settings_from(config), same)
     for file in sorted((folder.directory / "checkpoints" / "0002").glob("*.safetensors")):
         assert file.read_bytes() == (same.directory / "checkpoints" / "0002" / file.name).read_bytes()
-    assert same.read("scores.json") == folder.read("scores.json")
+    scores, wanted = same.read("scores.json"), folder.read("scores.json")
+    for moved in ("uplink_bytes_per_round", "downlink_bytes_per_round"):
+        # Flower's random node ids are a few bytes shorter or longer.
+        assert abs(scores.pop(moved) - wanted.pop(moved)) < 100
+    assert scores == wanted
 
     text = "Guten Tag.\n\nDer Arzt liest.\n"
     for wanted in (["--site", "hospital"], ["--direction", "nl-it"]):

@@ -28,7 +28,7 @@ BASE = "base"
 # How often each construction is drawn. The base register never has the official ones; a register has both, and in every sentence a
 # word of its own.
 _BASE_KINDS = {"statement": 9, "question": 4, "quality": 4, "existence": 3}
-_OFFICIAL_KINDS = {"request": 1, "duty": 1, "report": 1, "clock": 1, "statement": 5, "question": 3, "quality": 4}
+_OFFICIAL_KINDS = {"request": 2, "duty": 2, "report": 2, "clock": 2, "statement": 4, "question": 2, "quality": 2}
 
 _OWN_WORD = 0.3
 _ADJECTIVE = 0.4
