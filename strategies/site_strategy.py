@@ -191,7 +191,13 @@ class SiteStrategy(Strategy):
         )
 
     def _is_stale(self, number: int) -> bool:
-        return 0 < self.settings.patience <= number - self.best_round and number > 0
+        """Whether `patience` rounds have passed since the dev loss last fell by `min-gain` of what it was."""
+        better, lowest = 0, math.inf
+        for past, losses in self.dev_losses.items():
+            loss = mean_loss(losses, self.settings.best_by)
+            if past > 0 and loss < lowest * (1 - self.settings.min_gain):
+                better, lowest = past, loss
+        return 0 < self.settings.patience <= number - better
 
     def _finish(self, grid: Grid, num_rounds: int, timeout: float) -> None:
         """Deliver the best round's tensors and gather the scores."""

@@ -59,6 +59,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _AT_LEAST: dict[str, float] = {
     "rounds": 1,
     "patience": 0,
+    "min_gain": 0.0,
     "batch_size": 1,
     "accumulation": 1,
     "local_epochs": 1,
@@ -90,6 +91,7 @@ class Settings:
     seed: int
     rounds: int
     patience: int
+    min_gain: float
     best_by: str
     batch_size: int
     accumulation: int

@@ -286,6 +286,16 @@ def test_patience_ends_a_run_whose_dev_loss_does_not_fall(config, tmp_path):
     assert losses[-1] >= min(losses[:-1])
 
 
+def test_a_gain_below_min_gain_does_not_count_as_better(config, tmp_path):
+    config = {**config, "method": "adapter-fed", "rounds": 6, "patience": 2, "learning-rate": 0.01}
+    patient, _ = run(config, tmp_path / "patient")
+    strict, _ = run({**config, "min-gain": 0.9}, tmp_path / "strict")
+    losses = [record["dev_loss"] for record in rounds(patient)[1:]]
+    assert len(losses) == 6  # the loss falls all the way
+    assert losses[2] > 0.1 * losses[0]
+    assert len(rounds(strict)[1:]) == 3  # round 1 is the first, and two rounds without a fall by nine tenths follow
+
+
 def test_a_strategy_of_ones_own_plugs_in(config, tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text(
         "import numpy as np\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.errors import BackboneError
@@ -50,6 +51,7 @@ def load_backbone(directory: Path, name: str = "", precision: str = "fp32", devi
         BackboneError: no model there, not an M2M-100 or mBART-50, or no such device.
     """
     name = name or str(directory)
+    logging.disable_progress_bar()  # a bar for every process that maps the same file says nothing
     if device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
     try:

@@ -61,23 +61,27 @@ def translate(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    keep: Annotated[
+        Path | None, typer.Option(help="Also write run.json, scores.json and report.md here, small and without paths.")
+    ] = None,
+) -> None:
     """Write report.html anew and print the table of scores."""
-    from fedlingua.report import score_table, write_report
+    from fedlingua.report import keep_run, score_table, write_report
 
     page = write_report(run)
     console = Console()
     console.print(score_table(run))
     console.print(f"report: {page}", soft_wrap=True)
+    if keep:
+        keep_run(run, keep)
 
 
 def main() -> None:
-    """Entry point: what a user can cause is one message and exit code 1; Ctrl-C is 130."""
+    """Entry point: what a user can cause is one message and exit code 1; Ctrl-C is 130 (typer sees to it)."""
     try:
         app()
     except FedlinguaError as error:
         Console(stderr=True).print(f"error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted", style="bold red")
-        sys.exit(130)

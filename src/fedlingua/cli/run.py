@@ -42,6 +42,7 @@ def run_experiment(
             tail = engine.log_tail() if status.outcome != "completed" else ""
     except KeyboardInterrupt:
         _close(folder, "interrupted", "stopped by the user")
+        Console(stderr=True).print(f"interrupted; all that was started has ended, and {folder.directory} says so", soft_wrap=True)
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from transformers import M2M100ForConditionalGeneration
+from transformers.utils import logging
 
 from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
 from fedlingua.backbones.codec import Codec
@@ -62,6 +63,7 @@ def pretrain(
         dev_examples = [e for d, pairs in dev.items() for e in encode_pairs(pairs, d, codec, settings.max_tokens)]
         model = build_model(size, tokenizer, settings.seed)
         last = _train(model, codec, examples, dev_examples, settings, report)
+        logging.disable_progress_bar()
         model.save_pretrained(scratch)
         directory.parent.mkdir(parents=True, exist_ok=True)
         if directory.exists():

@@ -82,8 +82,8 @@ def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experi
     for wanted in (["--site", "hospital"], ["--direction", "nl-it"]):
         result = CliRunner().invoke(app, ["translate", "--run", str(folder.directory), *wanted], input=text)
         assert result.exit_code == 0, result.output
-        assert result.output.count("\n") == 3
-        assert result.output.split("\n")[1] == ""
+        assert result.stdout.count("\n") == 3
+        assert result.stdout.split("\n")[1] == ""
 
     rendered = CliRunner().invoke(app, ["report", str(folder.directory)])
     assert rendered.exit_code == 0

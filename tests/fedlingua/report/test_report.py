@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from fedlingua.errors import RunError
-from fedlingua.report import plots, score_markdown, score_table, write_report
+from fedlingua.report import keep_run, plots, score_markdown, score_table, write_report
 from fedlingua.report.read import read_run
 
 EVIL = "<script>alert(1)</script>"
@@ -310,3 +310,14 @@ def test_folder_without_readable_run_file(tmp_path: Path, content: bytes | None)
     for function in (write_report, score_table, score_markdown):
         with pytest.raises(RunError, match=r"(?s)run\.json.*got:.*wanted:.*to do:"):
             function(tmp_path)
+
+
+def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> None:
+    run_dir = make()
+    run = json.loads((run_dir / "run.json").read_text())
+    run["config"] = {**run["config"], "data-dir": "/home/somebody/data", "run-dir": "/home/somebody/runs/x"}
+    (run_dir / "run.json").write_text(json.dumps(run))
+    keep_run(run_dir, tmp_path / "kept")
+    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["report.md", "run.json", "scores.json"]
+    assert all("/home/somebody" not in file.read_text() for file in (tmp_path / "kept").iterdir())
+    assert score_markdown(run_dir) in (tmp_path / "kept" / "report.md").read_text()

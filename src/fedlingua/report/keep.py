@@ -1,0 +1,34 @@
+"""The small files of a run that are worth committing: what it was, what it scored, and the table as Markdown."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fedlingua.report.read import read_run
+from fedlingua.report.tables import score_markdown
+
+PLACES = ("data-dir", "run-dir")
+"""Settings that say where files lay on one machine and nothing about the result."""
+
+
+def keep_run(run_dir: Path, to: Path) -> None:
+    """Copy `run.json` (without places) and `scores.json` to `to`, and write `report.md`.
+
+    Raises:
+        RunError: no run there.
+    """
+    read_run(run_dir)
+    run: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
+    run["config"] = {key: "" if key in PLACES else value for key, value in run["config"].items()}
+    to.mkdir(parents=True, exist_ok=True)
+    (to / "run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if (run_dir / "scores.json").is_file():
+        shutil.copyfile(run_dir / "scores.json", to / "scores.json")
+    versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
+    about = (
+        f"# {run['method']}, seed {run['seed']}: {run['status']}\n\n{score_markdown(run_dir)}\n\n"
+        f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds']:.0f} s; "
+        f"{run.get('exchanged_parameters', 0):,} parameters exchanged; settings {run['config_hash']}; {versions}.\n"
+    )
+    (to / "report.md").write_text(about, encoding="utf-8")
