@@ -91,7 +91,6 @@ class SiteStrategy(Strategy):
             record["train_loss"] = sums["nll_sum"] / sums["num_tokens"]
             record["steps"] = int(sums["steps"])
             record["seconds"]["train"] = round(sums["seconds"], 3)
-            record["uplink_bytes"] = message_bytes(reply)
             record["tensors_sent"] = len(tensors)
         self._need_quorum(updates, protocol.TRAIN, server_round)
         self.fold({site: updates[site] for site in self.roll.sites if site in updates})
@@ -259,7 +258,10 @@ class SiteStrategy(Strategy):
             nll, tokens = sums.get("nll_sum"), sums.get("num_tokens")
             loss = nll / tokens if isinstance(nll, int | float) and isinstance(tokens, int | float) and tokens else None
             seconds = round(time.monotonic() - started, 3)
-            self.folder.event("reply", phase=_short(phase), round=number, site=site, loss=loss, seconds=seconds)
+            told: dict[str, Any] = {"phase": _short(phase), "round": number, "site": site, "loss": loss, "seconds": seconds}
+            if phase == protocol.TRAIN:
+                told["uplink_bytes"] = self.round_records[site]["uplink_bytes"] = message_bytes(reply)
+            self.folder.event("reply", **told)
 
         replies, failures = gather(grid, by_site, timeout, on_reply)
         for failure in failures:
