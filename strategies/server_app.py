@@ -95,9 +95,8 @@ def _describe(
     folder: RunFolder, settings: Settings, trainable: Trainable, roll: Roll, clusters: Clusters, strategy: SiteStrategy
 ) -> None:
     folder.write("sites.json", sites_json(roll))
-    folder.write(
-        "clusters.json", {part: {name: list(sites) for name, sites in named.items()} for part, named in clusters.items()}
-    )
+    held = {part: named for part, named in clusters.items() if trainable.tensor_set.of_part(part)}
+    folder.write("clusters.json", {part: {name: list(sites) for name, sites in named.items()} for part, named in held.items()})
     backbone = trainable.backbone
     folder.update(
         backbone={"name": backbone.name, "fingerprint": backbone.fingerprint, "parameters": backbone.num_parameters},

@@ -22,20 +22,20 @@ def averages(folder: RunFolder) -> list[Score]:
     summary = {key: number(value) for key, value in folder.summary.items()}
     lines = [
         Score(
-            "macro average",
+            "macro",
             bleu=summary.get("macro_bleu"),
             base_bleu=summary.get("base_macro_bleu"),
             chrf=summary.get("macro_chrf"),
             base_chrf=summary.get("base_macro_chrf"),
         ),
         Score(
-            "weighted average",
+            "micro",
             bleu=summary.get("micro_bleu"),
             base_bleu=_weighted(folder.scores, lambda line: line.base_bleu),
             chrf=_weighted(folder.scores, lambda line: line.chrf),
             base_chrf=_weighted(folder.scores, lambda line: line.base_chrf),
         ),
-        Score("one corpus", bleu=summary.get("pooled_bleu")),
+        Score("pooled", bleu=summary.get("pooled_bleu")),
     ]
     return [line for line in lines if line.bleu is not None or line.chrf is not None]
 
