@@ -33,6 +33,7 @@ def run_experiment(
     settings, federation = check_experiment(experiment, data, overrides, seed)
     folder = RunFolder(_new_folder(experiment, settings, to))
     console.print(f"run folder: {folder.directory}", soft_wrap=True)
+    revision = git_revision()
     run_config = {**settings.flat(), "run-dir": str(folder.directory)}
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     try:
@@ -48,7 +49,7 @@ def run_experiment(
         shutil.rmtree(home, ignore_errors=True)
         if folder.read("run.json"):
             # The server ran from an unpacked bundle, which is no checkout.
-            folder.update(git_revision=git_revision())
+            folder.update(git_revision=revision)
     if status.outcome != "completed":
         # The server may have died before it could say so itself.
         _close(folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")
