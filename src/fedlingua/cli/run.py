@@ -41,7 +41,7 @@ def run_experiment(
             run_id = engine.submit(run_config, nodes or len(federation.sites))
             status = watch(folder.directory, lambda: engine.status(run_id), console)
             tail = engine.log_tail() if status.outcome != "completed" else ""
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         _close(folder, "interrupted", "stopped by the user")
         Console(stderr=True).print(f"interrupted; all that was started has ended, and {folder.directory} says so", soft_wrap=True)
         raise

@@ -97,6 +97,8 @@ def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
+        # A shell's background job ignores Ctrl-C, and the suite may be one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     ends = time.monotonic() + 120
     while not (tmp_path / "run" / "rounds.jsonl").is_file():
