@@ -19,7 +19,6 @@ from fedlingua.backbones.bottleneck import save_adapter
 from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sites import SiteText
-from fedlingua.errors import RunError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
@@ -97,14 +96,15 @@ class TranslationClient(NumPyClient):
         with self.trainable.as_base():
             base = self._translate(pairs)
         hypotheses = base
-        if self.settings.how.trains:
+        trained = self.settings.how.trains and number > 0
+        if trained:
             self._take(parameters, number)
             hypotheses = self._translate(pairs)
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = ["source\treference\tbase\thypothesis"]
         lines += ["\t".join((*pair, *both)) for pair, *both in zip(pairs, base, hypotheses, strict=True)]
         (self.folder / "translations.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        if self.settings.how.trains and self.trainable.adapter:
+        if trained and self.trainable.adapter:
             about = {
                 "site": self.site,
                 "direction": str(self.text.direction),
@@ -131,14 +131,12 @@ class TranslationClient(NumPyClient):
         aside.rename(self.folder / "rounds" / f"{number:04d}.safetensors")
 
     def _kept(self, number: int) -> Tensors:
-        if number == 0:
-            return self.trainable.initial
-        file = self.folder / "rounds" / f"{number:04d}.safetensors"
-        if not file.is_file():
-            raise RunError(
-                f"site {self.site} has no tensors of round {number}; it has to train round {number} before it can use it"
-            )
-        return load_file(file)
+        """The site's own tensors after round `number`; where it failed in a round, those of the last one before."""
+        for past in range(number, 0, -1):
+            file = self.folder / "rounds" / f"{past:04d}.safetensors"
+            if file.is_file():
+                return load_file(file)
+        return self.trainable.initial
 
     def _examples(self, split: str) -> list[Example]:
         pairs = self.text.splits[split]  # type: ignore[index]

@@ -24,11 +24,13 @@ def gather(
     messages: Mapping[str, Message],
     deadline_s: float,
     on_reply: Callable[[str, Message], None],
+    needed: int = 0,
 ) -> tuple[dict[str, Message], list[Failure]]:
     """Push `messages` (site -> message) at once and pull replies as they come.
 
     Returns the replies with content, in the order of `messages` whatever the order they came in, and a failure for every other site.
-    Flower names the node of a lost client wrongly, so replies are told apart by the message they answer.
+    Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names the node of a lost client
+    wrongly, so replies are told apart by the message they answer.
     """
     # Flower wants a list: a generator ends the run.
     ids = list(grid.push_messages(list(messages.values())))
@@ -49,10 +51,13 @@ def gather(
             else:
                 replies[site] = reply
                 on_reply(site, reply)
+        if len(replies) + len(waiting) < needed:
+            break
         if waiting:
             time.sleep(POLL_S)
+    late = f"no reply within {deadline_s:g} s" if time.monotonic() >= ends else "not waited for, since the quorum is out of reach"
     for number in waiting:
-        failures[site_of[number]] = Failure(site_of[number], f"no reply within {deadline_s:g} s")
+        failures[site_of[number]] = Failure(site_of[number], late)
     return {site: replies[site] for site in messages if site in replies}, [
         failures[site] for site in messages if site in failures
     ]
@@ -60,5 +65,5 @@ def gather(
 
 def first_line(reason: str | None) -> str:
     """What an error says, without its traceback."""
-    lines = [line for line in (reason or "no reason given").strip().split("\n") if line.strip()]
-    return lines[-1].strip() if lines and lines[0].startswith("Traceback") else lines[0].strip()
+    lines = [line.strip() for line in (reason or "").split("\n") if line.strip()] or ["no reason given"]
+    return lines[-1] if lines[0].startswith("Traceback") else lines[0]

@@ -12,7 +12,9 @@ from fedlingua import protocol
 from fedlingua.errors import RunError
 from fedlingua.languages import Direction, parse_direction
 from fedlingua.runs import RunFolder
-from strategies.replies import POLL_S, gather
+from strategies.replies import POLL_S, Failure, gather
+
+_TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 
 
 @dataclass(frozen=True)
@@ -30,48 +32,40 @@ class Roll:
 
 
 def call_roll(grid: Grid, expected: Sequence[str], fingerprint: str, quorum: float, deadline_s: float, folder: RunFolder) -> Roll:
-    """Ask all nodes and wait for enough sites.
+    """Ask all nodes, again and again those that have joined since, until every site is here or the deadline has passed.
 
     Raises:
         RunError: a site twice or with another backbone, or too few sites; with the names and what each node said.
     """
-    node_ids = _wait_for_a_node(grid, deadline_s)
-    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(expected))
-    messages = {
-        f"node {node_id}": Message(RecordDict(), dst_node_id=node_id, message_type=protocol.DESCRIBE, group_id="0")
-        for node_id in node_ids
-    }
-    replies, failures = gather(grid, messages, deadline_s, lambda name, reply: None)
-    faults = [f"{failure.site}: {failure.reason}" for failure in failures]
     nodes: dict[str, int] = {}
     about: dict[str, Mapping[str, Any]] = {}
-    for name, reply in replies.items():
-        hosted = {
-            key.removeprefix(protocol.SITE_PREFIX): record
-            for key, record in reply.content.config_records.items()
-            if key.startswith(protocol.SITE_PREFIX)
-        }
-        theirs = str(reply.content.config_records.get(protocol.NODE, ConfigRecord()).get("fingerprint"))
-        for site, record in hosted.items():
-            if site not in expected:
-                faults.append(f"site {site!r} on {name} is not in the federation file")
-            elif theirs != fingerprint:
-                faults.append(
-                    f"site {site!r} has another backbone, tokenizer or tensor set ({theirs[:12]}; wanted {fingerprint[:12]})"
-                )
-            elif site in nodes:
-                raise RunError(f"site {site!r} is hosted by two nodes; a name belongs to one node, so rename one of them")
-            else:
-                nodes[site] = reply.metadata.src_node_id
-                about[site] = dict(record)
+    faults: list[Failure] = []
+    asked: set[int] = set()
+    ends = time.monotonic() + deadline_s
+    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(expected))
+    # A node that said something wrong will not say better later, so only silence is waited for.
+    while len(nodes) < len(expected) and not faults and time.monotonic() < ends:
+        new = sorted(set(grid.get_node_ids()) - asked)
+        asked.update(new)
+        messages = {f"node {node}": _question(node) for node in new}
+        replies, failures = gather(grid, messages, deadline_s, lambda name, reply: None)
+        faults += failures
+        for name, reply in replies.items():
+            faults += _take(reply, name, expected, fingerprint, nodes, about)
+        time.sleep(POLL_S)
     present = tuple(site for site in expected if site in nodes)
     for fault in faults:
-        folder.event("failure", phase="describe", round=0, site=fault.split(" ")[1].strip("':"), reason=fault)
-    if len(present) < quorum * len(expected) - 1e-9:
+        folder.event("failure", phase="describe", round=0, site=fault.site, reason=fault.reason)
+    if len(present) < max(1, quorum * len(expected) - 1e-9):
         absent = [site for site in expected if site not in nodes]
+        said = "; ".join(f"{fault.site}: {fault.reason}" for fault in faults)
         raise RunError(
             f"{len(present)} of {len(expected)} sites are here and quorum = {quorum:g}; missing: {', '.join(absent)}"
-            + (f" ({'; '.join(faults)})" if faults else "")
+            + (
+                f" ({said})"
+                if said
+                else f" (no node hosts them after {deadline_s:g} s; start the sites' SuperNodes, or raise deadline-s)"
+            )
         )
     directions = {site: [parse_direction(text) for text in cast(list[str], about[site]["directions"])] for site in present}
     return Roll(tuple(expected), present, nodes, directions, about)
@@ -98,11 +92,35 @@ def sites_json(roll: Roll) -> dict[str, Any]:
     }
 
 
-def _wait_for_a_node(grid: Grid, deadline_s: float) -> list[int]:
-    ends = time.monotonic() + deadline_s
-    while time.monotonic() < ends:
-        node_ids = sorted(grid.get_node_ids())
-        if node_ids:
-            return node_ids
-        time.sleep(POLL_S)
-    raise RunError(f"no node connected within {deadline_s:g} s; start the sites' SuperNodes, or raise deadline-s")
+def _question(node: int) -> Message:
+    return Message(RecordDict(), dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0")
+
+
+def _take(
+    reply: Message,
+    name: str,
+    expected: Sequence[str],
+    fingerprint: str,
+    nodes: dict[str, int],
+    about: dict[str, Mapping[str, Any]],
+) -> list[Failure]:
+    """Enter a node's sites into `nodes` and `about`; what does not fit comes back, named."""
+    faults = []
+    theirs = str(reply.content.config_records.get(protocol.NODE, ConfigRecord()).get("fingerprint"))
+    for key, record in reply.content.config_records.items():
+        site = key.removeprefix(protocol.SITE_PREFIX)
+        if site == key:
+            continue
+        if site not in expected:
+            faults.append(Failure(site, f"on {name}, but not in the federation file"))
+        elif theirs != fingerprint:
+            other = f"{theirs[:12]}; wanted {fingerprint[:12]}"
+            faults.append(Failure(site, f"has another backbone, tokenizer or tensor set ({other})"))
+        elif not set(record) >= _TOLD:
+            faults.append(Failure(site, f"does not tell its {', '.join(sorted(_TOLD - set(record)))}"))
+        elif site in nodes:
+            raise RunError(f"site {site!r} is hosted by two nodes; a name belongs to one node, so rename one of them")
+        else:
+            nodes[site] = reply.metadata.src_node_id
+            about[site] = dict(record)
+    return faults

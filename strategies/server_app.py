@@ -14,6 +14,7 @@ from fedlingua.errors import ConfigError, FedlinguaError
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
+from fedlingua.pretraining.demo import demo_backbone
 from fedlingua.runs import RunFolder, run_directory
 from strategies.fed_mean import FedAvg, FedMean
 from strategies.local_only import LocalOnly
@@ -49,8 +50,10 @@ def main(grid: Grid, context: Context) -> None:
 def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     """From the first question to the last score."""
     strategy_class = find_strategy(settings)
-    federation = read_federation(settings.federation_path, Path(settings.data_dir))
+    federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
     folder.event("note", text="loading the backbone")
+    if settings.backbone == "demo":
+        demo_backbone(lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s"))
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     roll = call_roll(grid, federation.site_names, trainable.fingerprint, settings.quorum, settings.deadline_s, folder)
@@ -81,6 +84,11 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
     if not (isinstance(found, type) and issubclass(found, SiteStrategy)):
         near = nearest(class_name, vars(module))
         raise ConfigError(f"strategy = {settings.strategy!r}: {module_name} has no SiteStrategy subclass {class_name!r}{near}")
+    if found.travels != settings.how.travels:
+        have, wanted = ("tensors travel", "stay") if found.travels else ("tensors stay", "travel")
+        raise ConfigError(
+            f"strategy = {settings.strategy!r}: its {have}, but those of method {settings.method} {wanted}; change one of them"
+        )
     return found
 
 

@@ -79,7 +79,9 @@ class SiteStrategy(Strategy):
         for reply in replies:
             site = self._site_of(reply)
             try:
-                sums = self._checked_sums(reply, site, server_round)
+                most = self.roll.about[site]["train"] * self.settings.local_epochs
+                sums = self._checked_sums(reply, site, server_round, most)
+                steps = int(sums["steps"])
                 tensors = (
                     check_tensors(unpack(reply.content.array_records[protocol.ARRAYS]), self.tensor_set) if self.travels else {}
                 )
@@ -89,7 +91,7 @@ class SiteStrategy(Strategy):
                 continue
             record = self.round_records[site]
             record["train_loss"] = sums["nll_sum"] / sums["num_tokens"]
-            record["steps"] = int(sums["steps"])
+            record["steps"] = steps
             record["seconds"]["train"] = round(sums["seconds"], 3)
             record["tensors_sent"] = len(tensors)
         self._need_quorum(updates, protocol.TRAIN, server_round)
@@ -113,7 +115,7 @@ class SiteStrategy(Strategy):
         for reply in replies:
             site = self._site_of(reply)
             try:
-                losses[site] = self._checked_sums(reply, site, server_round)
+                losses[site] = self._checked_sums(reply, site, server_round, self.roll.about[site]["dev"])
             except (ExchangeError, KeyError) as error:
                 self._fail(Failure(site, f"bad reply: {error}"), protocol.EVALUATE, server_round)
                 continue
@@ -173,7 +175,7 @@ class SiteStrategy(Strategy):
     def _close_round(self, number: int, num_rounds: int, seconds: float) -> None:
         losses = self.dev_losses[number]
         dev_loss = mean_loss(losses, self.settings.best_by)
-        sites = {site: record for site, record in self.round_records.items() if "dev_loss" in record}
+        sites = {site: record for site, record in self.round_records.items() if record["seconds"]}
         uplink = sum(int(record["uplink_bytes"]) for record in self.round_records.values())
         self.folder.add_round(
             {"round": number, "seconds": round(seconds, 3), "dev_loss": dev_loss, "sites": sites, "failures": self.failures}
@@ -181,7 +183,8 @@ class SiteStrategy(Strategy):
         if number > 0:
             self.traffic += [(int(r["uplink_bytes"]), int(r["downlink_bytes"])) for r in self.round_records.values()]
             trained = {n: mean_loss(losses, self.settings.best_by) for n, losses in self.dev_losses.items() if n > 0}
-            self.best_round = min(trained, key=lambda n: (trained[n], n))
+            # A loss over fewer sites is no better loss: the round that most sites answered goes first.
+            self.best_round = min(trained, key=lambda n: (-len(self.dev_losses[n]), trained[n], n))
             self.folder.save_checkpoint(number, self.state, {"dev_loss": dev_loss, "best_round": self.best_round})
             self.folder.prune_checkpoints({number, self.best_round})
         self.folder.update(rounds=number, best_round=self.best_round)
@@ -200,7 +203,7 @@ class SiteStrategy(Strategy):
 
     def _finish(self, grid: Grid, num_rounds: int, timeout: float) -> None:
         """Deliver the best round's tensors and gather the scores."""
-        best = self._best_rounds()
+        best, self.failures = self._best_rounds(), []
         if self.travels and self.best_round > 0:
             self.state = self.folder.load_checkpoint(self.best_round)
         messages = [
@@ -218,7 +221,7 @@ class SiteStrategy(Strategy):
             except (ExchangeError, KeyError) as error:
                 self._fail(Failure(site, f"bad reply: {error}"), protocol.FINISH, num_rounds)
         self._need_quorum(self.scores, protocol.FINISH, num_rounds)
-        self.folder.update(best_round=self.best_round if self.one_best_round else best)
+        self.folder.update(best_round=self.best_round if self.one_best_round else best, failures_at_the_end=self.failures)
 
     def _best_rounds(self) -> dict[str, int]:
         """Site -> the round it uses: one for all by the federation's dev loss, or each site's own best."""
@@ -263,7 +266,7 @@ class SiteStrategy(Strategy):
                 told["uplink_bytes"] = self.round_records[site]["uplink_bytes"] = message_bytes(reply)
             self.folder.event("reply", **told)
 
-        replies, failures = gather(grid, by_site, timeout, on_reply)
+        replies, failures = gather(grid, by_site, timeout, on_reply, self._quorum)
         for failure in failures:
             self._fail(failure, phase, number)
         self._asked = {str(reply.metadata.reply_to_message_id): site for site, reply in replies.items()}
@@ -273,7 +276,8 @@ class SiteStrategy(Strategy):
         """The site that was asked, whoever the reply says it is."""
         return self._asked[str(reply.metadata.reply_to_message_id)]
 
-    def _checked_sums(self, reply: Message, site: str, number: int) -> dict[str, float]:
+    def _checked_sums(self, reply: Message, site: str, number: int, most: int) -> dict[str, float]:
+        """A reply's sums, once they can be believed: finite, all there, and no more sentences than the site has (`most`)."""
         self._checked_task(reply, site, number)
         sums = reply.content.metric_records[protocol.METRICS]
         values: dict[str, float] = {}
@@ -281,9 +285,14 @@ class SiteStrategy(Strategy):
             if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
                 raise ExchangeError(f"{key} = {value!r}; wanted a finite number, 0 or more")
             values[key] = value
+        absent = [key for key in ("nll_sum", "num_tokens", "num_examples", "seconds") if key not in values]
+        if absent:
+            raise ExchangeError(f"the sums lack {', '.join(absent)}")
         for key in ("num_tokens", "num_examples"):
-            if values.get(key, 0) < 1:
-                raise ExchangeError(f"{key} = {values.get(key)!r}; wanted at least 1")
+            if values[key] < 1:
+                raise ExchangeError(f"{key} = {values[key]!r}; wanted at least 1")
+        if values["num_examples"] > most:
+            raise ExchangeError(f"num_examples = {values['num_examples']!r}; the site has {most}")
         return values
 
     def _checked_task(self, reply: Message, site: str, number: int) -> None:
@@ -297,8 +306,13 @@ class SiteStrategy(Strategy):
         self.failures.append({"site": failure.site, "phase": _short(phase), "reason": failure.reason})
         self.folder.event("failure", phase=_short(phase), round=number, site=failure.site, reason=failure.reason)
 
+    @property
+    def _quorum(self) -> int:
+        """How many sites have to answer well in a phase."""
+        return max(1, math.ceil(self.settings.quorum * len(self.roll.expected) - 1e-9))
+
     def _need_quorum(self, good: Mapping[str, Any], phase: str, number: int) -> None:
-        wanted = math.ceil(self.settings.quorum * len(self.roll.expected) - 1e-9)
+        wanted = self._quorum
         if len(good) < wanted:
             reasons = "; ".join(f"{failure['site']}: {failure['reason']}" for failure in self.failures)
             raise RunError(
@@ -330,7 +344,10 @@ def read_score_sums(record: MetricRecord) -> ScoreSums:
         or len(chrf) != 18
     ):
         raise ExchangeError("scores are not one number of sentences, 10 BLEU counts and 18 chrF counts")
-    return ScoreSums(sentences, tuple(int(count) for count in bleu), tuple(int(count) for count in chrf))
+    counts = [count for count in (*bleu, *chrf) if isinstance(count, int) and count >= 0]
+    if sentences < 1 or len(counts) != 28:
+        raise ExchangeError("scores hold something else than counts, or no sentence")
+    return ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]))
 
 
 def _short(phase: str) -> str:

@@ -6,6 +6,7 @@ Flower hands over flat scalars and checks no types; everything a user can get wr
 import dataclasses
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class Settings:
         return {_key(name): value for name, value in dataclasses.asdict(self).items()}
 
     def hash(self) -> str:
-        """Of everything that can change the tensors or scores: equal hashes are equal runs."""
+        """Of the settings that can change tensors or scores, not of the files that they name."""
         places = {"run-dir", "data-dir", "deadline-s"}
         flat = {key: value for key, value in self.flat().items() if key not in places}
         return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
@@ -239,7 +240,7 @@ def _checked(name: str, value: Any) -> Scalar:
 def _check_together(settings: Settings) -> None:
     if not 0 < settings.quorum <= 1:
         raise ConfigError(f"quorum = {settings.quorum} is no share of the sites; wanted more than 0 and at most 1")
-    if settings.strategy and settings.strategy.count(":") != 1:
+    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
     if not settings.federation_path.is_file():
         raise ConfigError(f"federation = {settings.federation!r}: there is no such file (looked for {settings.federation_path})")

@@ -1,7 +1,7 @@
 """Languages, directions, and which languages are related.
 
-Families and groups follow Glottolog 5, with one exception that is the paper's own: Liu et al. 2023, table 6, puts Thai with Chinese
-under Sino-Tibetan. A federation file can give its own families (`[families]`), which then replace these.
+Families and groups go by their common names, close to Glottolog's, with one exception that is the paper's own: Liu et al. 2023, table 6,
+puts Thai with Chinese under Sino-Tibetan. A federation file can give families of its own (`[families]`), which go before these.
 """
 
 import difflib

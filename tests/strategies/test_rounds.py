@@ -1,6 +1,7 @@
 """Whole federations in one process: the real strategies and the real ClientApp, without Ray."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -207,7 +208,7 @@ def test_a_site_that_raises_is_named_and_the_others_go_on(config, tmp_path):
 
 
 def test_below_the_quorum_the_run_fails_and_names_the_site(config, tmp_path):
-    with pytest.raises(RunError, match=r"round 1, train: 3 of 4 sites.*court: the disk is full"):
+    with pytest.raises(RunError, match=r"round 1, train: . of 4 sites.*court: the disk is full"):
         run({**config, "method": "adapter-fed"}, tmp_path / "fault", tamper=failing("court", protocol.TRAIN, 1))
 
 
@@ -251,6 +252,9 @@ def add_a_tensor(reply: Message) -> None:
         (spoil(add_a_tensor), "does not have"),
         (change_metric("num_examples", -5), "0 or more"),
         (change_metric("num_examples", 0), "at least 1"),
+        (change_metric("num_examples", 10**12), "the site has"),
+        (spoil(lambda reply: reply.content.metric_records[protocol.METRICS].pop("nll_sum")), "lack nll_sum"),
+        (spoil(lambda reply: reply.content.metric_records[protocol.METRICS].pop("steps")), "steps"),
         (change_metric("nll_sum", float("nan")), "finite"),
         (spoil(lambda reply: reply.content.config_records[protocol.TASK].__setitem__("round", 9)), "wanted 'court', round 1"),
         (spoil(lambda reply: reply.content.config_records[protocol.TASK].__setitem__("site", "bank")), "wanted 'court', round 1"),
@@ -276,6 +280,26 @@ def test_a_site_that_never_answers_costs_the_deadline(config, tmp_path):
     config = {**config, "method": "adapter-fed", "rounds": 1, "quorum": 0.5, "deadline-s": 0.5}
     folder, _ = run(config, tmp_path / "late", tamper=silence)
     assert rounds(folder)[1]["failures"] == [{"site": "bank", "phase": "train", "reason": "no reply within 0.5 s"}]
+
+
+def test_a_run_below_its_quorum_does_not_wait_for_the_rest(config, tmp_path):
+    def tamper(request: Message, reply: Message) -> Message | None:
+        if request.metadata.message_type != protocol.TRAIN:
+            return reply
+        site = request.content.config_records[protocol.TASK]["site"]
+        return None if site == "bank" else Message(Error(1, "the disk is full"), reply_to=request)
+
+    started = time.monotonic()
+    with pytest.raises(RunError, match="the disk is full"):
+        run({**config, "method": "adapter-fed", "deadline-s": 600.0}, tmp_path / "dead", tamper=tamper)
+    assert time.monotonic() - started < 60  # ten times below the deadline that the silent site would cost
+
+
+def test_a_local_site_that_failed_once_goes_on_from_its_last_tensors(config, tmp_path):
+    config = {**config, "method": "adapter-local", "quorum": 0.5, "rounds": 3}
+    folder, _ = run(config, tmp_path / "local", tamper=failing("court", protocol.TRAIN, 2))
+    assert [failure["site"] for record in rounds(folder) for failure in record["failures"]] == ["court"]
+    assert "court" in folder.read("scores.json")["sites"]
 
 
 def test_patience_ends_a_run_whose_dev_loss_does_not_fall(config, tmp_path):

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from fedlingua.backbones.load import load_backbone
 from fedlingua.cli.progress import duration
+from fedlingua.errors import ConfigError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import bleu_score, score_sums, signatures
 from fedlingua.pretraining.demo import cache_dir
@@ -24,6 +25,8 @@ DEV_SENTENCES = 60
 def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, console: Console) -> Path:
     """Train, write the model directory with `pretraining.json` beside the weights, and show dev BLEU; returns the directory."""
     recipe = read_recipe(recipe_file, data)
+    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ConfigError(f"--to {to}: holds files already; give a new folder, or remove it")
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
     text = base_text(recipe)
     for direction, account in text.accounts.items():
@@ -65,6 +68,7 @@ def _dev_bleu(directory: Path, text: BaseText, recipe: Recipe, console: Console)
         hypotheses = translate(backbone.model, backbone.codec, [pair.source for pair in pairs], direction, 1, length, length)
         scores[str(direction)] = bleu_score(score_sums(hypotheses, [pair.target for pair in pairs], direction.target))
         table.add_row(str(direction), str(len(pairs)), f"{scores[str(direction)]:.1f}")
-    console.print(table)
-    console.print(signatures(next(iter(text.dev)).target)[0])
+    if scores:
+        console.print(table)
+        console.print(signatures(next(iter(text.dev)).target)[0])
     return scores

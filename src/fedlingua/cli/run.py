@@ -1,5 +1,6 @@
 """`fedlingua run`: check everything that can be checked, hand the run to Flower, watch it, and see it to its end."""
 
+import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
@@ -73,8 +74,11 @@ def check_experiment(experiment: Path, data: Path | None, overrides: list[str], 
     if seed is not None:
         given["seed"] = seed
     if data is not None:
-        given["data-dir"] = str(data.resolve())
+        given["data-dir"] = str(data)
     settings = read_experiment(experiment, given)
+    if settings.data_dir:
+        # Server and sites work in other directories, so what is relative is made absolute here.
+        settings = dataclasses.replace(settings, data_dir=str(Path(settings.data_dir).expanduser().resolve()))
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
     check_files(federation)
     return settings, federation
@@ -94,7 +98,8 @@ def _new_folder(experiment: Path, settings: Settings, to: Path | None) -> Path:
 
 def _close(folder: RunFolder, status: str, reason: str) -> None:
     run = folder.read("run.json") or {"name": folder.directory.name}
-    if run.get("status") not in ("failed", "completed"):
+    # Of a run that is being stopped, the server may still say that it failed: who stopped it knows better.
+    if run.get("status") != "completed" and (status == "interrupted" or run.get("status") != "failed"):
         folder.write("run.json", run)
         folder.close(status, reason)
     write_report(folder.directory)

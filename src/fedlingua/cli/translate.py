@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedlingua.corpora.read import read_lines
-from fedlingua.errors import ConfigError
+from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import parse_direction
 from fedlingua.translator import Translator
 
@@ -31,5 +31,8 @@ def translate_lines(run: Path, site: str | None, direction: str | None, file: Pa
 
 
 def _standard_input() -> Iterator[str]:
-    for raw in sys.stdin.buffer:
-        yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise CorpusError(f"standard input, line {number}: not UTF-8 ({error.reason}); convert the text to UTF-8") from error

@@ -6,7 +6,7 @@ A federation file is TOML:
     base = "../backbones/tatoeba_half.toml"   # optional: recipe of the backbone, whose text no dev or test may touch
     [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site
     [cleaning]                                # optional, see CleaningRules
-    [families]                                # optional: name = ["de", "nl"], replaces the built-in families
+    [families]                                # optional: name = ["de", "nl"], goes before the built-in families
     [[site]]
     name = "zh-en"
     direction = "zh-en"
@@ -30,6 +30,8 @@ from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
 
 T = TypeVar("T")
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""What sites and recipes may be called, since folders are named after them."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,13 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """
     raw = read_toml(path)
     where = path.name
+    for table in ("split", "cleaning", "families"):
+        if not isinstance(raw.get(table, {}), dict):
+            raise ConfigError(f"{where}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
+    if not isinstance(raw.get("site", []), list):
+        raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
+    if not isinstance(raw.get("base", ""), str):
+        raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
     refuse_unknown(raw, {"name", "base", "split", "cleaning", "families", "site"}, where)
     split_raw = dict(raw.get("split", {}))
     limits = Limits(**{s: _count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
@@ -105,6 +114,10 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     sites = tuple(_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
     if not sites:
         raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")
+    if "base" in raw and split.mode != "components":
+        raise ConfigError(
+            f"{where}: base = {raw['base']!r} needs [split] mode = 'components'; {split.mode!r} cannot keep its text out"
+        )
     names = [site.name for site in sites]
     for name in names:
         if names.count(name) > 1:
@@ -153,6 +166,13 @@ def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dic
         cleaned[site.name][1].extend(clean(_pairs(site), site.direction, federation.cleaning, accounts[site.name]))
         accounts[site.name].check(f"site {site.name}")
     splits = split_sites(cleaned, federation.split, base)
+    for name, parts in splits.items():
+        for split in SPLITS:
+            if not parts[split]:
+                sizes = ", ".join(f"{part} {len(pairs)}" for part, pairs in parts.items())
+                raise CorpusError(
+                    f"site {name}: no {split} sentence is left ({sizes}); give more text, or other shares in [split]"
+                )
     limits = dataclasses.asdict(federation.limits)
     return {
         name: SiteText(
@@ -186,7 +206,7 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
         raise ConfigError(
             f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
         )
-    return LineFiles(data_dir / text.format(direction.source), data_dir / text.format(direction.target))
+    return LineFiles(data_dir / text.replace("{}", direction.source), data_dir / text.replace("{}", direction.target))
 
 
 def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
@@ -230,7 +250,7 @@ def _site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> 
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
     refuse_unknown(entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed"}, here)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+    if not FOLDER_NAME.fullmatch(name):
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
         )
@@ -274,6 +294,10 @@ def _count(value: Any, what: str) -> int:
 def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:
     families: dict[str, str] = {}
     for family, codes in raw.items():
+        if not isinstance(codes, list) or not re.fullmatch(r"[\w .-]+", family):
+            raise ConfigError(
+                f'{where} [families]: {family!r} = {codes!r}; wanted a name of letters and a list, as in Uralic = ["fi", "et"]'
+            )
         for code in codes:
             if code not in LANGUAGES:
                 raise ConfigError(

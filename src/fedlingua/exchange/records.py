@@ -1,5 +1,7 @@
 """Tensors as Flower records, and the bytes of a message as the transport sends it."""
 
+from zipfile import BadZipFile
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
@@ -25,7 +27,7 @@ def unpack(record: ArrayRecord) -> Tensors:
             raise ExchangeError(f"tensor {name!r} is serialized as {array.stype!r}; wanted 'numpy.ndarray'")
         try:
             tensors[name] = np.array(array.numpy())
-        except (ValueError, EOFError, OSError) as error:
+        except (ValueError, EOFError, OSError, MemoryError, BadZipFile) as error:
             raise ExchangeError(f"tensor {name!r} does not decode ({error})") from error
     return tensors
 

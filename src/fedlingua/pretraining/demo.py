@@ -45,7 +45,7 @@ def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[P
 
 
 def demo_hash() -> str:
-    """Of everything that decides the demo's weights: grammar, size, schedule, and the libraries that compute."""
+    """Of what decides the demo's weights: grammar, size, schedule, and the libraries that compute."""
     made_from = {
         "grammar": phrasebook.grammar_hash(),
         "text": [SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],
@@ -62,7 +62,7 @@ def cache_dir() -> Path:
 
 
 def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
-    """Directory of the demo backbone; trains it (some two minutes on two cores) when the cache has none.
+    """Directory of the demo backbone; trains it (about four minutes on two cores) when the cache has none.
 
     A lock lets one process train while others wait for its result.
     """

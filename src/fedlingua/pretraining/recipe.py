@@ -11,7 +11,7 @@ from fedlingua.backbones.build import ModelSize
 from fedlingua.config import read_toml
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import CorpusFiles, Pair, read_pairs
-from fedlingua.corpora.sites import corpus_files, fill, refuse_unknown
+from fedlingua.corpora.sites import FOLDER_NAME, corpus_files, fill, refuse_unknown
 from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, parse_direction
@@ -67,9 +67,18 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
         corpora[direction] = corpus_files(entry, direction, here, data_dir)
     if not corpora:
         raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with direction and tsv, moses or nway")
+    name, base = str(raw.get("name", path.stem)), fill(BaseShare, raw.get("base", {}), f"{path.name} [base]")
+    if not FOLDER_NAME.fullmatch(name) or name == "demo":
+        raise ConfigError(
+            f"{path.name}: name = {name!r}; wanted letters, digits, '.', '_' or '-', and not 'demo', which is built in"
+        )
+    if not (0 < base.share <= 1 and 0 <= base.dev <= 1):
+        raise ConfigError(
+            f"{path.name} [base]: share = {base.share:g}, dev = {base.dev:g}; wanted share in (0, 1] and dev in [0, 1]"
+        )
     return Recipe(
-        name=str(raw.get("name", path.stem)),
-        base=fill(BaseShare, raw.get("base", {}), f"{path.name} [base]"),
+        name=name,
+        base=base,
         cleaning=fill(CleaningRules, raw.get("cleaning", {}), f"{path.name} [cleaning]"),
         model=fill(ModelSize, raw.get("model", {}), f"{path.name} [model]"),
         training=fill(PretrainSettings, raw.get("training", {}), f"{path.name} [training]"),

@@ -1,6 +1,7 @@
 """How a small backbone is trained from nothing."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,6 @@ class PretrainSettings:
     label_smoothing: float = 0.1
     weight_average: float = 0.998
     max_tokens: int = 128
-    precision: str = "fp32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     threads: int = 2
     seed: int = 2022

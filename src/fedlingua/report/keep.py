@@ -20,7 +20,8 @@ def keep_run(run_dir: Path, to: Path) -> None:
     """
     read_run(run_dir)
     run: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-    run["config"] = {key: "" if key in PLACES else value for key, value in run["config"].items()}
+    run["config"] = {key: "" if key in PLACES else _without_place(value) for key, value in run["config"].items()}
+    run["backbone"] = {key: _without_place(value) for key, value in (run.get("backbone") or {}).items()}
     to.mkdir(parents=True, exist_ok=True)
     (to / "run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if (run_dir / "scores.json").is_file():
@@ -28,7 +29,12 @@ def keep_run(run_dir: Path, to: Path) -> None:
     versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
     about = (
         f"# {run['method']}, seed {run['seed']}: {run['status']}\n\n{score_markdown(run_dir)}\n\n"
-        f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds']:.0f} s; "
+        f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds'] or 0:.0f} s; "
         f"{run.get('exchanged_parameters', 0):,} parameters exchanged; settings {run['config_hash']}; {versions}.\n"
     )
     (to / "report.md").write_text(about, encoding="utf-8")
+
+
+def _without_place(value: Any) -> Any:
+    """The last name of an absolute path; anything else as it is."""
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value

@@ -59,6 +59,23 @@ def test_a_recipe_becomes_a_backbone_that_loads(recipe, tmp_path):
     assert "trains the backbone" in result.output
 
 
+def test_a_folder_that_holds_files_is_not_overwritten(recipe, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    result = CliRunner().invoke(app, ["pretrain", str(recipe), "--data", str(tmp_path), "--to", str(tmp_path / "mine")])
+    assert result.exit_code == 1
+    assert "holds files already" in str(result.exception)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["", "../..", "demo"])
+def test_a_recipe_cannot_name_its_way_out_of_the_cache(recipe, tmp_path, name):
+    recipe.write_text(RECIPE.replace('name = "tiny"', f'name = "{name}"'))
+    result = CliRunner().invoke(app, ["pretrain", str(recipe), "--data", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"name = {name!r}" in str(result.exception)
+
+
 def test_a_vocabulary_larger_than_the_text_gives_is_refused_and_nothing_is_left(recipe, tmp_path):
     recipe.write_text(RECIPE.replace("vocab-size = 300", "vocab-size = 60000"))
     result = CliRunner().invoke(app, ["pretrain", str(recipe), "--data", str(tmp_path), "--to", str(tmp_path / "model")])

@@ -48,7 +48,7 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     name = "two"
     base = "../backbones/half.toml"
     [split]
-    mode = "shared-side"
+    mode = "components"
     key = "k"
     train = 0.7
     dev = 0.1
@@ -65,7 +65,7 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     read = federation(tmp_path, tables + SITE)
     assert read.name == "two"
     assert read.base == tmp_path.parent / "backbones/half.toml"
-    assert read.split == SplitRules("shared-side", "k", 0.7, 0.1, 0.2)
+    assert read.split == SplitRules("components", "k", 0.7, 0.1, 0.2)
     assert read.limits == Limits(train=30, dev=10, test=0)
     assert read.cleaning == CleaningRules(min_words=1, max_ratio=4.0, drop_duplicates=False)
     assert type(read.cleaning.max_ratio) is float
@@ -274,3 +274,32 @@ def test_an_n_way_corpus_gives_two_sites_the_same_sentences_in_the_same_splits(t
         assert [pair.target for pair in texts["fr"].splits[split]] == english
         assert [pair.source for pair in texts["fr"].splits[split]] == [text.replace("en", "fr") for text in english]
         assert english
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('split = "paper"\n', "wanted a table"),
+        ('[site]\nname = "a"\ndirection = "de-fr"\n', r"write \[\[site\]\]"),
+        (
+            '[families]\n"Niger/Congo" = ["sw"]\n[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "x.tsv"\n',
+            "wanted a name of letters",
+        ),
+        (
+            'base = "x.toml"\n[split]\nmode = "paper"\n[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "x.tsv"\n',
+            "cannot keep its text out",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_reason(tmp_path, text, message):
+    file = tmp_path / "odd.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_federation(file, tmp_path)
+
+
+def test_a_site_with_an_empty_split_is_refused_by_name(tmp_path):
+    (tmp_path / "x.tsv").write_text("ein Satz\tune phrase\n")
+    (tmp_path / "one.toml").write_text('[[site]]\nname = "lonely"\ndirection = "de-fr"\ntsv = "x.tsv"\n')
+    with pytest.raises(CorpusError, match=r"site lonely: no \w+ sentence is left"):
+        read_sites(read_federation(tmp_path / "one.toml", tmp_path), frozenset())
