@@ -9,7 +9,6 @@ count once) plus what lies in /dev/shm, sampled every half second; prints the pe
 import argparse
 import json
 import multiprocessing
-import os
 import shutil
 import tempfile
 import threading
@@ -21,7 +20,7 @@ import torch
 from transformers import MBart50Tokenizer, MBartConfig, MBartForConditionalGeneration
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
 
-from fedlingua.cli.engine import MARK, Engine
+from fedlingua.cli.engine import Engine
 from fedlingua.config import APP_DIR, read_experiment
 from fedlingua.corpora import phrasebook
 
@@ -69,12 +68,12 @@ def write_federation(file: Path) -> None:
     file.write_text(f"[split]\nmax-train = 8\nmax-dev = 2\nmax-test = 2\ntrain = 0.5\ndev = 0.25\ntest = 0.25\n{sites}")
 
 
-def used_bytes() -> tuple[int, int]:
-    """(PSS of this engine's processes, bytes in /dev/shm)."""
+def used_bytes(home: Path) -> tuple[int, int]:
+    """(PSS of the processes whose FLWR_HOME is this engine's, bytes in /dev/shm)."""
     pss = 0
     for process in psutil.process_iter():
         try:
-            if process.pid == os.getpid() or MARK in process.environ():
+            if process.environ().get("FLWR_HOME") == str(home):
                 pss += process.memory_full_info().pss
         except (psutil.Error, OSError):
             continue
@@ -121,7 +120,7 @@ def measure(folder: Path) -> dict[str, float | int | str]:
     def sample() -> None:
         nonlocal peak, peak_pss
         while not done.wait(0.5):
-            pss, shm = used_bytes()
+            pss, shm = used_bytes(folder / "home")
             if pss + shm - before > peak:
                 peak, peak_pss = pss + shm - before, pss
 
