@@ -198,7 +198,8 @@ def test_an_exception_while_a_run_is_going_leaves_nothing_and_another_engine_goe
     folder.mkdir()
     command = [sys.executable, "-c", INTERRUPTED, str(app_dir), str(theirs), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    program = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    # A shell's background job ignores Ctrl-C, and the suite may be one.
+    program = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=_hear_ctrl_c)
     try:
         with Engine(app_dir, mine) as engine:
             run_id = engine.submit({"folder": str(folder), "mode": "wait"}, num_nodes=2)
@@ -260,3 +261,7 @@ def test_a_deployment_that_does_not_answer(app_dir: Path, user_home: Path, tmp_p
         assert processes_of(tmp_path / "home") == []
         with pytest.raises(RunError, match="flwr run"):
             engine.submit({}, num_nodes=2)
+
+
+def _hear_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
