@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.message.message import remove_content_from_message
 from flwr.common.constant import SUPERLINK_NODE_ID
@@ -20,13 +19,13 @@ from flwr.supercore.inflatable.inflatable_utils import push_objects
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation.noop_federation_manager import NoOpFederationManager
-from transformers import MBartConfig, MBartForConditionalGeneration
 
 from fedlingua import protocol
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.records import message_bytes, pack, unpack
 from fedlingua.exchange.tensor_sets import Tensors, tensor_set
+from tests.mbart_50 import mbart_50
 
 Reply = Callable[[RecordDict], Message]
 
@@ -165,18 +164,7 @@ def test_what_a_second_reply_shares_with_the_first_is_too_little_to_count(superl
 
 
 def test_an_mbart_50_update_costs_hardly_more_than_its_numbers(reply: Reply) -> None:
-    config = MBartConfig(
-        vocab_size=250054,
-        d_model=1024,
-        encoder_layers=12,
-        decoder_layers=12,
-        encoder_attention_heads=16,
-        decoder_attention_heads=16,
-        encoder_ffn_dim=4096,
-        decoder_ffn_dim=4096,
-    )
-    with torch.device("meta"):
-        model = MBartForConditionalGeneration(config)
+    model = mbart_50()
     attach_adapters(model, AdapterConfig(dim=64), seed=1)
     rng = np.random.default_rng(1)
     tensors = {spec.name: rng.standard_normal(spec.shape, np.float32) for spec in tensor_set(model, "adapters").specs}

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from transformers import MBartConfig, MBartForConditionalGeneration, PreTrainedModel
 
 from fedlingua.backbones.bottleneck import AdapterConfig, BottleneckAdapter, attach_adapters
 from fedlingua.backbones.load import Backbone
@@ -19,6 +18,7 @@ from fedlingua.exchange.tensor_sets import (
     tensor_set,
     write_tensors,
 )
+from tests.mbart_50 import mbart_50
 
 WANTED = TensorSet("toy", (TensorSpec("b", (2, 2), "encoder", 0), TensorSpec("a", (3,), "decoder", None)))
 
@@ -26,24 +26,6 @@ WANTED = TensorSet("toy", (TensorSpec("b", (2, 2), "encoder", 0), TensorSpec("a"
 @pytest.fixture
 def good() -> Tensors:
     return {"a": np.array([1, 2, 3], np.float32), "b": np.array([[1, 2], [3, 4]], np.float32)}
-
-
-def mbart_50() -> PreTrainedModel:
-    """facebook/mbart-large-50's shape, without memory."""
-    config = MBartConfig(
-        vocab_size=250054,
-        d_model=1024,
-        encoder_layers=12,
-        decoder_layers=12,
-        encoder_attention_heads=16,
-        decoder_attention_heads=16,
-        encoder_ffn_dim=4096,
-        decoder_ffn_dim=4096,
-        max_position_embeddings=1024,
-        scale_embedding=True,
-    )
-    with torch.device("meta"):
-        return MBartForConditionalGeneration(config)
 
 
 def test_mbart_50_has_60_adapters_and_the_papers_8_million_parameters_travel() -> None:
