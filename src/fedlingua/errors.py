@@ -23,3 +23,7 @@ class ExchangeError(FedlinguaError):
 
 class RunError(FedlinguaError):
     """A run cannot go on; the message names the sites and the reason."""
+
+
+class DeploymentError(FedlinguaError):
+    """A server or a site cannot be set up or reached as it stands."""
