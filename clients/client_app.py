@@ -1,23 +1,27 @@
 """The ClientApp: turns messages into calls of a site's trainer, and its answers into messages."""
 
 import logging
+import traceback
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import NDArrays
 
-from clients.hosted import federation_of, hosted_sites, site_directory, site_texts
+from clients.hosted import host_of
 from clients.translation import TranslationClient
 from fedlingua import protocol
 from fedlingua.config import Settings, settings_from
+from fedlingua.corpora.rules import TextRules
 from fedlingua.errors import ExchangeError, FedlinguaError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.records import pack, unpack
 from fedlingua.exchange.tensor_sets import check_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.protocol import Task
 from fedlingua.runs import code_hash
 
 app = ClientApp()
@@ -28,19 +32,35 @@ SITE_FAILED = 100
 
 
 def _named(handle: Callable[[Message, Context], RecordDict]) -> Callable[[Message, Context], Message]:
-    """Answer a failure with its reason. What is not ours to word may hold text, so of that only the type leaves the site."""
+    """Answer a failure with its reason. What is not ours to word may hold text, so of that only the type leaves the site, and only
+    the type and the place in the code stand in the site's log."""
 
     def answer(message: Message, context: Context) -> Message:
+        about = _about(message)
         try:
-            return Message(handle(message, context), reply_to=message)
+            reply = Message(handle(message, context), reply_to=message)
         except FedlinguaError as error:
-            _log.error("%s", error)
+            _log.error("%s: %s", about, error)
             return Message(Error(SITE_FAILED, f"{type(error).__name__}: {error}"), reply_to=message)
         except Exception as error:
-            _log.exception("the site failed")
+            _log.error("%s: %s", about, _without_words(error))
             return Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
+        _log.info("%s: done", about)
+        return reply
 
     return answer
+
+
+def _about(message: Message) -> str:
+    task = message.content.config_records.get(protocol.TASK, ConfigRecord())
+    where = f"site {task['site']!s}, round {task['round']!s}, " if {"site", "round"} <= set(task) else ""
+    return f"{where}{message.metadata.message_type}"
+
+
+def _without_words(error: BaseException) -> str:
+    """An exception's type and where it was raised; its words may quote a sentence."""
+    frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+    return f"{type(error).__name__} at {' > '.join(frames)}"
 
 
 def _settings(context: Context) -> Settings:
@@ -57,12 +77,11 @@ def _trainable(settings: Settings) -> Trainable:
 @_named
 def describe(message: Message, context: Context) -> RecordDict:
     """Who this node hosts, how much text each has, and what its tensors mean."""
-    settings = _settings(context)
-    trainable = _trainable(settings)
-    texts = site_texts(settings.federation_path, settings.data_dir)
+    host = host_of(context, _settings(context))
+    trainable = _trainable(host.settings)
     records = RecordDict({protocol.NODE: ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})})
-    for name in hosted_sites(context, federation_of(settings)):
-        text = texts[name]
+    for name in host.names:
+        text = host.text(name, _rules(message))
         trainable.backbone.codec.check([text.direction])
         about = ConfigRecord({"directions": [str(text.direction)], "read": text.account.read, "kept": text.account.kept})
         about["reasons"], about["dropped"] = list(text.account.dropped), list(text.account.dropped.values())
@@ -77,9 +96,11 @@ def describe(message: Message, context: Context) -> RecordDict:
 def train(message: Message, context: Context) -> RecordDict:
     """One round of local training for one site."""
     task, client, parameters = _task(message, context)
-    arrays, _, metrics = client.fit(parameters, {"round": int(cast(int, task["round"]))})
+    client.forget(task.keep)
+    arrays, _, metrics = client.fit(parameters, _config(task))
     tensors = dict(zip(client.trainable.tensor_set.names, arrays, strict=True)) if arrays else {}
-    return RecordDict({protocol.ARRAYS: pack(tensors), protocol.TASK: task, protocol.METRICS: MetricRecord(cast(Any, metrics))})
+    sums = MetricRecord(cast(Any, metrics))
+    return RecordDict({protocol.ARRAYS: pack(tensors), protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
 
 
 @app.evaluate()
@@ -87,8 +108,8 @@ def train(message: Message, context: Context) -> RecordDict:
 def evaluate(message: Message, context: Context) -> RecordDict:
     """The dev loss of what one site would use now."""
     task, client, parameters = _task(message, context)
-    _, _, metrics = client.evaluate(parameters, {"round": int(cast(int, task["round"]))})
-    return RecordDict({protocol.TASK: task, protocol.METRICS: MetricRecord(cast(Any, metrics))})
+    _, _, metrics = client.evaluate(parameters, _config(task))
+    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, metrics))})
 
 
 @app.evaluate("finish")
@@ -96,29 +117,38 @@ def evaluate(message: Message, context: Context) -> RecordDict:
 def finish(message: Message, context: Context) -> RecordDict:
     """The best round's tensors arrive for good; score them once."""
     task, client, parameters = _task(message, context)
-    scores, base = client.finish(parameters, int(cast(int, task["round"])))
-    return RecordDict({protocol.TASK: task, protocol.SCORES: _sums(scores), protocol.BASE_SCORES: _sums(base)})
+    scores, base = client.finish(parameters, task.round, task.own)
+    records = {protocol.TASK: ConfigRecord(task.reply())}
+    return RecordDict({**records, protocol.SCORES: _sums(scores), protocol.BASE_SCORES: _sums(base)})
 
 
 def _sums(sums: ScoreSums) -> MetricRecord:
     return MetricRecord({"sentences": sums.sentences, "bleu": list(sums.bleu), "chrf": list(sums.chrf)})
 
 
-def _task(message: Message, context: Context) -> tuple[ConfigRecord, TranslationClient, NDArrays]:
+def _config(task: Task) -> dict[str, Any]:
+    """A task as NumPyClient's config: scalars only."""
+    own_round, own_attempt = task.own
+    return {"round": task.round, "attempt": task.attempt, "own_round": own_round, "own_attempt": own_attempt}
+
+
+def _rules(message: Message) -> TextRules:
+    return TextRules.from_flat(message.content.config_records.get(protocol.RULES, ConfigRecord()))
+
+
+def _task(message: Message, context: Context) -> tuple[Task, TranslationClient, NDArrays]:
     """A request's task, the trainer of its site, and the checked arrays that came with it.
 
     Raises:
         ExchangeError: a site that this node does not host, or tensors that are not the run's.
     """
-    settings = _settings(context)
-    task = message.content.config_records[protocol.TASK]
-    site = str(task["site"])
-    hosted = hosted_sites(context, federation_of(settings))
-    if site not in hosted:
-        raise ExchangeError(f"got a message for site {site!r}; this node hosts {', '.join(hosted)}")
-    trainable = _trainable(settings)
-    text = site_texts(settings.federation_path, settings.data_dir)[site]
-    client = TranslationClient(site, text, trainable, settings, site_directory(context, settings, site))
+    host = host_of(context, _settings(context))
+    task = Task.of(message.content.config_records[protocol.TASK])
+    if task.site not in host.names:
+        raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")
+    trainable = _trainable(host.settings)
+    text = host.text(task.site, _rules(message))
+    client = TranslationClient(task.site, text, trainable, host.settings, host.directory(task.site, task.run))
     received = unpack(message.content.array_records[protocol.ARRAYS])
     parameters = list(check_tensors(received, trainable.tensor_set).values()) if received else []
     return task, client, parameters

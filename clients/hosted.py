@@ -1,36 +1,114 @@
-"""Which sites a node hosts, and the text and folder of each."""
+"""Which sites a node hosts, where their text and folders are, and the run's settings as they hold here.
 
+In simulation one machine plays all sites, so the federation file says everything and components of equal sentences are sought across
+all of them. A deployed node has a file of its own (`site-file` in its node config); paths that the server names mean nothing there.
+"""
+
+import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 from flwr.app import Context
 
 from fedlingua.config import Settings
-from fedlingua.corpora.sites import Federation, SiteText, read_federation, read_sites
+from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.sites import SiteText, read_federation, read_sites, read_text
+from fedlingua.deployment.site_file import SiteFile, read_site_file
+from fedlingua.errors import ConfigError
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import run_directory
 
-
-def hosted_sites(context: Context, federation: Federation) -> list[str]:
-    """Names of the sites on this node: in simulation, partition p of n hosts sites p, p+n, ... of the federation file."""
-    partition, partitions = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
-    return federation.site_names[partition::partitions]
+SITE_FILE = "site-file"
+"""Key of a SuperNode's --node-config: the path of its site's file."""
 
 
-def site_directory(context: Context, settings: Settings, site: str) -> Path:
-    """A site's private folder; in simulation it lies inside the run folder."""
-    return run_directory(settings, context.run_id) / "sites" / site
+class Host(Protocol):
+    """A node as the ClientApp sees it."""
+
+    settings: Settings
+
+    @property
+    def names(self) -> list[str]:
+        """The hosted sites."""
+
+    def text(self, site: str, rules: TextRules) -> SiteText:
+        """A site's text, cleaned and split."""
+
+    def directory(self, site: str, run: str) -> Path:
+        """A site's private folder for a run."""
 
 
-def federation_of(settings: Settings) -> Federation:
-    """The run's federation file, its corpora looked for under `data-dir`."""
-    return read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
+def host_of(context: Context, settings: Settings) -> Host:
+    """This node: deployed when its config names a site file, else a partition of a simulation."""
+    file = context.node_config.get(SITE_FILE)
+    return DeployedHost(settings, read_site_file(Path(str(file)))) if file else SimulatedHost(settings, context)
+
+
+class SimulatedHost:
+    """Partition p of n hosts sites p, p+n, ... of the federation file; their folders lie inside the run folder."""
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self.settings = settings
+        self._partition, self._partitions = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
+        self._run_id = context.run_id
+
+    @property
+    def names(self) -> list[str]:
+        federation = read_federation(self.settings.federation_path, Path(self.settings.data_dir).expanduser())
+        return federation.site_names[self._partition :: self._partitions]
+
+    def text(self, site: str, rules: TextRules) -> SiteText:
+        return _all_texts(self.settings.federation_path, self.settings.data_dir)[site]
+
+    def directory(self, site: str, run: str) -> Path:
+        return run_directory(self.settings, self._run_id) / "sites" / site
+
+
+class DeployedHost:
+    """The sites of a site file; their text is read here alone, by the rules that came with the message."""
+
+    def __init__(self, settings: Settings, file: SiteFile) -> None:
+        self._file = file
+        self.settings = dataclasses.replace(
+            settings,
+            backbone=_backbone_here(settings.backbone, file),
+            device=file.device or settings.device,
+            data_dir="",
+            run_dir="",
+            resume=False,
+            federation="",
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [site.name for site in self._file.sites]
+
+    def text(self, site: str, rules: TextRules) -> SiteText:
+        if rules.split.mode == "components":
+            raise ConfigError(
+                "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
+            )
+        return read_text([mine for mine in self._file.sites if mine.name == site], rules)[site]
+
+    def directory(self, site: str, run: str) -> Path:
+        return self._file.run_directory(run, site)
+
+
+def _backbone_here(name: str, file: SiteFile) -> str:
+    if name in file.backbones:
+        return str(file.backbones[name])
+    if name.startswith(("/", ".", "~")):
+        raise ConfigError(
+            f"the run's backbone = {name!r} is a path on the server's machine; say where it lies here, in [backbones] of the site's file"
+        )
+    return name
 
 
 @lru_cache(maxsize=4)
-def site_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
-    """Every site's text, read once for each process: components of equal sentences are sought across all sites."""
+def _all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
+    """Every site's text, read once for each process."""
     data = Path(data_dir).expanduser()
     federation = read_federation(federation_path, data)
     base = forbidden_sides(read_recipe(federation.base, data)) if federation.base else set()

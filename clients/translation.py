@@ -5,8 +5,10 @@ an Adam made anew, give them back. Text, hypotheses and references stay here.
 """
 
 import dataclasses
+import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from random import Random
 
@@ -22,7 +24,9 @@ from fedlingua.corpora.sites import SiteText
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.errors import ExchangeError
 from fedlingua.exchange.trainable import Trainable
+from fedlingua.protocol import Stage
 from fedlingua.training.batches import Example, by_tokens, encode_pairs, pad
 from fedlingua.training.loop import LocalTraining, autocast, train_locally
 from fedlingua.training.objective import corpus_nll
@@ -34,7 +38,7 @@ EVALUATION_TOKENS = 3000
 class TranslationClient(NumPyClient):
     """Trains, evaluates and scores for one site. `parameters` are the tensor set's arrays in its order; none means: the site's own.
 
-    `folder` is the site's private directory; a method whose tensors do not travel keeps each round's there.
+    `folder` is the site's private directory; a method whose tensors do not travel keeps them there by round and attempt.
     """
 
     def __init__(self, site: str, text: SiteText, trainable: Trainable, settings: Settings, folder: Path) -> None:
@@ -44,7 +48,7 @@ class TranslationClient(NumPyClient):
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round from `parameters`; give back what travels, the number of sentences, and the training loss as sums."""
         number = int(config["round"])
-        self._take(parameters, number - 1)
+        self._take(parameters, _own(config))
         how = LocalTraining(
             self.settings.batch_size,
             self.settings.accumulation,
@@ -65,7 +69,7 @@ class TranslationClient(NumPyClient):
         trained = read_tensors(self.trainable.model, self.trainable.tensor_set)
         if self.settings.how.travels:
             return list(trained.values()), result.num_examples, dataclasses.asdict(result)
-        self._keep(trained, number)
+        self._keep(trained, (number, int(config["attempt"])))
         return [], result.num_examples, dataclasses.asdict(result)
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
@@ -76,7 +80,7 @@ class TranslationClient(NumPyClient):
             with self.trainable.as_base():
                 nll_sum, num_tokens = self._dev_nll()
         else:
-            self._take(parameters, number)
+            self._take(parameters, _own(config))
             nll_sum, num_tokens = self._dev_nll()
         sentences = len(self.text.splits["dev"])
         sums: dict[str, Scalar] = {
@@ -87,7 +91,7 @@ class TranslationClient(NumPyClient):
         }
         return nll_sum / num_tokens, sentences, sums
 
-    def finish(self, parameters: NDArrays, number: int) -> tuple[ScoreSums, ScoreSums]:
+    def finish(self, parameters: NDArrays, number: int, own: Stage) -> tuple[ScoreSums, ScoreSums]:
         """Translate the scored split with the best round's tensors and with the base: (its sums, the base's sums).
 
         The site keeps both translations and, when adapters were trained, the adapter: it can translate on its own from now on.
@@ -98,45 +102,77 @@ class TranslationClient(NumPyClient):
         hypotheses = base
         trained = self.settings.how.trains and number > 0
         if trained:
-            self._take(parameters, number)
+            self._take(parameters, own)
             hypotheses = self._translate(pairs)
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = ["source\treference\tbase\thypothesis"]
         lines += ["\t".join((*pair, *both)) for pair, *both in zip(pairs, base, hypotheses, strict=True)]
         (self.folder / "translations.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        if trained and self.trainable.adapter:
-            about = {
-                "site": self.site,
-                "direction": str(self.text.direction),
-                "round": number,
-                "backbone": self.settings.backbone,
-                "backbone_fingerprint": self.trainable.backbone.fingerprint,
-            }
-            tensors = read_tensors(self.trainable.model, self.trainable.tensor_set)
-            save_adapter(self.folder / "adapter", tensors, self.trainable.adapter, about)
+        if trained:
+            self._deliver(number)
         references = [pair.target for pair in pairs]
         target = self.text.direction.target
         return score_sums(hypotheses, references, target), score_sums(base, references, target)
 
-    def _take(self, parameters: NDArrays, number: int) -> None:
-        """Put the tensors to start from into the model: those that came, or the site's own of round `number`."""
+    def _deliver(self, number: int) -> None:
+        """Keep the tensors that the model holds now, with all that it takes to translate with them."""
+        about = {
+            "site": self.site,
+            "direction": str(self.text.direction),
+            "round": number,
+            "backbone": self.settings.backbone,
+            "backbone_fingerprint": self.trainable.backbone.fingerprint,
+        }
+        tensors = read_tensors(self.trainable.model, self.trainable.tensor_set)
+        if self.trainable.adapter:
+            save_adapter(self.folder / "adapter", tensors, self.trainable.adapter, about)
+        else:
+            save_file(dict(tensors), self.folder / "model.safetensors")
+        content = {**about, "settings": self.settings.flat()}
+        (self.folder / "delivered.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def forget(self, keep: Collection[Stage]) -> None:
+        """Remove own tensors that will not be asked for any more: a round counts once the server begins the next."""
+        kept = {self._file(stage) for stage in keep}
+        for file in self._rounds.glob("*.safetensors"):
+            if file not in kept:
+                file.unlink()
+
+    def _take(self, parameters: NDArrays, own: Stage) -> None:
+        """Put the tensors to start from into the model: those that came, or the site's own of that round and attempt."""
         names = self.trainable.tensor_set.names
-        tensors: Tensors = dict(zip(names, parameters, strict=True)) if parameters else self._kept(number)
+        tensors: Tensors = dict(zip(names, parameters, strict=True)) if parameters else self._kept(own)
         write_tensors(self.trainable.model, tensors)
 
-    def _keep(self, tensors: Tensors, number: int) -> None:
-        (self.folder / "rounds").mkdir(parents=True, exist_ok=True)
-        aside = self.folder / "rounds" / f".{number:04d}"
+    def _keep(self, tensors: Tensors, stage: Stage) -> None:
+        self._rounds.mkdir(parents=True, exist_ok=True)
+        file = self._file(stage)
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
         save_file(dict(tensors), aside)
-        aside.rename(self.folder / "rounds" / f"{number:04d}.safetensors")
+        os.replace(aside, file)
 
-    def _kept(self, number: int) -> Tensors:
-        """The site's own tensors after round `number`; where it failed in a round, those of the last one before."""
-        for past in range(number, 0, -1):
-            file = self.folder / "rounds" / f"{past:04d}.safetensors"
-            if file.is_file():
-                return load_file(file)
-        return self.trainable.initial
+    def _kept(self, stage: Stage) -> Tensors:
+        """The site's own tensors of a round and attempt; of (0, 0) those that everybody starts from.
+
+        Raises:
+            ExchangeError: they are not here.
+        """
+        if stage == (0, 0):
+            return self.trainable.initial
+        file = self._file(stage)
+        if not file.is_file():
+            there = ", ".join(sorted(other.stem for other in self._rounds.glob("*.safetensors"))) or "none"
+            raise ExchangeError(
+                f"asked for this site's own tensors {file.stem} (round-attempt), which are not in {self._rounds.name}/; here: {there}"
+            )
+        return load_file(file)
+
+    @property
+    def _rounds(self) -> Path:
+        return self.folder / "rounds"
+
+    def _file(self, stage: Stage) -> Path:
+        return self._rounds / f"{stage[0]:04d}-{stage[1]}.safetensors"
 
     def _examples(self, split: str) -> list[Example]:
         pairs = self.text.splits[split]  # type: ignore[index]
@@ -158,3 +194,7 @@ class TranslationClient(NumPyClient):
             self.settings.max_tokens,
             self.settings.max_decode_tokens,
         )
+
+
+def _own(config: dict[str, Scalar]) -> Stage:
+    return int(config["own_round"]), int(config["own_attempt"])

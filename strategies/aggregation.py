@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlingua.clustering import Clusters, cluster_of
 from fedlingua.exchange.tensor_sets import PARTS, Part, Tensors, TensorSet
-from fedlingua.runs import ClusterTensors
+from fedlingua.checkpoints import ClusterTensors
 
 
 @dataclass(frozen=True)

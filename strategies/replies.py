@@ -3,12 +3,21 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 POLL_S = 0.1
 """The grid's own send_and_receive looks every 3 s, which is most of a short round."""
+
+Kind = Literal["refused", "failed", "late", "dead", "away", "not waited for", "aside", "foreign", "duplicate"]
+"""refused: a reply that is not what it has to be. failed: the site says that it could not. late: connected, and silent past the
+deadline. dead: its node was lost with the task. away: its node is not connected, so it was not asked. aside: refused too often, so not
+asked any more. foreign: a node that may not speak for the site. duplicate: a second reply to the same message."""
+
+_LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
 
 
 @dataclass(frozen=True)
@@ -17,50 +26,74 @@ class Failure:
 
     site: str
     reason: str
+    kind: Kind = "refused"
 
 
 def gather(
     grid: Grid,
     messages: Mapping[str, Message],
     deadline_s: float,
-    on_reply: Callable[[str, Message], None],
+    on_reply: Callable[[str, Message], Failure | None],
     needed: int = 0,
 ) -> tuple[dict[str, Message], list[Failure]]:
-    """Push `messages` (site -> message) at once and pull replies as they come.
+    """Push `messages` (site -> message) at once and pull replies as they come; `on_reply` may refuse one.
 
-    Returns the replies with content, in the order of `messages` whatever the order they came in, and a failure for every other site.
-    Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names the node of a lost client
-    wrongly, so replies are told apart by the message they answer.
+    Returns the accepted replies, in the order of `messages` whatever the order they came in, and a failure for every other site (and
+    for every reply too many). Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names
+    the node of a lost client wrongly, so replies are told apart by the message they answer.
     """
+    if not messages:
+        return {}, []
     # Flower wants a list: a generator ends the run.
     ids = list(grid.push_messages(list(messages.values())))
     site_of = {str(number): site for number, site in zip(ids, messages, strict=True)}
     replies: dict[str, Message] = {}
     failures: dict[str, Failure] = {}
+    extra: list[Failure] = []
     ends = time.monotonic() + deadline_s
     waiting = set(site_of)
     while waiting and time.monotonic() < ends:
         for reply in grid.pull_messages(sorted(waiting)):
             number = str(reply.metadata.reply_to_message_id)
             if number not in waiting:
+                extra.append(_unasked(site_of.get(number)))
                 continue
             waiting.discard(number)
             site = site_of[number]
-            if reply.has_error():
-                failures[site] = Failure(site, first_line(reply.error.reason))
+            failure = _error_of(site, reply) if reply.has_error() else on_reply(site, reply)
+            if failure:
+                failures[site] = failure
             else:
                 replies[site] = reply
-                on_reply(site, reply)
         if len(replies) + len(waiting) < needed:
             break
         if waiting:
-            time.sleep(POLL_S)
-    late = f"no reply within {deadline_s:g} s" if time.monotonic() >= ends else "not waited for, since the quorum is out of reach"
+            time.sleep(min(POLL_S, max(0.0, ends - time.monotonic())))
     for number in waiting:
-        failures[site_of[number]] = Failure(site_of[number], late)
-    return {site: replies[site] for site in messages if site in replies}, [
-        failures[site] for site in messages if site in failures
-    ]
+        failures[site_of[number]] = _silent(site_of[number], grid, messages, deadline_s, time.monotonic() >= ends)
+    accepted = {site: replies[site] for site in messages if site in replies}
+    return accepted, [failures[site] for site in messages if site in failures] + extra
+
+
+def _error_of(site: str, reply: Message) -> Failure:
+    reason = first_line(reply.error.reason)
+    if reply.error.code in _LOST:
+        return Failure(site, f"its node was lost with the task ({reason})", "dead")
+    return Failure(site, reason, "failed")
+
+
+def _unasked(site: str | None) -> Failure:
+    if site is None:
+        return Failure("unknown", "a reply to a message that was never sent", "duplicate")
+    return Failure(site, "a second reply to the same message; the first one counts", "duplicate")
+
+
+def _silent(site: str, grid: Grid, messages: Mapping[str, Message], deadline_s: float, past_deadline: bool) -> Failure:
+    if not past_deadline:
+        return Failure(site, "not waited for, since the quorum is out of reach", "not waited for")
+    if messages[site].metadata.dst_node_id not in set(grid.get_node_ids()):
+        return Failure(site, f"no reply within {deadline_s:g} s, and its node is not connected any more", "dead")
+    return Failure(site, f"no reply within {deadline_s:g} s, though its node is connected", "late")
 
 
 def first_line(reason: str | None) -> str:

@@ -1,126 +1,183 @@
-"""Who is here: ask every node once which sites it hosts, and refuse what does not fit the run."""
+"""Who is here: ask every node once which sites it hosts, refuse what does not fit the run, and let late and lost ones take their place."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedlingua import protocol
+from fedlingua.corpora.sites import Federation
+from fedlingua.deployment.keys import same_key
 from fedlingua.errors import RunError
-from fedlingua.languages import Direction, parse_direction
+from fedlingua.languages import Direction
 from fedlingua.runs import RunFolder
-from strategies.replies import POLL_S, Failure, gather
+from strategies.replies import POLL_S, Failure, Kind, first_line
 
 _TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Roll:
-    """The sites of a run. expected: all names of the federation file; sites: those that are here, in the same order.
+    """The sites of a federation, and which nodes speak for those that are known so far.
 
-    nodes: site -> Flower node id; about: site -> what it told of its text.
+    fingerprint, code: what a node's have to be. nodes: site -> Flower node id; about: site -> what it told of its text.
     """
 
-    expected: tuple[str, ...]
-    sites: tuple[str, ...]
-    nodes: Mapping[str, int]
-    directions: Mapping[str, Sequence[Direction]]
-    about: Mapping[str, Mapping[str, Any]]
+    federation: Federation
+    fingerprint: str
+    code: str
+    nodes: dict[str, int] = field(default_factory=dict)
+    about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _asked: dict[int, str] = field(default_factory=dict)
+    """node id -> the question on its way to it; "" once it is answered"""
+
+    @property
+    def expected(self) -> list[str]:
+        """All names of the federation file."""
+        return self.federation.site_names
+
+    @property
+    def sites(self) -> list[str]:
+        """Those that are known, in the same order."""
+        return [site for site in self.expected if site in self.nodes]
+
+    @property
+    def directions(self) -> dict[str, list[Direction]]:
+        """Of all sites, here or not."""
+        return {site.name: [site.direction] for site in self.federation.sites}
+
+    def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
+        """Ask nodes that have come and hear those that answer, without waiting: (sites whose node is connected, what was refused)."""
+        connected = set(grid.get_node_ids())
+        for node in set(self._asked) - connected:
+            # It may come back with other text or another backbone, so it is asked again.
+            del self._asked[node]
+        new = sorted(connected - set(self._asked))
+        if new:
+            ids = grid.push_messages([self._question(node, deadline_s) for node in new])
+            self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
+        failures: list[Failure] = []
+        open_questions = {number: node for node, number in self._asked.items() if number}
+        for reply in grid.pull_messages(sorted(open_questions)) if open_questions else []:
+            node = open_questions[str(reply.metadata.reply_to_message_id)]
+            self._asked[node] = ""
+            failures += self._take(reply, node, grid)
+        return {site for site, node in self.nodes.items() if node in connected}, failures
+
+    @property
+    def waits_for_answers(self) -> bool:
+        return any(self._asked.values())
+
+    def _question(self, node: int, deadline_s: float) -> Message:
+        rules = ConfigRecord(self.federation.rules.flat())
+        content = RecordDict({protocol.RULES: rules})
+        return Message(content, dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0", ttl=max(deadline_s, 60.0))
+
+    def _take(self, reply: Message, node: int, grid: Grid) -> list[Failure]:
+        """Enter a node's sites; what does not fit comes back, named."""
+        name = f"node {node}"
+        if reply.has_error():
+            return [Failure(self._speaker(node) or name, first_line(reply.error.reason), "failed")]
+        failures = []
+        told = reply.content.config_records.get(protocol.NODE, ConfigRecord())
+        for key, record in reply.content.config_records.items():
+            site = key.removeprefix(protocol.SITE_PREFIX)
+            if site == key:
+                continue
+            fault = self._fault(site, node, told, record, grid)
+            if fault:
+                kind, reason = fault
+                failures.append(Failure(site, f"{reason} ({name})", kind))
+            else:
+                self.nodes[site], self.about[site] = node, dict(record)
+        return failures
+
+    def _fault(
+        self, site: str, node: int, told: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
+    ) -> tuple[Kind, str] | None:
+        """Why a node may not speak for a site, or None."""
+        known = {one.name: one for one in self.federation.sites}
+        if site not in known:
+            return "foreign", "is not in the federation file"
+        if known[site].public_key and not same_key(known[site].public_key, _key_of(node, grid)):
+            return "foreign", "speaks with another key than the one that the federation file has for this site"
+        if site in self.nodes and self.nodes[site] != node and self.nodes[site] in set(grid.get_node_ids()):
+            return "foreign", "is hosted by a second node; a name belongs to one node, so rename one of them"
+        if told.get("fingerprint") != self.fingerprint:
+            other = f"{str(told.get('fingerprint'))[:12]}; wanted {self.fingerprint[:12]}"
+            return "refused", f"has another backbone, tokenizer or tensor set ({other})"
+        if told.get("code") != self.code:
+            return "refused", f"runs other code ({str(told.get('code'))[:12]}; wanted {self.code[:12]})"
+        if not set(record) >= _TOLD:
+            return "refused", f"does not tell its {', '.join(sorted(_TOLD - set(record)))}"
+        wanted = [str(known[site].direction)]
+        if list(record["directions"]) != wanted:
+            return "refused", f"has the directions {record['directions']}; the federation file says {wanted}"
+        return None
+
+    def _speaker(self, node: int) -> str | None:
+        """The sites of a node that is known already, for a message."""
+        return ", ".join(site for site, other in self.nodes.items() if other == node) or None
 
 
-def call_roll(grid: Grid, expected: Sequence[str], fingerprint: str, quorum: float, deadline_s: float, folder: RunFolder) -> Roll:
+def call_roll(grid: Grid, roll: Roll, quorum: float, deadline_s: float, folder: RunFolder) -> None:
     """Ask all nodes, again and again those that have joined since, until every site is here or the deadline has passed.
 
     Raises:
-        RunError: a site twice or with another backbone, or too few sites; with the names and what each node said.
+        RunError: too few sites; with the names and what each node said.
     """
-    nodes: dict[str, int] = {}
-    about: dict[str, Mapping[str, Any]] = {}
     faults: list[Failure] = []
-    asked: set[int] = set()
+    needed = max(1, math.ceil(quorum * len(roll.expected) - 1e-9))
     ends = time.monotonic() + deadline_s
-    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(expected))
-    # A node that said something wrong will not say better later, so only silence is waited for.
-    while len(nodes) < len(expected) and not faults and time.monotonic() < ends:
-        new = sorted(set(grid.get_node_ids()) - asked)
-        asked.update(new)
-        messages = {f"node {node}": _question(node) for node in new}
-        replies, failures = gather(grid, messages, deadline_s, lambda name, reply: None)
-        faults += failures
-        for name, reply in replies.items():
-            faults += _take(reply, name, expected, fingerprint, nodes, about)
+    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(roll.expected))
+    while time.monotonic() < ends:
+        new = roll.refresh(grid, deadline_s)[1]
+        faults += new
+        for fault in new:
+            folder.event("failure", phase="describe", round=0, site=fault.site, kind=fault.kind, reason=fault.reason)
+        # A site that said something wrong will not say better later, so only silence is waited for.
+        lost = {fault.site for fault in faults if fault.kind != "foreign"}
+        if len(roll.sites) + len(lost) >= len(roll.expected) or len(roll.expected) - len(lost) < needed:
+            break
         time.sleep(POLL_S)
-    present = tuple(site for site in expected if site in nodes)
-    for fault in faults:
-        folder.event("failure", phase="describe", round=0, site=fault.site, reason=fault.reason)
-    if len(present) < max(1, quorum * len(expected) - 1e-9):
-        absent = [site for site in expected if site not in nodes]
-        said = "; ".join(f"{fault.site}: {fault.reason}" for fault in faults)
-        raise RunError(
-            f"{len(present)} of {len(expected)} sites are here and quorum = {quorum:g}; missing: {', '.join(absent)}"
-            + (
-                f" ({said})"
-                if said
-                else f" (no node hosts them after {deadline_s:g} s; start the sites' SuperNodes, or raise deadline-s)"
-            )
-        )
-    directions = {site: [parse_direction(text) for text in cast(list[str], about[site]["directions"])] for site in present}
-    return Roll(tuple(expected), present, nodes, directions, about)
+    keyless = {site.name for site in roll.federation.sites if not site.public_key}
+    doubtful = [fault for fault in faults if fault.kind == "foreign" and fault.site in keyless]
+    if len(roll.sites) >= needed and not doubtful:
+        return
+    absent = [site for site in roll.expected if site not in roll.nodes]
+    said = "; ".join(f"{fault.site}: {fault.reason}" for fault in faults)
+    silence = f"no node hosts them after {deadline_s:g} s; start the sites' SuperNodes, or raise join-deadline-s"
+    raise RunError(
+        f"{len(roll.sites)} of {len(roll.expected)} sites are here and quorum = {quorum:g}; "
+        f"missing: {', '.join(absent) or 'none'} ({said or silence})"
+    )
 
 
 def sites_json(roll: Roll) -> dict[str, Any]:
-    """What sites.json says of every site."""
+    """What sites.json says of every site that has been here."""
     nodes = sorted(set(roll.nodes.values()))
+    return {site: _site_json(roll, site, nodes) for site in roll.sites}
+
+
+def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
+    about = roll.about[site]
+    account = {
+        "read": about["read"],
+        "kept": about["kept"],
+        "dropped": dict(zip(cast(list[str], about["reasons"]), cast(list[int], about["dropped"]), strict=True)),
+    }
     return {
-        site: {
-            "directions": [str(direction) for direction in roll.directions[site]],
-            "node": nodes.index(roll.nodes[site]),
-            **{split: roll.about[site][split] for split in ("train", "dev", "test")},
-            "accounts": {
-                str(direction): {
-                    "read": roll.about[site]["read"],
-                    "kept": roll.about[site]["kept"],
-                    "dropped": dict(zip(roll.about[site]["reasons"], roll.about[site]["dropped"], strict=True)),
-                }
-                for direction in roll.directions[site]
-            },
-        }
-        for site in roll.sites
+        "directions": [str(direction) for direction in roll.directions[site]],
+        "node": nodes.index(roll.nodes[site]),
+        **{split: about[split] for split in ("train", "dev", "test")},
+        "accounts": {str(direction): account for direction in roll.directions[site]},
     }
 
 
-def _question(node: int) -> Message:
-    return Message(RecordDict(), dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0")
-
-
-def _take(
-    reply: Message,
-    name: str,
-    expected: Sequence[str],
-    fingerprint: str,
-    nodes: dict[str, int],
-    about: dict[str, Mapping[str, Any]],
-) -> list[Failure]:
-    """Enter a node's sites into `nodes` and `about`; what does not fit comes back, named."""
-    faults = []
-    theirs = str(reply.content.config_records.get(protocol.NODE, ConfigRecord()).get("fingerprint"))
-    for key, record in reply.content.config_records.items():
-        site = key.removeprefix(protocol.SITE_PREFIX)
-        if site == key:
-            continue
-        if site not in expected:
-            faults.append(Failure(site, f"on {name}, but not in the federation file"))
-        elif theirs != fingerprint:
-            other = f"{theirs[:12]}; wanted {fingerprint[:12]}"
-            faults.append(Failure(site, f"has another backbone, tokenizer or tensor set ({other})"))
-        elif not set(record) >= _TOLD:
-            faults.append(Failure(site, f"does not tell its {', '.join(sorted(_TOLD - set(record)))}"))
-        elif site in nodes:
-            raise RunError(f"site {site!r} is hosted by two nodes; a name belongs to one node, so rename one of them")
-        else:
-            nodes[site] = reply.metadata.src_node_id
-            about[site] = dict(record)
-    return faults
+def _key_of(node: int, grid: Grid) -> bytes:
+    """The public key that the SuperLink has authenticated a node by; none without node authentication."""
+    return next((bytes(info.public_key) for info in grid.get_nodes() if info.node_id == node), b"")

@@ -32,7 +32,7 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     base_macro, _ = averages({site: entry["base_bleu"] for site, entry in sites.items()}, sizes)
     macro_chrf, _ = averages({site: entry["chrf"] for site, entry in sites.items()}, sizes)
     base_macro_chrf, _ = averages({site: entry["base_chrf"] for site, entry in sites.items()}, sizes)
-    ups, downs = zip(*strategy.traffic, strict=True) if strategy.traffic else ((0,), (0,))
+    ups, downs = zip(*strategy.progress.traffic, strict=True) if strategy.progress.traffic else ((0,), (0,))
     travels = strategy.travels and strategy.settings.how.trains
     return {
         "method": strategy.settings.method,

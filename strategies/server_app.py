@@ -15,7 +15,7 @@ from fedlingua.exchange.records import pack
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
 from fedlingua.pretraining.demo import demo_backbone
-from fedlingua.runs import RunFolder, run_directory
+from fedlingua.runs import RunFolder, code_hash, run_directory
 from strategies.fed_mean import FedAvg, FedMean
 from strategies.local_only import LocalOnly
 from strategies.roll_call import Roll, call_roll, sites_json
@@ -34,17 +34,18 @@ def main(grid: Grid, context: Context) -> None:
     """Run a federation; whatever ends it, run.json says how."""
     settings = settings_from(context.run_config)
     folder = RunFolder(run_directory(settings, context.run_id))
-    folder.open(settings, context.run_id)
-    _log.warning("run folder: %s", folder.directory)
-    try:
-        run_federation(grid, settings, folder)
-    except FedlinguaError as error:
-        folder.close("failed", str(error))
-        raise
-    except BaseException as error:
-        folder.close("failed", f"{type(error).__name__}: {error}")
-        raise
-    folder.close("completed")
+    with folder.held():
+        folder.open(settings, context.run_id)
+        _log.warning("run folder: %s", folder.directory)
+        try:
+            run_federation(grid, settings, folder)
+        except FedlinguaError as error:
+            folder.close("failed", str(error))
+            raise
+        except BaseException as error:
+            folder.close("failed", f"{type(error).__name__}: {error}")
+            raise
+        folder.close("completed")
 
 
 def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
@@ -56,12 +57,13 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
         demo_backbone(lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s"))
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
-    roll = call_roll(grid, federation.site_names, trainable.fingerprint, settings.quorum, settings.deadline_s, folder)
+    roll = Roll(federation, trainable.fingerprint, code_hash())
+    call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
     clusters = find_clusters(settings, federation, roll)
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
     _describe(folder, settings, trainable, roll, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0
-    strategy.start(grid, pack(trainable.initial), rounds, settings.deadline_s)
+    strategy.start(grid, pack(trainable.initial), rounds)
     folder.write("scores.json", scores_json(strategy))
 
 
@@ -96,7 +98,7 @@ def find_clusters(settings: Settings, federation: Federation, roll: Roll) -> Clu
     """Who is averaged with whom under the run's method."""
     if settings.how.clustering == "families":
         return by_families(roll.directions, federation.families, settings.cluster_by)
-    return alone(roll.sites) if settings.how.clustering == "alone" else no_clusters(roll.sites)
+    return alone(roll.expected) if settings.how.clustering == "alone" else no_clusters(roll.expected)
 
 
 def _describe(

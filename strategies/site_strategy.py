@@ -1,36 +1,48 @@
 """The rounds of a federation of named sites, the same for every method: ask, send, check, fold, evaluate, keep, choose, score.
 
 A strategy of one's own subclasses this (or FedMean) and says three things: the tensors it begins with, what a site gets, and how
-updates fold into the next state.
+updates fold into the next state. What it keeps besides `state` it declares in `declared_state`, so that a killed run can go on.
 """
 
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import Any, TypeVar, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedlingua import protocol
+from fedlingua.checkpoints import Checkpoint, ClusterTensors
 from fedlingua.clustering import Clusters
-from fedlingua.config import Settings
+from fedlingua.config import Phase, Settings
 from fedlingua.errors import ExchangeError, RunError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.records import message_bytes, pack, unpack
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, check_tensors
-from fedlingua.runs import ClusterTensors, RunFolder
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.protocol import Task
+from fedlingua.runs import RunFolder
+from strategies import checks
 from strategies.aggregation import Update
+from strategies.progress import Progress, Sums
 from strategies.replies import Failure, gather
-from strategies.roll_call import Roll
+from strategies.roll_call import Roll, sites_json
 
-Sums = Mapping[str, float]
+T = TypeVar("T")
+WAIT_PAUSE_S = 5.0
+"""Between two questions to sites that `below-quorum = "wait"` waits for."""
+
+
+class _RoundSkipped(Exception):
+    """Too few good replies, and the run goes on without this round."""
 
 
 class SiteStrategy(Strategy):
-    """Base of this project's strategies; `state` holds each cluster's tensors.
+    """Base of this project's strategies; `state` holds each cluster's tensors, `progress` all else that a resumed run needs.
 
     travels: whether updates come back. one_best_round: whether the federation chooses one best round or every site its own.
     """
@@ -40,14 +52,17 @@ class SiteStrategy(Strategy):
 
     def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
         self.settings, self.roll, self.clusters, self.tensor_set, self.folder = settings, roll, clusters, tensor_set, folder
+        run = folder.read("run.json") or {}
+        self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
         self.state: ClusterTensors = {}
+        self.progress = Progress(Random(f"{settings.seed}/server"))
         self.round_records: dict[str, dict[str, Any]] = {}
         self.failures: list[dict[str, str]] = []
-        self.dev_losses: dict[int, dict[str, Sums]] = {}
-        self.best_round: int = 0
         self.scores: dict[str, tuple[ScoreSums, ScoreSums]] = {}
-        self.traffic: list[tuple[int, int]] = []
         self._asked: dict[str, str] = {}
+        self._read: dict[str, Any] = {}
+        self._last_reply: float | None = None
+        self._pauses: dict[str, float] = {}
 
     # --- What a method says ----------------------------------------------------------------------------------------------------
 
@@ -63,46 +78,46 @@ class SiteStrategy(Strategy):
     def fold(self, updates: Mapping[str, Update]) -> None:
         """Make the next `state` of the updates, which come in federation order and are checked."""
 
+    def declared_state(self) -> tuple[Tensors, dict[str, Any]]:
+        """What the strategy keeps from round to round besides `state`: named tensors, and values that JSON holds."""
+        return {}, {}
+
+    def restore(self, tensors: Tensors, values: Mapping[str, Any]) -> None:
+        """Take back what `declared_state` gave."""
+
     # --- One round, as Flower names it -----------------------------------------------------------------------------------------
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """One message for each site: its own clusters' tensors. `arrays` is not used: sites of different clusters get different ones."""
-        return [self._message(protocol.TRAIN, site, server_round, self.downlink(site)) for site in self.roll.sites]
+        return [
+            self._message(protocol.TRAIN, site, server_round, self.downlink(site), server_round - 1)
+            for site in self._sites_here(grid, "train", server_round)
+        ]
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check every reply, fold the good ones; a bad one is left out and named.
+        """Fold the updates that came; one that is out of all proportion to the others is left out and named.
 
         Raises:
-            RunError: fewer good replies than the quorum.
+            RunError: fewer good ones than the quorum.
         """
-        updates: dict[str, Update] = {}
-        for reply in replies:
-            site = self._site_of(reply)
-            try:
-                most = self.roll.about[site]["train"] * self.settings.local_epochs
-                sums = self._checked_sums(reply, site, server_round, most)
-                steps = int(sums["steps"])
-                tensors = (
-                    check_tensors(unpack(reply.content.array_records[protocol.ARRAYS]), self.tensor_set) if self.travels else {}
-                )
-                updates[site] = Update(site, tensors, int(sums["num_examples"]))
-            except (ExchangeError, KeyError) as error:
-                self._fail(Failure(site, f"bad reply: {error}"), protocol.TRAIN, server_round)
-                continue
-            record = self.round_records[site]
-            record["train_loss"] = sums["nll_sum"] / sums["num_tokens"]
-            record["steps"] = steps
-            record["seconds"]["train"] = round(sums["seconds"], 3)
-            record["tensors_sent"] = len(tensors)
-        self._need_quorum(updates, protocol.TRAIN, server_round)
-        self.fold({site: updates[site] for site in self.roll.sites if site in updates})
+        read: dict[str, tuple[Update, float]] = {self._site_of(reply): self._reading(reply) for reply in replies}
+        outliers = checks.over_ratio({site: norm for site, (_, norm) in read.items()}, self.settings.max_update_ratio)
+        for site, reason in outliers.items():
+            self._refuse(Failure(site, f"bad reply: {reason}"), "train", server_round)
+        updates = {site: read[site][0] for site in self.roll.expected if site in read and site not in outliers}
+        self._need_quorum(updates, "train", server_round)
+        self.fold(updates)
+        for site, update in updates.items():
+            self.progress.stages.setdefault(site, {})[server_round] = self.attempt
+            if self.travels:
+                self.progress.digests[site] = checks.digest(update.tensors)
         return None, None
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """One message for each site: what it would use after this round. Round 0 asks for the base and carries nothing."""
         return [
-            self._message(protocol.EVALUATE, site, server_round, self.downlink(site) if server_round else {})
-            for site in self.roll.sites
+            self._message(protocol.EVALUATE, site, server_round, self.downlink(site) if server_round else {}, server_round)
+            for site in self._sites_here(grid, "evaluate", server_round)
         ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -111,21 +126,11 @@ class SiteStrategy(Strategy):
         Raises:
             RunError: fewer good replies than the quorum.
         """
-        losses: dict[str, Sums] = {}
-        for reply in replies:
-            site = self._site_of(reply)
-            try:
-                losses[site] = self._checked_sums(reply, site, server_round, self.roll.about[site]["dev"])
-            except (ExchangeError, KeyError) as error:
-                self._fail(Failure(site, f"bad reply: {error}"), protocol.EVALUATE, server_round)
-                continue
-            record = self.round_records[site]
-            record["dev_loss"] = losses[site]["nll_sum"] / losses[site]["num_tokens"]
-            record["dev_tokens"] = int(losses[site]["num_tokens"])
-            record["seconds"]["evaluate"] = round(losses[site]["seconds"], 3)
-        self._need_quorum(losses, protocol.EVALUATE, server_round)
-        self.dev_losses[server_round] = losses
-        return MetricRecord({"dev_loss": mean_loss(losses, self.settings.best_by)})
+        read: dict[str, Sums] = {self._site_of(reply): self._reading(reply) for reply in replies}
+        self._need_quorum(read, "evaluate", server_round)
+        losses = {site: read[site] for site in self.roll.expected if site in read}
+        self.progress.dev_losses[server_round] = losses
+        return MetricRecord({"dev_loss": cast(float, self.progress.loss(server_round, self.settings.best_by))})
 
     def summary(self) -> None:
         """Say in the run's progress what is about to happen."""
@@ -146,209 +151,303 @@ class SiteStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Any = None,
     ) -> Result:
-        """Run all rounds, choose the best, deliver it, and score it once.
+        """Run all rounds (those that are left, of a resumed run), choose the best, deliver it, and score it once.
 
         Raises:
             RunError: a phase below the quorum; the message names the sites.
         """
         self.summary()
         self.begin(unpack(initial_arrays))
-        nothing, config = ArrayRecord(), ConfigRecord()
-        for number in range(num_rounds + 1):
-            started = time.monotonic()
-            self.round_records = {site: {"seconds": {}, "uplink_bytes": 0, "downlink_bytes": 0} for site in self.roll.sites}
-            self.failures = []
-            if number > 0:
-                train = self.configure_train(number, nothing, config, grid)
-                self.aggregate_train(number, self._exchange(grid, train, protocol.TRAIN, number, num_rounds, timeout))
-            evaluate = self.configure_evaluate(number, nothing, config, grid)
-            self.aggregate_evaluate(number, self._exchange(grid, evaluate, protocol.EVALUATE, number, num_rounds, timeout))
-            self._close_round(number, num_rounds, time.monotonic() - started)
-            if self._is_stale(number):
-                self.folder.event(
-                    "note", text=f"stopped after round {number}: no better dev loss in {self.settings.patience} rounds"
-                )
-                break
-        self._finish(grid, num_rounds, timeout)
+        if self.settings.resume:
+            self._resume()
+        patience, min_gain, best_by = self.settings.patience, self.settings.min_gain, self.settings.best_by
+        while self.progress.round < num_rounds and not self.progress.is_stale(patience, min_gain, best_by):
+            self._round(grid, self.progress.round + 1, num_rounds)
+        if self.progress.round < num_rounds:
+            text = f"stopped after round {self.progress.round}: no better dev loss in {patience} rounds"
+            self.folder.event("note", text=text)
+        self._finish(grid, num_rounds)
         return Result()
 
+    def _round(self, grid: Grid, number: int, num_rounds: int) -> None:
+        started = time.monotonic()
+        self.round_records, self.failures, self._pauses = {}, [], {}
+        before, (own, values) = self.state, self.declared_state()
+        arguments = (number, ArrayRecord(), ConfigRecord(), grid)
+        try:
+            if number > 0:
+                ask = partial(self.configure_train, *arguments)
+                self.aggregate_train(number, self._exchange(grid, ask, protocol.TRAIN, number, num_rounds))
+            ask = partial(self.configure_evaluate, *arguments)
+            self.aggregate_evaluate(number, self._exchange(grid, ask, protocol.EVALUATE, number, num_rounds))
+        except _RoundSkipped as skipped:
+            self.state = before
+            self.restore(own, values)
+            self.folder.event("note", text=f"{skipped}; its tensors stay as they were before")
+        self._close_round(number, num_rounds, time.monotonic() - started)
+
     def _close_round(self, number: int, num_rounds: int, seconds: float) -> None:
-        losses = self.dev_losses[number]
-        dev_loss = mean_loss(losses, self.settings.best_by)
+        self.progress.round = number
+        dev_loss = self.progress.loss(number, self.settings.best_by)
         sites = {site: record for site, record in self.round_records.items() if record["seconds"]}
-        uplink = sum(int(record["uplink_bytes"]) for record in self.round_records.values())
-        self.folder.add_round(
-            {"round": number, "seconds": round(seconds, 3), "dev_loss": dev_loss, "sites": sites, "failures": self.failures}
-        )
+        record = {"round": number, "attempt": self.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss, "sites": sites}
+        self.folder.add_round({**record, "failures": self.failures, "pause_s": self._pauses})
+        earlier_best = self.progress.best_round
         if number > 0:
-            self.traffic += [(int(r["uplink_bytes"]), int(r["downlink_bytes"])) for r in self.round_records.values()]
-            trained = {n: mean_loss(losses, self.settings.best_by) for n, losses in self.dev_losses.items() if n > 0}
-            # A loss over fewer sites is no better loss: the round that most sites answered goes first.
-            self.best_round = min(trained, key=lambda n: (-len(self.dev_losses[n]), trained[n], n))
-            self.folder.save_checkpoint(number, self.state, {"dev_loss": dev_loss, "best_round": self.best_round})
-            self.folder.prune_checkpoints({number, self.best_round})
-        self.folder.update(rounds=number, best_round=self.best_round)
+            self.progress.traffic += [(int(r["uplink_bytes"]), int(r["downlink_bytes"])) for r in self.round_records.values()]
+            self.progress.choose_best(self.settings.best_by)
+        own, values = self.declared_state()
+        self.folder.checkpoints.save(number, self.state, own, {"progress": self.progress.values(), "strategy": values})
+        # The round before stays, with its best, in case this one is damaged later.
+        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best})
+        self.folder.update(rounds=number, best_round=self.progress.best_round)
+        uplink = sum(int(record["uplink_bytes"]) for record in self.round_records.values())
         self.folder.event(
             "round", round=number, rounds=num_rounds, dev_loss=dev_loss, seconds=round(seconds, 3), uplink_bytes=uplink
         )
 
-    def _is_stale(self, number: int) -> bool:
-        """Whether `patience` rounds have passed since the dev loss last fell by `min-gain` of what it was."""
-        better, lowest = 0, math.inf
-        for past, losses in self.dev_losses.items():
-            loss = mean_loss(losses, self.settings.best_by)
-            if past > 0 and loss < lowest * (1 - self.settings.min_gain):
-                better, lowest = past, loss
-        return 0 < self.settings.patience <= number - better
+    def _resume(self) -> None:
+        """Go back to the last round that is whole; what is damaged is passed over and named."""
+        found, passed_over = self.folder.checkpoints.newest_good(self._has_its_best)
+        for reason in passed_over:
+            self.folder.event("note", text=f"checkpoint passed over: {reason}")
+        if found is None:
+            self.folder.event("note", text="no good checkpoint is left, so the run begins again at its start")
+        else:
+            self.state = found.tensors
+            self.progress = Progress.of(found.number, found.values["progress"])
+            self.restore(found.own, found.values["strategy"])
+            self.folder.event("note", text=f"resumed after round {found.number}, attempt {self.attempt}")
+        self.folder.cut_rounds(self.progress.round)
 
-    def _finish(self, grid: Grid, num_rounds: int, timeout: float) -> None:
+    def _has_its_best(self, checkpoint: Checkpoint) -> None:
+        """Refuse a round whose best round is not there any more: going on from an earlier one makes that one again."""
+        best = int(checkpoint.values["progress"]["best_round"])
+        if self.travels and best > 0:
+            self.folder.checkpoints.load(best)
+
+    def _finish(self, grid: Grid, num_rounds: int) -> None:
         """Deliver the best round's tensors and gather the scores."""
         best, self.failures = self._best_rounds(), []
-        if self.travels and self.best_round > 0:
-            self.state = self.folder.load_checkpoint(self.best_round)
-        messages = [
-            self._message(protocol.FINISH, site, best[site], self.downlink(site) if best[site] else {})
-            for site in self.roll.sites
-        ]
-        for reply in self._exchange(grid, messages, protocol.FINISH, num_rounds, num_rounds, timeout):
-            site = self._site_of(reply)
-            try:
-                self._checked_task(reply, site, best[site])
-                self.scores[site] = (
-                    read_score_sums(reply.content.metric_records[protocol.SCORES]),
-                    read_score_sums(reply.content.metric_records[protocol.BASE_SCORES]),
-                )
-            except (ExchangeError, KeyError) as error:
-                self._fail(Failure(site, f"bad reply: {error}"), protocol.FINISH, num_rounds)
-        self._need_quorum(self.scores, protocol.FINISH, num_rounds)
-        self.folder.update(best_round=self.best_round if self.one_best_round else best, failures_at_the_end=self.failures)
+        if self.travels and self.progress.best_round > 0:
+            self.state = self.folder.checkpoints.load(self.progress.best_round).tensors
+
+        def ask() -> list[Message]:
+            return [
+                self._message(protocol.FINISH, site, best[site], self.downlink(site) if best[site] else {}, best[site])
+                for site in self._sites_here(grid, "finish", num_rounds)
+            ]
+
+        replies = self._exchange(grid, ask, protocol.FINISH, num_rounds, num_rounds)
+        scores = {self._site_of(reply): self._reading(reply) for reply in replies}
+        self.scores = {site: scores[site] for site in self.roll.expected if site in scores}
+        if not self.scores:
+            raise RunError(self._too_few(self.scores, "finish", num_rounds))
+        best_round = self.progress.best_round if self.one_best_round else best
+        self.folder.update(best_round=best_round, failures_at_the_end=self.failures)
 
     def _best_rounds(self) -> dict[str, int]:
         """Site -> the round it uses: one for all by the federation's dev loss, or each site's own best."""
         if self.one_best_round:
-            return dict.fromkeys(self.roll.sites, self.best_round)
-        best = {}
-        for site in self.roll.sites:
-            own = {
-                n: losses[site]["nll_sum"] / losses[site]["num_tokens"]
-                for n, losses in self.dev_losses.items()
-                if n and site in losses
-            }
-            best[site] = min(own, key=lambda n: (own[n], n), default=0)
-        return best
+            return dict.fromkeys(self.roll.expected, self.progress.best_round)
+        return {site: self.progress.own_best(site, self.progress.round) for site in self.roll.expected}
 
     # --- Messages --------------------------------------------------------------------------------------------------------------
 
-    def _message(self, message_type: str, site: str, number: int, tensors: Tensors) -> Message:
-        task = ConfigRecord({"site": site, "round": number})
-        content = RecordDict({protocol.TASK: task, protocol.ARRAYS: pack(tensors)})
-        return Message(content, dst_node_id=self.roll.nodes[site], message_type=message_type, group_id=str(number))
+    def _sites_here(self, grid: Grid, phase: Phase, number: int) -> list[str]:
+        """The sites to ask now, in federation order; those that are away or set aside are named as failures."""
+        known = set(self.roll.sites)
+        connected, refused = self.roll.refresh(grid, self.settings.deadline_of("join"))
+        for failure in refused:
+            self._fail(failure, phase, number)
+        for site in self.roll.sites:
+            if site not in known:
+                self.folder.event("note", text=f"site {site} has joined")
+                self.folder.write("sites.json", sites_json(self.roll))
+        here = []
+        for site in self.roll.expected:
+            if self._is_aside(site):
+                count = self.progress.bad_replies[site]
+                self._fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase, number)
+            elif site not in connected:
+                self._fail(Failure(site, "its node is not connected", "away"), phase, number)
+            else:
+                here.append(site)
+        return here
+
+    def _is_aside(self, site: str) -> bool:
+        return 0 < self.settings.max_bad_replies <= self.progress.bad_replies.get(site, 0)
+
+    def _task(self, site: str, number: int, own_round: int) -> Task:
+        if self.travels:
+            return Task(site, self.run_id, self.attempt, number)
+        # As in the checkpoints: this round and the one before, each with its best.
+        last = [own_round, own_round - 1]
+        wanted = [*last, *(self.progress.own_best(site, up_to) for up_to in last)]
+        keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
+        own = self.progress.own(site, own_round)
+        return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))
+
+    def _message(self, message_type: str, site: str, number: int, tensors: Tensors, own_round: int) -> Message:
+        """A request. own_round: the round whose tensors the site is to take where they stay with it."""
+        records: dict[str, Any] = {
+            protocol.TASK: ConfigRecord(self._task(site, number, own_round).request()),
+            protocol.RULES: ConfigRecord(self.roll.federation.rules.flat()),
+            protocol.ARRAYS: pack(tensors),
+        }
+        # A request that nobody has taken up by the deadline is not taken up later.
+        lives = max(60.0, self.settings.deadline_of(_phase(message_type)))
+        to = self.roll.nodes[site]
+        return Message(RecordDict(records), dst_node_id=to, message_type=message_type, group_id=str(number), ttl=lives)
 
     def _exchange(
-        self, grid: Grid, messages: Iterable[Message], phase: str, number: int, num_rounds: int, timeout: float
+        self, grid: Grid, ask: Callable[[], Iterable[Message]], message_type: str, number: int, num_rounds: int
     ) -> list[Message]:
-        """Send one message to each site; the replies with content come back in federation order."""
-        by_site = {str(message.content.config_records[protocol.TASK]["site"]): message for message in messages}
-        self.folder.event("phase", phase=_short(phase), round=number, rounds=num_rounds, sites=len(by_site))
-        for site, message in by_site.items():
+        """Send one message to each site; the good replies come back in federation order, at least as many as the quorum.
+
+        Raises:
+            RunError, or _RoundSkipped under `below-quorum = "go-on"`: too few are good.
+        """
+        phase = _phase(message_type)
+        good: dict[str, Message] = {}
+        gives_up = time.monotonic() + self.settings.wait_s
+        while True:
+            by_site = {str(_told(message)["site"]): message for message in ask()}
+            asked = {site: message for site, message in by_site.items() if site not in good}
+            good |= self._ask_once(grid, asked, phase, number, num_rounds, self._quorum - len(good))
+            if len(good) >= self._quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
+                break
+            self.folder.event("note", text=f"round {number}, {phase}: waiting for sites, {len(good)} of {self._quorum} are good")
+            time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
+        self._need_quorum(good, phase, number)
+        return [good[site] for site in self.roll.expected if site in good]
+
+    def _ask_once(
+        self, grid: Grid, messages: Mapping[str, Message], phase: Phase, number: int, num_rounds: int, needed: int
+    ) -> dict[str, Message]:
+        self.folder.event("phase", phase=phase, round=number, rounds=num_rounds, sites=len(messages))
+        for site, message in messages.items():
             record = self.round_records.setdefault(site, {"seconds": {}, "uplink_bytes": 0, "downlink_bytes": 0})
-            if phase == protocol.TRAIN:
+            if phase == "train":
                 record["downlink_bytes"] = message_bytes(message)
         started = time.monotonic()
+        if self._last_reply is not None:
+            self._pauses[phase] = round(started - self._last_reply, 3)
 
-        def on_reply(site: str, reply: Message) -> None:
-            sums = reply.content.metric_records.get(protocol.METRICS, MetricRecord())
-            nll, tokens = sums.get("nll_sum"), sums.get("num_tokens")
-            loss = nll / tokens if isinstance(nll, int | float) and isinstance(tokens, int | float) and tokens else None
-            seconds = round(time.monotonic() - started, 3)
-            told: dict[str, Any] = {"phase": _short(phase), "round": number, "site": site, "loss": loss, "seconds": seconds}
-            if phase == protocol.TRAIN:
-                told["uplink_bytes"] = self.round_records[site]["uplink_bytes"] = message_bytes(reply)
-            self.folder.event("reply", **told)
+        def on_reply(site: str, reply: Message) -> Failure | None:
+            self._last_reply = time.monotonic()
+            try:
+                self._read[str(reply.metadata.reply_to_message_id)] = self._check(reply, messages[site], phase, site, number)
+            except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
+                failure = Failure(site, f"bad reply: {error}")
+                self._refuse(failure, phase, number)
+                return failure
+            told = {"phase": phase, "round": number, "site": site, "seconds": round(time.monotonic() - started, 3)}
+            self.folder.event("reply", **told, loss=self._loss_of(reply), uplink_bytes=self.round_records[site]["uplink_bytes"])
+            # The numbers were copied out of the record; two copies of every site's tensors would be one too many.
+            reply.content.pop(protocol.ARRAYS, None)
+            return None
 
-        replies, failures = gather(grid, by_site, timeout, on_reply, self._quorum)
+        replies, failures = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed)
+        self._asked |= {str(reply.metadata.reply_to_message_id): site for site, reply in replies.items()}
         for failure in failures:
-            self._fail(failure, phase, number)
-        self._asked = {str(reply.metadata.reply_to_message_id): site for site, reply in replies.items()}
-        return list(replies.values())
+            if failure.kind != "refused":  # those are entered as they come
+                self._fail(failure, phase, number)
+        return replies
+
+    def _check(self, reply: Message, request: Message, phase: Phase, site: str, number: int) -> Any:
+        """What a reply says, once it can be believed."""
+        about, record = self.roll.about[site], self.round_records[site]
+        carries = self.tensor_set if self.travels and phase == "train" else None
+        if phase == "train":
+            record["uplink_bytes"] = message_bytes(reply)
+        checks.check_size(reply, checks.size_limit(carries))
+        checks.check_task(reply, Task.of(_told(request)))
+        if phase == "finish":
+            checks.check_records(reply, {protocol.TASK, protocol.SCORES, protocol.BASE_SCORES})
+            most = int(about[self.settings.score_split])
+            return tuple(
+                checks.check_scores(reply.content.metric_records[name], most) for name in (protocol.SCORES, protocol.BASE_SCORES)
+            )
+        records = {protocol.TASK, protocol.METRICS} | ({protocol.ARRAYS} if phase == "train" else set())
+        checks.check_records(reply, records)
+        most = int(about["train"]) * self.settings.local_epochs if phase == "train" else int(about["dev"])
+        wanted = checks.TRAINING_SUMS if phase == "train" else checks.EVALUATION_SUMS
+        sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
+        loss, seconds = sums["nll_sum"] / sums["num_tokens"], round(sums["seconds"], 3)
+        if phase == "evaluate":
+            record["seconds"][phase] = seconds
+            record |= {"dev_loss": loss, "dev_tokens": int(sums["num_tokens"])}
+            return sums
+        tensors: Tensors = {}
+        norm = 0.0
+        if self.travels:
+            sent = self.downlink(site)
+            tensors, norm = checks.check_update(reply, self.tensor_set, sent, self.settings.max_update_norm)
+            if norm and checks.digest(tensors) == self.progress.digests.get(site):
+                raise ExchangeError("sends the update of an earlier round again")
+        elif reply.content.array_records[protocol.ARRAYS]:
+            raise ExchangeError("carries tensors, which stay at the sites under this method")
+        record["seconds"][phase] = seconds
+        record |= {"train_loss": loss, "steps": int(sums["steps"]), "tensors_sent": len(tensors)}
+        if self.travels:
+            record["update_norm"] = norm
+        return Update(site, tensors, int(sums["num_examples"])), norm
+
+    def _loss_of(self, reply: Message) -> float | None:
+        sums = cast(Mapping[str, float], reply.content.metric_records.get(protocol.METRICS, {}))
+        return sums["nll_sum"] / sums["num_tokens"] if sums else None
 
     def _site_of(self, reply: Message) -> str:
         """The site that was asked, whoever the reply says it is."""
         return self._asked[str(reply.metadata.reply_to_message_id)]
 
-    def _checked_sums(self, reply: Message, site: str, number: int, most: int) -> dict[str, float]:
-        """A reply's sums, once they can be believed: finite, all there, and no more sentences than the site has (`most`)."""
-        self._checked_task(reply, site, number)
-        sums = reply.content.metric_records[protocol.METRICS]
-        values: dict[str, float] = {}
-        for key, value in sums.items():
-            if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise ExchangeError(f"{key} = {value!r}; wanted a finite number, 0 or more")
-            values[key] = value
-        absent = [key for key in ("nll_sum", "num_tokens", "num_examples", "seconds") if key not in values]
-        if absent:
-            raise ExchangeError(f"the sums lack {', '.join(absent)}")
-        for key in ("num_tokens", "num_examples"):
-            if values[key] < 1:
-                raise ExchangeError(f"{key} = {values[key]!r}; wanted at least 1")
-        if values["num_examples"] > most:
-            raise ExchangeError(f"num_examples = {values['num_examples']!r}; the site has {most}")
-        return values
+    def _reading(self, reply: Message) -> Any:
+        """What `_check` made of a reply when it came."""
+        return self._read.pop(str(reply.metadata.reply_to_message_id))
 
-    def _checked_task(self, reply: Message, site: str, number: int) -> None:
-        task = reply.content.config_records[protocol.TASK]
-        if task.get("site") != site or task.get("round") != number:
-            raise ExchangeError(
-                f"answers site {task.get('site')!r}, round {task.get('round')!r}; wanted {site!r}, round {number}"
-            )
+    # --- What went wrong -------------------------------------------------------------------------------------------------------
 
-    def _fail(self, failure: Failure, phase: str, number: int) -> None:
-        self.failures.append({"site": failure.site, "phase": _short(phase), "reason": failure.reason})
-        self.folder.event("failure", phase=_short(phase), round=number, site=failure.site, reason=failure.reason)
+    def _refuse(self, failure: Failure, phase: Phase, number: int) -> None:
+        """Enter a refused reply, and set the site aside when it was one too many."""
+        self._fail(failure, phase, number)
+        self.progress.bad_replies[failure.site] = self.progress.bad_replies.get(failure.site, 0) + 1
+        if self._is_aside(failure.site):
+            text = f"site {failure.site} is set aside: {self.progress.bad_replies[failure.site]} of its replies were refused"
+            self.folder.event("note", text=text)
+
+    def _fail(self, failure: Failure, phase: Phase, number: int) -> None:
+        entry = {"site": failure.site, "phase": phase, "kind": failure.kind, "reason": failure.reason}
+        if entry in self.failures:  # said once, however often it is asked
+            return
+        self.failures.append(entry)
+        self.folder.event("failure", phase=phase, round=number, site=failure.site, kind=failure.kind, reason=failure.reason)
 
     @property
     def _quorum(self) -> int:
         """How many sites have to answer well in a phase."""
         return max(1, math.ceil(self.settings.quorum * len(self.roll.expected) - 1e-9))
 
-    def _need_quorum(self, good: Mapping[str, Any], phase: str, number: int) -> None:
-        wanted = self._quorum
-        if len(good) < wanted:
-            reasons = "; ".join(f"{failure['site']}: {failure['reason']}" for failure in self.failures)
-            raise RunError(
-                f"round {number}, {_short(phase)}: {len(good)} of {len(self.roll.expected)} sites answered well, "
-                f"quorum = {self.settings.quorum:g} needs {wanted}; missing: {reasons or 'sites that no node hosts'}"
-            )
+    def _need_quorum(self, good: Collection[str], phase: Phase, number: int) -> None:
+        if len(good) >= self._quorum:
+            return
+        if self.settings.below_quorum == "go-on" and phase != "finish":
+            raise _RoundSkipped(self._too_few(good, phase, number))
+        if phase != "finish" or self.settings.below_quorum != "go-on":
+            raise RunError(self._too_few(good, phase, number))
+
+    def _too_few(self, good: Collection[str], phase: Phase, number: int) -> str:
+        reasons = "; ".join(f"{failure['site']}: {failure['reason']}" for failure in self.failures)
+        return (
+            f"round {number}, {phase}: {len(good)} of {len(self.roll.expected)} sites answered well, "
+            f"quorum = {self.settings.quorum:g} needs {self._quorum}; missing: {reasons}"
+        )
 
 
-def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:
-    """Mean of the sites' dev losses (nats a token), weighted by sentences as in the paper's code, or pooled over tokens."""
-    if best_by == "tokens":
-        return sum(s["nll_sum"] for s in losses.values()) / sum(s["num_tokens"] for s in losses.values())
-    total = sum(s["num_examples"] for s in losses.values())
-    return sum(s["nll_sum"] / s["num_tokens"] * s["num_examples"] for s in losses.values()) / total
+def _told(message: Message) -> Mapping[str, Any]:
+    return message.content.config_records[protocol.TASK]
 
 
-def read_score_sums(record: MetricRecord) -> ScoreSums:
-    """A site's score sums out of its reply.
-
-    Raises:
-        ExchangeError: not lists of counts.
-    """
-    sentences, bleu, chrf = record.get("sentences"), record.get("bleu"), record.get("chrf")
-    if (
-        not isinstance(sentences, int)
-        or not isinstance(bleu, list)
-        or not isinstance(chrf, list)
-        or len(bleu) != 10
-        or len(chrf) != 18
-    ):
-        raise ExchangeError("scores are not one number of sentences, 10 BLEU counts and 18 chrF counts")
-    counts = [count for count in (*bleu, *chrf) if isinstance(count, int) and count >= 0]
-    if sentences < 1 or len(counts) != 28:
-        raise ExchangeError("scores hold something else than counts, or no sentence")
-    return ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]))
-
-
-def _short(phase: str) -> str:
-    return {protocol.TRAIN: "train", protocol.EVALUATE: "evaluate", protocol.FINISH: "test", protocol.DESCRIBE: "describe"}[phase]
+def _phase(message_type: str) -> Phase:
+    phases: dict[str, Phase] = {protocol.TRAIN: "train", protocol.EVALUATE: "evaluate", protocol.FINISH: "finish"}
+    return phases[message_type]

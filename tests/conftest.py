@@ -1,7 +1,10 @@
 """What many tests stand on: a backbone small enough to reason about, loaded anew for each test that changes it."""
 
+from collections import Counter
+from collections.abc import Generator
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.training.batches import Example, encode_pairs
+from tests.in_process import FOUR_SITES
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +76,33 @@ def toy_corpora(phrases: dict[str, list[str]]) -> tuple[dict[Direction, list[Pai
         }
 
     return part(0, 60), part(60, 65)
+
+
+@pytest.fixture
+def four_sites(tiny_run_config: dict[str, Scalar], tmp_path: Path) -> dict[str, Scalar]:
+    """The tiny run config on a federation of four phrasebook sites."""
+    (tmp_path / "four.toml").write_text(FOUR_SITES)
+    return {**tiny_run_config, "federation": str(tmp_path / "four.toml"), "deadline-s": 30.0}
+
+
+FAULTS: dict[str, Any] = {"injected": 0, "as expected": 0, "lost": 0, "kinds": Counter()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Count the tests marked `fault(expected)`: each is one distinct cause."""
+    report = yield
+    mark = item.get_closest_marker("fault")
+    if mark and report.when == "call" and not report.skipped:
+        FAULTS["injected"] += 1
+        FAULTS["as expected"] += report.passed
+        FAULTS["lost"] += sum(int(str(value)) for name, value in item.user_properties if name == "rounds_lost")
+        FAULTS["kinds"][mark.args[0]] += 1
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if FAULTS["injected"]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(FAULTS["kinds"].items()))
+        counts = " / ".join(f"{FAULTS[name]} {name}" for name in ("injected", "as expected", "lost"))
+        terminalreporter.write_line(f"faults: {counts} (expected: {kinds})")

@@ -1,15 +1,22 @@
 """A Flower grid without Flower's processes: messages go straight to the real ClientApp, through the real serialisation."""
 
+import json
 import random
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
+from fedlingua import protocol
+from fedlingua.config import settings_from
+from fedlingua.runs import RunFolder
+from strategies.server_app import run_federation
 
 Tamper = Callable[[Message, Message], Message | None]
 """(request, reply) -> what the server gets instead; None: nothing ever comes."""
@@ -21,10 +28,15 @@ class InProcessGrid(Grid):
     def __init__(self, run_config: dict[str, Any], num_nodes: int, shuffle_seed: int = 0, tamper: Tamper | None = None) -> None:
         self.run_config, self.num_nodes, self.tamper = run_config, num_nodes, tamper
         self.shuffle = random.Random(shuffle_seed)
+        self.public_keys: dict[int, bytes] = {}
         self.replies: dict[str, Message] = {}
         self.sent: list[Message] = []
         self.received: list[Message] = []
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+
+    def surplus(self, pulled: list[Message]) -> list[Message]:
+        """Replies that nobody is waiting for, which come with those of `pulled`: none, unless a test says otherwise."""
+        return []
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         ids = []
@@ -44,15 +56,16 @@ class InProcessGrid(Grid):
         self.shuffle.shuffle(ready)
         # At most three at a time, so that replies trickle in as they do from real sites.
         pulled = [self.replies.pop(number) for number in ready[:3]]
-        self.received += pulled
-        return pulled
+        # As they came: the server takes tensors out of a message once it has read them.
+        self.received += [_over_the_wire(reply) for reply in pulled if not reply.has_error()]
+        return pulled + self.surplus(pulled)
 
     def _run(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         config = {"partition-id": node - 100, "num-partitions": self.num_nodes}
         context = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config=self.run_config)
         # Through the wire format, so that nothing is shared by reference.
-        arrived = message_from_proto(message_to_proto(message))
+        arrived = _over_the_wire(message)
         try:
             return client_app(arrived, context)
         except Exception as error:
@@ -60,6 +73,9 @@ class InProcessGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return [100 + number for number in range(self.num_nodes)]
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [NodeInfo(node_id=number, public_key=self.public_keys.get(number, b"")) for number in self.get_node_ids()]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self.pull_messages(self.push_messages(messages))
@@ -73,3 +89,77 @@ class InProcessGrid(Grid):
     @property
     def run(self) -> Any:
         return self._run_info
+
+
+def _over_the_wire(message: Message) -> Message:
+    return message_from_proto(message_to_proto(message))
+
+
+FOUR_SITES = """
+name = "four"
+[split]
+train = 0.5
+dev = 0.25
+test = 0.25
+[[site]]
+name = "hospital"
+direction = "de-fr"
+phrasebook = "hospital"
+sentences = 48
+[[site]]
+name = "court"
+direction = "nl-es"
+phrasebook = "court"
+sentences = 40
+[[site]]
+name = "school"
+direction = "pl-sv"
+phrasebook = "school"
+sentences = 44
+[[site]]
+name = "bank"
+direction = "cs-de"
+phrasebook = "bank"
+sentences = 36
+"""
+SITES = ["hospital", "court", "school", "bank"]
+
+
+def run(config: dict[str, Any], directory: Path, num_nodes: int = 2, **grid: Any) -> tuple[RunFolder, InProcessGrid]:
+    """A whole federation, from the first question to the last score."""
+    config = {**config, "run-dir": str(directory)}
+    live = InProcessGrid(config, num_nodes, **grid)
+    return run_on(live, config), live
+
+
+def run_on(live: Grid, config: dict[str, Any]) -> RunFolder:
+    """As the ServerApp does, on a grid of the test's own."""
+    settings = settings_from(config)
+    folder = RunFolder(Path(settings.run_dir))
+    with folder.held():
+        folder.open(settings, 1)
+        run_federation(live, settings, folder)
+        folder.close("completed")
+    return folder
+
+
+def checkpoint_bytes(folder: RunFolder) -> dict[str, bytes]:
+    """The newest round's tensors, file by file."""
+    newest = folder.directory / "checkpoints" / f"{folder.checkpoints.rounds()[-1]:04d}"
+    return {file.name: file.read_bytes() for file in sorted(newest.glob("*.safetensors"))}
+
+
+def rounds(folder: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder.directory / "rounds.jsonl").read_text().splitlines()]
+
+
+def failing(site: str, phase: str, number: int) -> Tamper:
+    """A site whose disk is full in one phase of one round."""
+
+    def tamper(request: Message, reply: Message) -> Message:
+        task = request.content.config_records.get(protocol.TASK, {})
+        if task.get("site") == site and task.get("round") == number and request.metadata.message_type == phase:
+            return Message(Error(1, "the disk is full"), reply_to=request)
+        return reply
+
+    return tamper

@@ -9,7 +9,8 @@ import pytest
 
 from fedlingua.clustering import by_families
 from fedlingua.config import default_run_config, known_keys, read_experiment, settings_from
-from fedlingua.corpora.sites import Federation, Limits, SiteText, check_files, read_federation, read_sites
+from fedlingua.corpora.rules import Limits
+from fedlingua.corpora.sites import Federation, SiteText, check_files, read_federation, read_sites
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.errors import CorpusError
 from fedlingua.pretraining.demo import base_register
@@ -123,7 +124,7 @@ def tatoeba() -> tuple[frozenset[Side], Mapping[str, SiteText]]:
         pytest.skip(f"the real text is not there: {error}")
     assert federation.base is not None
     base = frozenset(forbidden_sides(read_recipe(federation.base, DATA)))
-    return base, read_sites(replace(federation, limits=Limits()), base)
+    return base, read_sites(replace(federation, rules=replace(federation.rules, limits=Limits())), base)
 
 
 def test_no_dev_or_test_sentence_of_the_tatoeba_federation_is_in_its_backbones_text() -> None:

@@ -11,12 +11,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
 
 Scalar = str | int | float | bool
+Phase = Literal["join", "train", "evaluate", "finish"]
 
 APP_DIR = Path(__file__).resolve().parents[2]
 """Root of the app: the checkout, or the bundle as a node unpacked it."""
@@ -56,6 +57,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "score_split": ("test", "dev"),
     "precision": ("fp32", "bf16"),
     "device": ("cpu", "cuda"),
+    "below_quorum": ("fail", "wait", "go-on"),
 }
 _AT_LEAST: dict[str, float] = {
     "rounds": 1,
@@ -71,9 +73,30 @@ _AT_LEAST: dict[str, float] = {
     "beam": 1,
     "max_decode_tokens": 4,
     "deadline_s": 0.001,
+    "join_deadline_s": 0.0,
+    "evaluate_deadline_s": 0.0,
+    "finish_deadline_s": 0.0,
+    "wait_s": 0.0,
+    "max_update_norm": 0.0,
+    "max_update_ratio": 0.0,
+    "max_bad_replies": 0,
     "threads": 1,
     "seed": 0,
 }
+MAY_CHANGE = (
+    "data-dir",
+    "run-dir",
+    "resume",
+    "quorum",
+    "below-quorum",
+    "wait-s",
+    "deadline-s",
+    "join-deadline-s",
+    "evaluate-deadline-s",
+    "finish-deadline-s",
+    "max-bad-replies",
+)
+"""Keys that a resumed run may have otherwise than its first attempt: places, and how long to wait for whom."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +130,16 @@ class Settings:
     max_decode_tokens: int
     score_split: str
     quorum: float
+    below_quorum: str
+    wait_s: float
     deadline_s: float
+    join_deadline_s: float
+    evaluate_deadline_s: float
+    finish_deadline_s: float
+    max_update_norm: float
+    max_update_ratio: float
+    max_bad_replies: int
+    resume: bool
     threads: int
     precision: str
     device: str
@@ -124,14 +156,18 @@ class Settings:
     def federation_path(self) -> Path:
         return resolve(self.federation)
 
+    def deadline_of(self, phase: Phase) -> float:
+        """Seconds for one phase; `deadline-s` where the phase has none of its own."""
+        own = {"join": self.join_deadline_s, "evaluate": self.evaluate_deadline_s, "finish": self.finish_deadline_s}
+        return own.get(phase) or self.deadline_s
+
     def flat(self) -> dict[str, Scalar]:
         """The run config again, keys with hyphens."""
         return {_key(name): value for name, value in dataclasses.asdict(self).items()}
 
     def hash(self) -> str:
-        """Of the settings that can change tensors or scores, not of the files that they name."""
-        places = {"run-dir", "data-dir", "deadline-s"}
-        flat = {key: value for key, value in self.flat().items() if key not in places}
+        """Of the settings that can change tensors or scores when every site answers, not of the files that they name."""
+        flat = {key: value for key, value in self.flat().items() if key not in MAY_CHANGE}
         return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -240,6 +276,8 @@ def _checked(name: str, value: Any) -> Scalar:
 def _check_together(settings: Settings) -> None:
     if not 0 < settings.quorum <= 1:
         raise ConfigError(f"quorum = {settings.quorum} is no share of the sites; wanted more than 0 and at most 1")
+    if settings.resume and not settings.run_dir:
+        raise ConfigError("resume = true needs run-dir, the folder of the run to go on with")
     if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
     if not settings.federation_path.is_file():

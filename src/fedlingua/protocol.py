@@ -1,7 +1,13 @@
-"""What the server and the sites say to each other: message types and record keys, in one place."""
+"""What the server and the sites say to each other: message types, record keys and the task of a request, in one place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedlingua.errors import ExchangeError
 
 DESCRIBE = "query.describe"
-"""Server: nothing. Site: who it hosts, sizes, fingerprint. No tensors."""
+"""Server: the text rules. Site: who it hosts, sizes, fingerprint. No tensors."""
 TRAIN = "train"
 """Server: the site's cluster tensors. Site: its update and sums."""
 EVALUATE = "evaluate"
@@ -11,7 +17,9 @@ FINISH = "evaluate.finish"
 
 ARRAYS = "arrays"
 TASK = "task"
-"""ConfigRecord of a request: site, round."""
+"""ConfigRecord of a request and of its reply: see Task."""
+RULES = "rules"
+"""ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
 METRICS = "metrics"
 SCORES = "scores"
 BASE_SCORES = "base-scores"
@@ -19,3 +27,53 @@ SITE_PREFIX = "site."
 """A describe reply has one ConfigRecord for each hosted site under this prefix and the site's name."""
 NODE = "node"
 """ConfigRecord of a describe reply: fingerprint, code hash."""
+
+SENT_BY_A_SITE = {
+    DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
+    "hashes of backbone with tokenizer and tensor set, and of the code",
+    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
+    EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
+    FINISH: "at the end: number of test sentences; 10 counts for BLEU and 18 for chrF, of the result and of the base",
+}
+"""message type -> all that a reply of it holds, for people."""
+
+Stage = tuple[int, int]
+"""(round, attempt): attempts of one run are counted from 1; (0, 0) is what everybody starts from."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a request is about, and what its reply has to say again.
+
+    own: the site's own tensors to go on from, where they do not travel; keep: all of its own that may still be asked for.
+    """
+
+    site: str
+    run: str
+    attempt: int
+    round: int
+    own: Stage = (0, 0)
+    keep: tuple[Stage, ...] = ()
+
+    def request(self) -> dict[str, Any]:
+        """As a request's ConfigRecord holds it."""
+        return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage]}
+
+    def reply(self) -> dict[str, Any]:
+        """As a reply's ConfigRecord holds it."""
+        return {"site": self.site, "run": self.run, "attempt": self.attempt, "round": self.round}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Task":
+        """What `request` gave.
+
+        Raises:
+            ExchangeError: a key is missing or of another kind.
+        """
+        try:
+            keep = [int(number) for number in record["keep"]]
+            stages = tuple(zip(keep[::2], keep[1::2], strict=True))
+            own = (int(record["own"][0]), int(record["own"][1]))
+            return cls(str(record["site"]), str(record["run"]), int(record["attempt"]), int(record["round"]), own, stages)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error

@@ -1,26 +1,25 @@
-"""A run on disk: its folder, its progress, its checkpoints. The files are the interface; report and compare read nothing else."""
+"""A run on disk: its folder and its progress. The files are the interface; report and compare read nothing else."""
 
+import fcntl
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import load_file, save_file
-
-from fedlingua.config import APP_DIR, Settings
+from fedlingua.checkpoints import Checkpoints
+from fedlingua.config import APP_DIR, MAY_CHANGE, Settings
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import PARTS, Part, Tensors
+from fedlingua.hashing import sha256
 
 LIBRARIES = ("fedlingua", "flwr", "ray", "torch", "transformers", "numpy", "safetensors", "sentencepiece", "sacrebleu")
-ClusterTensors = Mapping[Part, Mapping[str, Tensors]]
-"""part -> cluster -> its tensors"""
 
 
 def run_directory(settings: Settings, run_id: int) -> Path:
@@ -36,23 +35,29 @@ class RunFolder:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.checkpoints = Checkpoints(directory / "checkpoints")
 
     def open(self, settings: Settings, run_id: int) -> None:
-        """Start the folder and its run.json.
+        """Start the folder and its run.json, or, with `resume`, the run's next attempt.
 
         Raises:
-            RunError: the folder holds another run.
+            RunError: the folder holds another run, or nothing that could be resumed.
         """
         old = self.read("run.json")
+        if settings.resume:
+            self._open_again(old, settings, run_id)
+            return
         if old is not None and old.get("flower_run_id") not in (None, str(run_id)):
             raise RunError(
-                f"{self.directory} holds run {old.get('flower_run_id')} already; give another run-dir, or remove the folder"
+                f"{self.directory} holds run {old.get('flower_run_id')} already; give another run-dir, remove the folder, "
+                "or go on with it by resume = true"
             )
-        self.directory.mkdir(parents=True, exist_ok=True)
         self.write(
             "run.json",
             {
                 "name": self.directory.name,
+                "id": uuid.uuid4().hex,
+                "attempt": 1,
                 "status": "running",
                 "reason": None,
                 "method": settings.method,
@@ -61,6 +66,7 @@ class RunFolder:
                 "config_hash": settings.hash(),
                 "flower_run_id": str(run_id),
                 "versions": library_versions(),
+                "code_hash": code_hash(),
                 "git_revision": git_revision(),
                 "started": _now(),
                 "finished": None,
@@ -69,6 +75,54 @@ class RunFolder:
                 "best_round": None,
             },
         )
+
+    def _open_again(self, old: Mapping[str, Any] | None, settings: Settings, run_id: int) -> None:
+        check_resumable(self.directory, old)
+        assert old is not None
+        before, now = old["config"], settings.flat()
+        other = sorted(key for key in {*before, *now} - set(MAY_CHANGE) if before.get(key) != now.get(key))
+        if other:
+            told = ", ".join(f"{key} = {now.get(key)!r} (was {before.get(key)!r})" for key in other)
+            raise RunError(
+                f"{self.directory}: a resumed run keeps its settings, but {told}; only {', '.join(MAY_CHANGE)} may be changed"
+            )
+        if old.get("code_hash") != code_hash():
+            self.event("note", text="the code has changed since the run began: what comes may differ from an unbroken run")
+        for left in self.directory.glob(".*.json*"):  # what the killed server was writing
+            left.unlink()
+        self._append_line("progress.jsonl", "")  # ends a line that was broken off
+        attempt = int(old["attempt"]) + 1
+        changes = {"status": "running", "reason": None, "finished": None, "config": now, "attempt": attempt}
+        self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep every other server out of the folder; the hold ends with the process, however it ends.
+
+        Raises:
+            RunError: a server is at work in it.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(f"{self.directory}: its run is still going; stop it first, or wait for its end") from error
+            yield
+
+    def cut_rounds(self, last: int) -> None:
+        """Drop from rounds.jsonl what came after round `last`, and a line that was broken off: those rounds are made again."""
+        file = self.directory / "rounds.jsonl"
+        if not file.is_file():
+            return
+        kept = []
+        for line in file.read_text(encoding="utf-8").split("\n"):
+            try:
+                if json.loads(line)["round"] <= last:
+                    kept.append(line + "\n")
+            except ValueError:
+                continue
+        self._replace("rounds.jsonl", "".join(kept))
 
     def update(self, **changes: Any) -> None:
         """Change fields of run.json."""
@@ -92,9 +146,15 @@ class RunFolder:
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all."""
+        self._replace(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def _replace(self, name: str, text: str) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         aside = self.directory / f".{name}.{os.getpid()}"
-        aside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with aside.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(aside, self.directory / name)
 
     def read(self, name: str) -> dict[str, Any] | None:
@@ -106,64 +166,25 @@ class RunFolder:
         return content
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
+        self._append_line(name, json.dumps(record, ensure_ascii=False))
+
+    def _append_line(self, name: str, line: str) -> None:
         with (self.directory / name).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    def save_checkpoint(self, number: int, tensors: ClusterTensors, state: Mapping[str, Any]) -> None:
-        """Keep a round: each cluster's tensors, and `state.json` with their checksums; written aside and renamed."""
-        aside, final = self._checkpoint(number, ".writing"), self._checkpoint(number)
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        checksums = {}
-        for part in PARTS:
-            for cluster, content in tensors.get(part, {}).items():
-                if content:
-                    file = aside / f"{part}.{cluster}.safetensors"
-                    save_file(dict(content), file)
-                    checksums[file.name] = sha256(file)
-        (aside / "state.json").write_text(
-            json.dumps({"round": number, **state, "files": checksums}, indent=2) + "\n", encoding="utf-8"
-        )
-        if final.exists():
-            shutil.rmtree(final)
-        os.replace(aside, final)
-
-    def load_checkpoint(self, number: int) -> dict[Part, dict[str, Tensors]]:
-        """The tensors of a kept round.
-
-        Raises:
-            RunError: the round is not there, or a file is not what was written.
-        """
-        directory = self._checkpoint(number)
-        if not (directory / "state.json").is_file():
-            raise RunError(f"{directory}: there is no such checkpoint; kept rounds: {self.checkpoints() or 'none'}")
-        tensors: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
-        for name, checksum in json.loads((directory / "state.json").read_text(encoding="utf-8"))["files"].items():
-            file = directory / name
-            if not file.is_file() or sha256(file) != checksum:
-                raise RunError(f"{file} is not what was written (checksum differs); use another round's checkpoint")
-            part, cluster = name.removesuffix(".safetensors").split(".", 1)
-            tensors[part][cluster] = load_file(file)
-        return tensors
-
-    def checkpoints(self) -> list[int]:
-        """Rounds that are kept, in order."""
-        folder = self.directory / "checkpoints"
-        return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()) if folder.is_dir() else []
-
-    def prune_checkpoints(self, keep: set[int]) -> None:
-        """Remove all rounds but these."""
-        for number in self.checkpoints():
-            if number not in keep:
-                shutil.rmtree(self._checkpoint(number))
-
-    def _checkpoint(self, number: int, suffix: str = "") -> Path:
-        return self.directory / "checkpoints" / f"{number:04d}{suffix}"
+            stream.write(line + "\n")
 
 
-def sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
+    """Refuse what cannot be gone on with.
+
+    Raises:
+        RunError: no run.json, one of before attempts were counted, or a run that is completed.
+    """
+    if run is None:
+        raise RunError(f"{directory} is no run folder: it has no run.json; give the folder of a run that was broken off")
+    if "attempt" not in run or "config" not in run:
+        raise RunError(f"{directory}: its run.json says no attempt and no config, so the run ended before it began; start it anew")
+    if run.get("status") == "completed":
+        raise RunError(f"{directory}: the run is completed; there is nothing to go on with")
 
 
 def library_versions() -> dict[str, str]:

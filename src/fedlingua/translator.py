@@ -56,7 +56,7 @@ class Translator:
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
         federation = read_federation(resolve(settings.federation), Path())
-        kept = folder.load_checkpoint(int(run["best_round"]))
+        kept = folder.checkpoints.load(int(run["best_round"])).tensors
         wanted = {"shared": EVERYBODY, "encoder": EVERYBODY, "decoder": EVERYBODY}
         if settings.how.clustering == "families":
             wanted["encoder"] = relatives(direction.source, federation.families, settings.cluster_by)

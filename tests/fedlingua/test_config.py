@@ -205,7 +205,7 @@ def test_the_hash_ignores_where_and_until_when_a_run_runs(run_config: dict[str, 
     assert replace(settings, **{name: changed(settings, name)}).hash() == settings.hash()
 
 
-@pytest.mark.parametrize("key", [key for key in known_keys() if key not in ("run-dir", "data-dir", "deadline-s")])
+@pytest.mark.parametrize("key", [key for key in known_keys() if key not in MAY_CHANGE])
 def test_the_hash_changes_with_every_other_key(run_config: dict[str, Any], key: str) -> None:
     settings = settings_from(run_config)
     name = key.replace("-", "_")

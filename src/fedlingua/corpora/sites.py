@@ -12,6 +12,7 @@ A federation file is TOML:
     direction = "zh-en"
     tsv = "tatoeba/zh-en.tsv.gz"              # or moses = "corpus" (corpus.zh, corpus.en), or nway = "flores200/dev.{}.txt.gz",
                                               # or phrasebook = "hospital"
+    public-key = "ecdsa-sha2-nistp384 AAAA"   # or none of these in a deployment: the site knows its text, the server the site's key
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from fedlingua.config import read_toml
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs
+from fedlingua.corpora.rules import Limits, TextRules
 from fedlingua.corpora.split import SPLITS, Side, Split, SplitRules, split_sites
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
@@ -45,20 +47,15 @@ class Register:
 
 @dataclass(frozen=True)
 class Site:
-    """One institution: its name, its direction, and where its text comes from."""
+    """One institution: its name, its direction, and where its text comes from, which a deployment's server does not know.
+
+    public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
+    """
 
     name: str
     direction: Direction
-    corpus: CorpusFiles | Register
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Most sentences of each split that a site uses; 0 takes all."""
-
-    train: int = 0
-    dev: int = 0
-    test: int = 0
+    corpus: CorpusFiles | Register | None
+    public_key: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,9 +64,7 @@ class Federation:
 
     name: str
     sites: tuple[Site, ...]
-    split: SplitRules
-    limits: Limits
-    cleaning: CleaningRules
+    rules: TextRules
     families: Mapping[str, str]
     """language code -> family name, where the file gives families of its own"""
     base: Path | None
@@ -111,7 +106,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         raise ConfigError(f"{where} [split]: train + dev + test = {split.train + split.dev + split.test:g}; wanted 1")
     if min(split.train, split.dev, split.test) < 0:
         raise ConfigError(f"{where} [split]: got a share below 0 ({split.train:g}, {split.dev:g}, {split.test:g}); wanted 0 to 1")
-    sites = tuple(_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
+    sites = tuple(read_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
     if not sites:
         raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")
     if "base" in raw and split.mode != "components":
@@ -124,12 +119,11 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             raise ConfigError(
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
+    cleaning = fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]")
     return Federation(
         name=raw.get("name", path.stem),
         sites=sites,
-        split=split,
-        limits=limits,
-        cleaning=fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]"),
+        rules=TextRules(split, limits, cleaning, tuple(site.direction for site in sites)),
         families=_families(raw.get("families", {}), where),
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
     )
@@ -139,10 +133,19 @@ def check_files(federation: Federation) -> None:
     """Refuse a federation with a corpus file that is not there, before anything is started.
 
     Raises:
-        CorpusError: names the site and the file.
+        ConfigError: a site without a corpus, as in a deployment's federation file. CorpusError: names the site and the file.
     """
-    for site in federation.sites:
+    check_corpora(federation.sites)
+
+
+def check_corpora(sites: Iterable[Site]) -> None:
+    """As `check_files`, of these sites."""
+    for site in sites:
         files = site.corpus
+        if files is None:
+            raise ConfigError(
+                f"site {site.name} has no corpus here; give it tsv, moses, nway or phrasebook, or run it where the sites are (--server)"
+            )
         if isinstance(files, Register):
             continue
         for path in (files.path,) if isinstance(files, TsvFile) else (files.source_path, files.target_path):
@@ -158,14 +161,23 @@ def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dic
     Raises:
         CorpusError: a corpus that cannot be read, or of which nothing is left.
     """
+    return read_text(federation.sites, federation.rules, base)
+
+
+def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
+    """Read, clean and split the text of some of a federation's sites, by the rules of all.
+
+    Raises:
+        CorpusError: a corpus that cannot be read, or of which nothing is left.
+    """
     cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
     accounts: dict[str, Account] = {}
-    for site in federation.sites:
+    for site in sites:
         cleaned[site.name] = (site.direction, [])
         accounts[site.name] = Account()
-        cleaned[site.name][1].extend(clean(_pairs(site), site.direction, federation.cleaning, accounts[site.name]))
+        cleaned[site.name][1].extend(clean(_pairs(site), site.direction, rules.cleaning, accounts[site.name]))
         accounts[site.name].check(f"site {site.name}")
-    splits = split_sites(cleaned, federation.split, base)
+    splits = split_sites(cleaned, rules.split, base, rules.directions)
     for name, parts in splits.items():
         for split in SPLITS:
             if not parts[split]:
@@ -173,7 +185,7 @@ def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dic
                 raise CorpusError(
                     f"site {name}: no {split} sentence is left ({sizes}); give more text, or other shares in [split]"
                 )
-    limits = dataclasses.asdict(federation.limits)
+    limits = dataclasses.asdict(rules.limits)
     return {
         name: SiteText(
             cleaned[name][0],
@@ -246,17 +258,25 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
             )
 
 
-def _site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
+def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
+    """One [[site]] table, of a federation file or of a site's own.
+
+    Raises:
+        ConfigError: an unknown key, name, direction or register, or more than one corpus.
+    """
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
-    refuse_unknown(entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed"}, here)
+    refuse_unknown(entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed", "public-key"}, here)
     if not FOLDER_NAME.fullmatch(name):
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
         )
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
+    key = str(entry.get("public-key", ""))
+    if not {"tsv", "moses", "nway", "phrasebook"} & set(entry):
+        return Site(name, direction, None, key)
     if "phrasebook" not in entry:
-        return Site(name, direction, corpus_files(entry, direction, here, data_dir))
+        return Site(name, direction, corpus_files(entry, direction, here, data_dir), key)
     if also := sorted({"tsv", "moses", "nway"} & set(entry)):
         raise ConfigError(f"{here}: got phrasebook and {' and '.join(also)}; wanted one corpus")
     register = str(entry["phrasebook"])
@@ -272,10 +292,11 @@ def _site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> 
                 f"{here}: the phrasebook has no language {code!r}{nearest(code, phrasebook.LANGUAGES)}; it has {known}"
             )
     sentences = _count(entry.get("sentences", 1000), f"{here}: sentences")
-    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")))
+    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")), key)
 
 
 def _pairs(site: Site) -> Iterable[Pair]:
+    assert site.corpus is not None, site.name  # check_corpora refuses it before
     if not isinstance(site.corpus, Register):
         return read_pairs(site.corpus)
     try:

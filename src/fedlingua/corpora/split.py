@@ -4,7 +4,7 @@ Three rules (`SplitRules.mode`):
 
 components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides for all of it.
 shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot see
-    each other's text agree without talking.
+    each other's text agree without talking. Where no language is everybody's, the side whose language most sites have decides.
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
 """
 
@@ -77,20 +77,21 @@ def base_sides(corpora: Sequence[tuple[Direction, Sequence[Pair]]], key: str, sh
 
 
 def split_sites(
-    sites: Mapping[str, tuple[Direction, Sequence[Pair]]], rules: SplitRules, base: frozenset[Side] | set[Side] = frozenset()
+    sites: Mapping[str, tuple[Direction, Sequence[Pair]]],
+    rules: SplitRules,
+    base: frozenset[Side] | set[Side] = frozenset(),
+    directions: Sequence[Direction] = (),
 ) -> dict[str, dict[Split, list[Pair]]]:
     """Every site's pairs by split, in corpus order; what shares a component with the base backbone's text comes as "base".
 
-    Only `components` looks across sites and at the base; the two other rules judge each pair by itself.
+    Only `components` looks across sites and at the base; the two other rules judge each pair by itself. directions: of the whole
+    federation, where `sites` are only some of it.
     """
     if rules.mode == "paper":
         return {name: _shuffle_and_cut(name, pairs, rules) for name, (_, pairs) in sites.items()}
     if rules.mode == "shared-side":
-        side = _shared_side([direction for direction, _ in sites.values()])
-        return {
-            name: _group(pairs, [_by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
-            for name, (_, pairs) in sites.items()
-        }
+        everybody = list(directions) or [direction for direction, _ in sites.values()]
+        return {name: _by_shared_side(direction, pairs, rules, everybody) for name, (direction, pairs) in sites.items()}
     components = Components()
     for direction, pairs in sites.values():
         components.add(pairs, direction)
@@ -125,6 +126,19 @@ def _shuffle_and_cut(name: str, pairs: Sequence[Pair], rules: SplitRules) -> dic
     return {"base": [], "train": shuffled[:first], "dev": shuffled[first:second], "test": shuffled[second:]}
 
 
-def _shared_side(directions: Sequence[Direction]) -> int:
-    """1 when all sites translate into one language, 0 when all translate from one; else the source decides for each site."""
-    return 1 if len({direction.target for direction in directions}) == 1 else 0
+def _by_shared_side(
+    direction: Direction, pairs: Sequence[Pair], rules: SplitRules, everybody: Sequence[Direction]
+) -> dict[Split, list[Pair]]:
+    side = shared_side(direction, everybody)
+    return _group(pairs, [_by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
+
+
+def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
+    """0 or 1: the side of `direction` whose language stands in most of the federation's directions; of two equal, the first by name.
+
+    So sites with the same two languages choose the same side, whichever they translate from.
+    """
+    held = [sum(language in (other.source, other.target) for other in everybody) for language in (direction.source, direction.target)]
+    if held[0] != held[1]:
+        return 0 if held[0] > held[1] else 1
+    return 0 if direction.source < direction.target else 1

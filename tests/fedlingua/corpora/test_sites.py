@@ -8,7 +8,8 @@ import pytest
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
-from fedlingua.corpora.sites import Federation, Limits, Register, check_files, read_federation, read_sites
+from fedlingua.corpora.rules import Limits
+from fedlingua.corpora.sites import Federation, Register, check_files, read_federation, read_sites
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
@@ -39,7 +40,7 @@ def test_a_file_of_sites_alone_takes_every_default(tmp_path: Path) -> None:
     assert read.name == "federation"
     assert read.site_names == ["court"]
     assert read.sites[0].direction == Direction("de", "en")
-    assert (read.split, read.limits, read.cleaning) == (SplitRules(), Limits(), CleaningRules())
+    assert (read.rules.split, read.rules.limits, read.rules.cleaning) == (SplitRules(), Limits(), CleaningRules())
     assert (read.families, read.base) == ({}, None)
 
 
@@ -66,9 +67,9 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     assert read.name == "two"
     assert read.base == tmp_path.parent / "backbones/half.toml"
     assert read.split == SplitRules("components", "k", 0.7, 0.1, 0.2)
-    assert read.limits == Limits(train=30, dev=10, test=0)
-    assert read.cleaning == CleaningRules(min_words=1, max_ratio=4.0, drop_duplicates=False)
-    assert type(read.cleaning.max_ratio) is float
+    assert read.rules.limits == Limits(train=30, dev=10, test=0)
+    assert read.rules.cleaning == CleaningRules(min_words=1, max_ratio=4.0, drop_duplicates=False)
+    assert type(read.rules.cleaning.max_ratio) is float
     assert read.families == {"de": "North", "en": "North"}
 
 

@@ -1,0 +1,55 @@
+"""How a federation's text is treated, alike at every site: cleaned, split, limited. A deployed site gets this with each message."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.split import SplitRules
+from fedlingua.errors import ConfigError
+from fedlingua.languages import Direction, parse_direction
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most sentences of each split that a site uses; 0 takes all."""
+
+    train: int = 0
+    dev: int = 0
+    test: int = 0
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """Rules of one federation. directions: of all its sites, since they decide which side of a pair is the shared one."""
+
+    split: SplitRules = field(default_factory=SplitRules)
+    limits: Limits = field(default_factory=Limits)
+    cleaning: CleaningRules = field(default_factory=CleaningRules)
+    directions: Sequence[Direction] = ()
+
+    def flat(self) -> dict[str, Any]:
+        """As values that a Flower ConfigRecord holds."""
+        tables = dataclasses.asdict(self)
+        flat = {f"{name}.{key}": tables[name][key] for name in ("split", "limits", "cleaning") for key in tables[name]}
+        return {**flat, "directions": [str(direction) for direction in self.directions]}
+
+    @classmethod
+    def from_flat(cls, flat: Mapping[str, Any]) -> "TextRules":
+        """What `flat` gave.
+
+        Raises:
+            ConfigError: a key that is missing or not known here, which another version of this project would send.
+        """
+        tables: dict[str, dict[str, Any]] = {"split": {}, "limits": {}, "cleaning": {}}
+        try:
+            for key, value in flat.items():
+                if key != "directions":
+                    table, _, name = key.partition(".")
+                    tables[table][name] = value
+            directions = tuple(parse_direction(text) for text in flat["directions"])
+            split, limits, cleaning = SplitRules(**tables["split"]), Limits(**tables["limits"]), CleaningRules(**tables["cleaning"])
+            return cls(split, limits, cleaning, directions)
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"the server's rules for the text are not those of this version ({error})") from error

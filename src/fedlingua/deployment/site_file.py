@@ -1,0 +1,100 @@
+"""A deployed site's own file: where its text, keys and state lie. It never leaves the site.
+
+    [[site]]                            # as in a federation file; several, where one node speaks for several
+    name = "hospital"
+    direction = "de-fr"
+    tsv = "corpus.tsv.gz"
+
+    [server]
+    address = "server.example.org:9092"
+    authority = "ca.crt"                # certificate of whoever signed the server's
+    insecure = false
+
+    [node]
+    key = "keys/site.key"               # only with TLS
+    state = "state"                     # what the site keeps: its tensors, translations, bundles that were refused
+    home = "flower"                     # Flower's own files
+    device = ""                         # cpu or cuda, instead of the run's
+
+    [backbones]                         # where a run's backbone lies here, by the name that the run gives it
+    "facebook/m2m100_418M" = "/models/m2m100_418M"
+
+Paths are relative to the file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlingua.config import read_toml
+from fedlingua.corpora.sites import Site, read_site, refuse_unknown
+from fedlingua.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """What a site's file says, its paths made absolute."""
+
+    path: Path
+    sites: tuple[Site, ...]
+    address: str
+    authority: Path
+    insecure: bool
+    key: Path
+    state: Path
+    home: Path
+    device: str
+    backbones: Mapping[str, Path]
+
+    @property
+    def approvals(self) -> Path:
+        """The file of bundles that this site runs."""
+        return self.path.parent / "approved.txt"
+
+    def run_directory(self, run: str, site: str) -> Path:
+        """What a site keeps of a run: its own tensors by round and attempt, and at the end the best round's."""
+        return self.state / "runs" / run / site
+
+
+def read_site_file(path: Path) -> SiteFile:
+    """Parse and check a site's file; opens neither corpus nor key.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, no site, or no address.
+    """
+    raw = read_toml(path)
+    folder = path.resolve().parent
+    refuse_unknown(raw, {"site", "server", "node", "backbones"}, path.name)
+    server, node, backbones = (_table(raw, name, path.name) for name in ("server", "node", "backbones"))
+    refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
+    refuse_unknown(node, {"key", "state", "home", "device"}, f"{path.name} [node]")
+    entries = raw.get("site", [])
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{path.name}: wanted [[site]] with name, direction and a corpus; `fedlingua site init` writes one")
+    address, insecure = server.get("address", ""), server.get("insecure", False)
+    if not isinstance(address, str) or not address.rpartition(":")[2].isdigit() or not address.rpartition(":")[0]:
+        raise ConfigError(f"{path.name} [server]: address = {address!r}; wanted host:port of the SuperLink's fleet API")
+    if type(insecure) is not bool:
+        raise ConfigError(f"{path.name} [server]: insecure = {insecure!r}; wanted true or false")
+    if node.get("device", "") not in ("", "cpu", "cuda"):
+        raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
+    return SiteFile(
+        path=path.resolve(),
+        sites=tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1)),
+        address=address,
+        authority=folder / str(server.get("authority", "ca.crt")),
+        insecure=insecure,
+        key=folder / str(node.get("key", "keys/site.key")),
+        state=folder / str(node.get("state", "state")),
+        home=folder / str(node.get("home", "flower")),
+        device=str(node.get("device", "")),
+        backbones={name: folder / str(place) for name, place in backbones.items()},
+    )
+
+
+def _table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    table = raw.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: {name} = {table!r}; wanted a table, [{name}] with keys below it")
+    return table

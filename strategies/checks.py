@@ -1,0 +1,152 @@
+"""What a reply has to be before it counts. Each check refuses with an ExchangeError that says what was got and what was wanted."""
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, MetricRecord
+
+from fedlingua import protocol
+from fedlingua.errors import ExchangeError
+from fedlingua.evaluation.scores import ScoreSums
+from fedlingua.exchange.records import message_bytes, unpack
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet, check_tensors
+from fedlingua.protocol import Task
+
+EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
+TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
+
+WITHOUT_TENSORS = 64 * 1024
+"""Bytes that a reply may have besides its tensors: sums, names, headers."""
+A_TENSOR = 2048
+"""Bytes that a named tensor may cost besides its numbers; it costs about 490."""
+
+
+def size_limit(tensor_set: TensorSet | None) -> int:
+    """Most bytes of a reply that carries the set, or no tensors."""
+    return WITHOUT_TENSORS + (4 * tensor_set.num_parameters + A_TENSOR * len(tensor_set.specs) if tensor_set else 0)
+
+
+def check_size(reply: Message, limit: int) -> int:
+    """The reply's bytes.
+
+    Raises:
+        ExchangeError: more than `limit`.
+    """
+    size = message_bytes(reply)
+    if size > limit:
+        raise ExchangeError(f"the reply has {size} bytes; wanted at most {limit}")
+    return size
+
+
+def check_records(reply: Message, wanted: Collection[str]) -> None:
+    """Refuse a reply with other records than these.
+
+    Raises:
+        ExchangeError: names what is missing and what is too much.
+    """
+    missing, extra = set(wanted) - set(reply.content), set(reply.content) - set(wanted)
+    if missing or extra:
+        told = [f"no {name!r}" for name in sorted(missing)] + [f"an unknown {name!r}" for name in sorted(extra)]
+        raise ExchangeError(f"the reply has {' and '.join(told)}; wanted the records {', '.join(sorted(wanted))}")
+
+
+def check_task(reply: Message, asked: Task) -> None:
+    """Refuse a reply to something else: another site, run, attempt or round.
+
+    Raises:
+        ExchangeError: names the first that differs.
+    """
+    told = reply.content.config_records.get(protocol.TASK, ConfigRecord())
+    for key, wanted in asked.reply().items():
+        if told.get(key) != wanted:
+            raise ExchangeError(f"answers {key} {told.get(key)!r}; wanted {wanted!r} (site {asked.site!r}, round {asked.round})")
+
+
+def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[str, float]:
+    """The sums, once they can be believed: just these, finite, and no more sentences than the site has (`most`).
+
+    Raises:
+        ExchangeError: names the sum.
+    """
+    for key in sorted(set(wanted) ^ set(record)):
+        raise ExchangeError(f"the sums lack {key!r}" if key in wanted else f"there is an unknown sum {key!r}; wanted {wanted}")
+    values: dict[str, float] = {}
+    for key in wanted:
+        value = record[key]
+        if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise ExchangeError(f"{key} = {value!r}; wanted a finite number, 0 or more")
+        values[key] = value
+    for key in ("num_tokens", "num_examples"):
+        if values[key] < 1:
+            raise ExchangeError(f"{key} = {values[key]!r}; wanted at least 1")
+    if values["num_examples"] > most:
+        raise ExchangeError(f"num_examples = {values['num_examples']!r}; the site has {most}")
+    return values
+
+
+def check_update(reply: Message, tensor_set: TensorSet, sent: Tensors, most_norm: float) -> tuple[Tensors, float]:
+    """The tensors of a reply and the L2 norm of what they changed.
+
+    Raises:
+        ExchangeError: what `check_tensors` refuses, or a norm over `most_norm` (0 sets no bound).
+    """
+    tensors = check_tensors(unpack(reply.content.array_records[protocol.ARRAYS]), tensor_set)
+    norm = change_norm(tensors, sent)
+    if most_norm and norm > most_norm:
+        raise ExchangeError(f"the update changes the tensors by {norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
+    return tensors, norm
+
+
+def change_norm(tensors: Tensors, sent: Tensors) -> float:
+    """L2 norm of `tensors - sent`, over all of them, in float64: float32 overflows at 1e19 squared."""
+    squares = (float(np.square(array.astype(np.float64) - sent[name]).sum()) for name, array in tensors.items())
+    return math.sqrt(sum(squares))
+
+
+def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:
+    """site -> reason, of the updates longer than `most_ratio` times the round's lower median (0 sets no bound).
+
+    The lower median of two is the smaller, so one bad update of two is found; of a single one nothing can be said.
+    """
+    if not most_ratio or len(norms) < 2:
+        return {}
+    median = sorted(norms.values())[(len(norms) - 1) // 2]
+    return {
+        site: f"the update changes the tensors by {norm:.4g} (L2 norm); the round's median is {median:.4g} and "
+        f"max-update-ratio = {most_ratio:g}"
+        for site, norm in norms.items()
+        if norm > most_ratio * median
+    }
+
+
+def digest(tensors: Tensors) -> str:
+    """sha256 of the numbers, in their order: two replies with one digest carry the same update."""
+    total = hashlib.sha256()
+    for array in tensors.values():
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def check_scores(record: MetricRecord, most: int) -> ScoreSums:
+    """A site's score sums.
+
+    Raises:
+        ExchangeError: not lists of counts, or more sentences than the site has.
+    """
+    if set(record) != {"sentences", "bleu", "chrf"}:
+        raise ExchangeError(f"scores hold {', '.join(sorted(record))}; wanted sentences, bleu and chrf")
+    sentences, bleu, chrf = record["sentences"], record["bleu"], record["chrf"]
+    if (
+        not isinstance(sentences, int)
+        or not isinstance(bleu, list)
+        or not isinstance(chrf, list)
+        or len(bleu) != 10
+        or len(chrf) != 18
+    ):
+        raise ExchangeError("scores are not one number of sentences, 10 BLEU counts and 18 chrF counts")
+    counts = [count for count in (*bleu, *chrf) if isinstance(count, int) and count >= 0]
+    if not 1 <= sentences <= most or len(counts) != 28:
+        raise ExchangeError(f"scores of {sentences} sentences hold something else than counts; the site has {most} sentences")
+    return ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]))

@@ -1,0 +1,424 @@
+"""Replies that are not what they have to be: each is refused by name, and the round is what it would have been without the site."""
+
+import io
+import pickle
+import re
+import time
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
+
+from fedlingua import protocol
+from fedlingua.errors import RunError
+from fedlingua.exchange.records import pack, unpack
+from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
+
+SITE = "court"
+LAYER_NORM = "model.encoder.layer_norm.weight"
+
+
+def spoil(change, phase=protocol.TRAIN, number=1):
+    """Change the court's reply in one phase of one round."""
+
+    def tamper(request, reply):
+        task = request.content.config_records.get(protocol.TASK, {})
+        if request.metadata.message_type == phase and task.get("site") == SITE and task.get("round") == number:
+            change(reply)
+        return reply
+
+    return tamper
+
+
+def first_tensor(change):
+    def apply(reply):
+        tensors = unpack(reply.content.array_records[protocol.ARRAYS])
+        name = next(iter(tensors))
+        tensors[name] = np.asarray(change(tensors[name]))
+        reply.content.array_records[protocol.ARRAYS] = pack(tensors)
+
+    return apply
+
+
+def all_tensors(change):
+    def apply(reply):
+        tensors = unpack(reply.content.array_records[protocol.ARRAYS])
+        reply.content.array_records[protocol.ARRAYS] = pack({name: change(array) for name, array in tensors.items()})
+
+    return apply
+
+
+def raw_bytes(change):
+    """Change the serialized bytes of one tensor."""
+
+    def apply(reply):
+        arrays = reply.content.array_records[protocol.ARRAYS]
+        array = arrays[LAYER_NORM]
+        arrays[LAYER_NORM] = Array(array.dtype, array.shape, array.stype, change(array.data))
+
+    return apply
+
+
+def as_pickle(data):
+    stream = io.BytesIO()
+    np.save(stream, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    assert pickle.dumps({"a": 1})[:2] in stream.getvalue()
+    return stream.getvalue()
+
+
+def metric(key, value):
+    return lambda reply: reply.content.metric_records[protocol.METRICS].__setitem__(key, value)
+
+
+def without_metric(key):
+    return lambda reply: reply.content.metric_records[protocol.METRICS].pop(key)
+
+
+def told(key, value):
+    return lambda reply: reply.content.config_records[protocol.TASK].__setitem__(key, value)
+
+
+def record(name, content):
+    return lambda reply: reply.content.__setitem__(name, content)
+
+
+def without(name):
+    return lambda reply: reply.content.pop(name)
+
+
+def drop_a_tensor(reply):
+    del reply.content.array_records[protocol.ARRAYS][LAYER_NORM]
+
+
+def add_a_tensor(reply):
+    arrays = reply.content.array_records[protocol.ARRAYS]
+    arrays["extra"] = arrays[LAYER_NORM]
+
+
+def too_much_text(reply):
+    reply.content.config_records[protocol.TASK]["note"] = "x" * 10_000_000
+
+
+TRAINING = {
+    "missing-tensor": (drop_a_tensor, "is missing"),
+    "extra-tensor": (add_a_tensor, "'extra' first"),
+    "no-tensors": (record(protocol.ARRAYS, ArrayRecord()), "is missing"),
+    "shape-that-does-not-broadcast": (first_tensor(lambda array: array[:-1]), "has shape"),
+    "shape-that-broadcasts": (first_tensor(lambda array: array[None]), "has shape"),
+    "scalar-for-a-tensor": (first_tensor(lambda array: np.float32(1)), r"has shape \(\)"),
+    "complex-dtype": (first_tensor(lambda array: array.astype(np.complex64)), "complex64; wanted float32"),
+    "string-dtype": (first_tensor(lambda array: array.astype(str)), "wanted float32"),
+    "integer-dtype": (first_tensor(lambda array: array.astype(np.int32)), "int32; wanted float32"),
+    "double-dtype": (first_tensor(lambda array: array.astype(np.float64)), "float64; wanted float32"),
+    "half-dtype": (first_tensor(lambda array: array.astype(np.float16)), "float16; wanted float32"),
+    "truncated-bytes": (raw_bytes(lambda data: data[:-5]), "does not decode"),
+    "no-bytes": (raw_bytes(lambda data: b""), "does not decode"),
+    "pickled-object": (raw_bytes(as_pickle), "does not decode"),
+    "nan-in-one-tensor": (first_tensor(lambda array: np.full_like(array, np.nan)), "NaN or infinity"),
+    "infinity": (first_tensor(lambda array: np.full_like(array, np.inf)), "NaN or infinity"),
+    "times-1e30": (all_tensors(lambda array: array * np.float32(1e30)), "max-update-ratio"),
+    "sign-flipped-times-10": (all_tensors(lambda array: array * np.float32(-10)), "max-update-ratio"),
+    "weight-0": (metric("num_examples", 0), "at least 1"),
+    "weight-negative": (metric("num_examples", -5), "0 or more"),
+    "weight-1e12": (metric("num_examples", 10**12), "the site has"),
+    "weight-nan": (metric("num_examples", float("nan")), "finite"),
+    "weight-missing": (without_metric("num_examples"), "lack 'num_examples'"),
+    "steps-missing": (without_metric("steps"), "lack 'steps'"),
+    "loss-nan": (metric("nll_sum", float("nan")), "finite"),
+    "loss-infinite": (metric("nll_sum", float("inf")), "finite"),
+    "loss-negative": (metric("nll_sum", -1.0), "0 or more"),
+    "no-tokens": (metric("num_tokens", 0), "at least 1"),
+    "extra-metric-key": (metric("reward", 1.0), "unknown sum 'reward'"),
+    "list-metric": (metric("nll_sum", [1.0, 2.0]), "finite number"),
+    "no-metric-record": (without(protocol.METRICS), "no 'metrics'"),
+    "empty-metric-record": (record(protocol.METRICS, MetricRecord()), "lack"),
+    "two-array-records": (record("more", ArrayRecord()), "unknown 'more'"),
+    "no-array-record": (without(protocol.ARRAYS), "no 'arrays'"),
+    "extra-config-record": (record("words", ConfigRecord({"a": "b"})), "unknown 'words'"),
+    "no-task-record": (without(protocol.TASK), "answers site None"),
+    "wrong-round": (told("round", 9), "answers round 9; wanted 1"),
+    "another-sites-name": (told("site", "bank"), "answers site 'bank'; wanted 'court'"),
+    "dead-attempt": (told("attempt", 7), "answers attempt 7; wanted 1"),
+    "another-run": (told("run", "0" * 32), "answers run '0000"),
+    "oversized": (too_much_text, "wanted at most"),
+}
+
+
+def failures_of(folder, number):
+    return [failure for failure in rounds(folder)[number]["failures"] if failure["kind"] != "away"]
+
+
+@pytest.fixture
+def config(four_sites):
+    # Honest updates of these sites differ by less than a factor of two.
+    return {**four_sites, "method": "adapter-fed", "quorum": 0.5, "rounds": 2, "max-update-ratio": 5.0}
+
+
+@pytest.fixture(scope="session")
+def without_the_court():
+    return {}
+
+
+@pytest.mark.parametrize("cause", TRAINING)
+@pytest.mark.fault("refused")
+def test_a_bad_update_is_refused_by_name(config, tmp_path, without_the_court, record_property, cause):
+    change, reason = TRAINING[cause]
+    config = {**config, "rounds": 1}
+    folder, _ = run(config, tmp_path / "bad", tamper=spoil(change))
+    record_property("rounds_lost", 2 - len(rounds(folder)))
+    (failure,) = failures_of(folder, 1)
+    assert (failure["site"], failure["kind"]) == (SITE, "refused")
+    assert re.search(reason, failure["reason"]), failure["reason"]
+    if not without_the_court:
+        silent, _ = run(config, tmp_path / "silent", tamper=failing(SITE, protocol.TRAIN, 1))
+        without_the_court.update(checkpoint_bytes(silent))
+    assert checkpoint_bytes(folder) == without_the_court
+
+
+EVALUATION = {
+    "dev-loss-nan": (metric("nll_sum", float("nan")), "finite"),
+    "more-dev-sentences-than-there-are": (metric("num_examples", 10**6), "the site has"),
+    "tensors-with-the-dev-loss": (record(protocol.ARRAYS, pack({"a": np.ones(3, np.float32)})), "unknown 'arrays'"),
+    "dev-loss-of-another-round": (told("round", 0), "answers round 0; wanted 1"),
+}
+
+
+@pytest.mark.parametrize("cause", EVALUATION)
+@pytest.mark.fault("refused")
+def test_a_bad_dev_loss_is_refused_by_name(config, tmp_path, record_property, cause):
+    change, reason = EVALUATION[cause]
+    folder, _ = run(config, tmp_path / "bad", tamper=spoil(change, protocol.EVALUATE))
+    record_property("rounds_lost", 3 - len(rounds(folder)))
+    (failure,) = failures_of(folder, 1)
+    assert (failure["site"], failure["phase"], failure["kind"]) == (SITE, "evaluate", "refused")
+    assert reason in failure["reason"]
+    # A round that fewer sites measured is not chosen over one that all did.
+    assert folder.read("run.json")["best_round"] == 2
+
+
+def scores(change):
+    def apply(reply):
+        values = reply.content.metric_records[protocol.SCORES]
+        change(values)
+
+    return apply
+
+
+SCORES = {
+    "bleu-counts-of-another-length": (scores(lambda values: values.__setitem__("bleu", [1] * 9)), "10 BLEU counts"),
+    "negative-counts": (scores(lambda values: values.__setitem__("chrf", [-1] * 18)), "something else than counts"),
+    "more-test-sentences-than-there-are": (scores(lambda values: values.__setitem__("sentences", 10**6)), "the site has"),
+    "no-base-scores": (without(protocol.BASE_SCORES), "no 'base-scores'"),
+    "words-with-the-scores": (record("hypotheses", ConfigRecord({"0": "a sentence"})), "unknown 'hypotheses'"),
+}
+
+
+@pytest.mark.parametrize("cause", SCORES)
+@pytest.mark.fault("refused")
+def test_bad_scores_are_refused_by_name(config, tmp_path, record_property, cause):
+    change, reason = SCORES[cause]
+    best = run(config, tmp_path / "good")[0].read("run.json")["best_round"]
+    folder, _ = run(config, tmp_path / "bad", tamper=spoil(change, protocol.FINISH, best))
+    record_property("rounds_lost", 3 - len(rounds(folder)))
+    (failure,) = folder.read("run.json")["failures_at_the_end"]
+    assert (failure["site"], failure["phase"]) == (SITE, "finish")
+    assert reason in failure["reason"]
+    assert set(folder.read("scores.json")["sites"]) == {"hospital", "school", "bank"}
+
+
+@pytest.mark.fault("refused")
+def test_an_update_over_the_absolute_bound_is_refused(config, tmp_path):
+    config = {**config, "max-update-ratio": 0.0, "max-update-norm": 1000.0}
+    folder, _ = run(config, tmp_path / "bad", tamper=spoil(all_tensors(lambda array: array * np.float32(1e30))))
+    (failure,) = failures_of(folder, 1)
+    assert "max-update-norm = 1000" in failure["reason"]
+
+
+@pytest.mark.fault("refused")
+def test_an_update_of_the_round_before_is_refused(config, tmp_path):
+    earlier = {}
+
+    def replay(request, reply):
+        task = request.content.config_records.get(protocol.TASK, {})
+        if request.metadata.message_type == protocol.TRAIN and task["site"] == SITE:
+            if task["round"] == 1:
+                earlier["arrays"] = unpack(reply.content.array_records[protocol.ARRAYS])
+            else:
+                reply.content.array_records[protocol.ARRAYS] = pack(earlier["arrays"])
+        return reply
+
+    folder, _ = run(config, tmp_path / "replay", tamper=replay)
+    (failure,) = failures_of(folder, 2)
+    assert failure["reason"] == "bad reply: sends the update of an earlier round again"
+
+
+class Talkative(InProcessGrid):
+    """Sends the court's first update twice, and a reply to a message that never was."""
+
+    def surplus(self, pulled):
+        for reply in pulled:
+            if not reply.has_error() and reply.metadata.message_type == protocol.TRAIN:
+                again = Message(reply.content, reply_to=self.sent[0])
+                again.metadata.__dict__["_reply_to_message_id"] = self.answers(reply)
+                return [again]
+        return []
+
+    def answers(self, reply):
+        return reply.metadata.reply_to_message_id
+
+
+class FromNowhere(Talkative):
+    def answers(self, reply):
+        return "f" * 64
+
+
+@pytest.mark.parametrize(
+    ("grid", "reason"),
+    [(Talkative, "a second reply to the same message"), (FromNowhere, "a reply to a message that was never sent")],
+    ids=["duplicate", "unasked"],
+)
+@pytest.mark.fault("refused")
+def test_a_reply_too_many_does_not_count(config, tmp_path, grid, reason):
+    config = {**config, "rounds": 1, "run-dir": str(tmp_path / "twice")}
+    folder = run_on(grid(config, 2), config)
+    reasons = [failure["reason"] for failure in failures_of(folder, 1)]
+    assert reasons
+    assert all(reason in told for told in reasons)
+    assert checkpoint_bytes(folder) == checkpoint_bytes(run(config, tmp_path / "once")[0])
+
+
+@pytest.mark.fault("refused")
+def test_a_site_is_set_aside_after_k_bad_replies(config, tmp_path):
+    def always(request, reply):
+        return spoil(metric("nll_sum", -1.0), number=request.content.config_records.get(protocol.TASK, {}).get("round"))(request, reply)
+
+    folder, grid = run({**config, "rounds": 4, "max-bad-replies": 2}, tmp_path / "aside", tamper=always)
+    kinds = [[failure["kind"] for failure in record["failures"]] for record in rounds(folder)]
+    assert kinds == [[], ["refused"], ["refused", "aside"], ["aside", "aside"], ["aside", "aside"]]
+    asked = [m.content.config_records[protocol.TASK]["round"] for m in grid.sent if m.metadata.message_type == protocol.TRAIN]
+    assert [asked.count(number) for number in (1, 2, 3, 4)] == [4, 4, 3, 3]
+
+
+# --- Sites that fail, fall silent, or go ---
+
+
+@pytest.mark.fault("refused")
+def test_a_site_that_raises_is_named_and_the_others_go_on(config, tmp_path):
+    folder, _ = run(config, tmp_path / "fault", tamper=failing(SITE, protocol.TRAIN, 1))
+    wanted = {"site": SITE, "phase": "train", "kind": "failed", "reason": "the disk is full"}
+    assert rounds(folder)[1]["failures"] == [wanted]
+    assert rounds(folder)[2]["failures"] == []
+    assert SITE in folder.read("scores.json")["sites"]
+
+
+@pytest.mark.fault("refused")
+def test_a_silent_site_is_late_and_costs_the_deadline(config, tmp_path):
+    def silence(request, reply):
+        task = request.content.config_records.get(protocol.TASK, {})
+        return None if task.get("site") == SITE and request.metadata.message_type == protocol.TRAIN else reply
+
+    started = time.monotonic()
+    folder, _ = run({**config, "rounds": 1, "deadline-s": 2.0}, tmp_path / "late", tamper=silence)
+    (failure,) = rounds(folder)[1]["failures"]
+    assert (failure["site"], failure["kind"]) == (SITE, "late")
+    assert failure["reason"] == "no reply within 2 s, though its node is connected"
+    assert time.monotonic() - started >= 2.0
+
+
+class Leaving(InProcessGrid):
+    """Node 101 (court and bank) goes while it trains in round 1, and is back in round 3."""
+
+    def get_node_ids(self):
+        task = self.sent[-1].content.config_records.get(protocol.TASK, {}) if self.sent else {}
+        trained = sum(m.metadata.message_type == protocol.TRAIN for m in self.sent)
+        gone = trained >= 4 and task.get("round", 0) < 3 and not self.is_round(3)
+        return [100] if gone else [100, 101]
+
+    def is_round(self, number):
+        return sum(m.metadata.message_type == protocol.EVALUATE for m in self.sent) >= 4 + 2 * (number - 1)
+
+
+def lost_in_round_1(request, reply):
+    task = request.content.config_records.get(protocol.TASK, {})
+    if request.metadata.message_type == protocol.TRAIN and task["round"] == 1 and task["site"] in (SITE, "bank"):
+        return Message(Error(5, "Node Unavailable"), reply_to=request)
+    return reply
+
+
+@pytest.mark.fault("refused")
+def test_a_lost_node_is_dead_then_away_then_back(config, tmp_path):
+    config = {**config, "rounds": 3, "run-dir": str(tmp_path / "lost")}
+    folder = run_on(Leaving(config, 2, tamper=lost_in_round_1), config)
+    kinds = [{(f["site"], f["phase"]): f["kind"] for f in record["failures"]} for record in rounds(folder)]
+    assert kinds[1] == {(SITE, "train"): "dead", ("bank", "train"): "dead", (SITE, "evaluate"): "away", ("bank", "evaluate"): "away"}
+    assert set(kinds[2].values()) == {"away"}
+    assert kinds[3] == {}
+    assert set(rounds(folder)[3]["sites"]) == {"hospital", SITE, "school", "bank"}
+
+
+# --- Too few ---
+
+
+def all_but(site, phase=protocol.TRAIN, number=1):
+    def tamper(request, reply):
+        task = request.content.config_records.get(protocol.TASK, {})
+        if request.metadata.message_type == phase and task["round"] == number and task["site"] != site:
+            return Message(Error(1, "the disk is full"), reply_to=request)
+        return reply
+
+    return tamper
+
+
+@pytest.mark.fault("stopped")
+def test_a_lone_survivor_is_not_taken_for_the_whole(config, tmp_path):
+    with pytest.raises(RunError, match=r"round 1, train: 1 of 4 sites answered well, quorum = 0\.5 needs 2; missing: .*court: the disk"):
+        run(config, tmp_path / "lone", tamper=all_but("bank"))
+
+
+@pytest.mark.fault("stopped")
+def test_all_weights_zero_stop_the_run(config, tmp_path):
+    def zero(request, reply):
+        if request.metadata.message_type == protocol.TRAIN:
+            reply.content.metric_records[protocol.METRICS]["num_examples"] = 0
+        return reply
+
+    with pytest.raises(RunError, match="hospital: bad reply: num_examples = 0; wanted at least 1"):
+        run(config, tmp_path / "zero", tamper=zero)
+
+
+@pytest.mark.fault("resumed")
+def test_go_on_skips_a_round_below_the_quorum(config, tmp_path, record_property):
+    folder, _ = run({**config, "rounds": 3, "below-quorum": "go-on"}, tmp_path / "on", tamper=all_but("bank", number=2))
+    shorter, _ = run({**config, "rounds": 1}, tmp_path / "shorter")
+    losses = [record["dev_loss"] for record in rounds(folder)]
+    record_property("rounds_lost", 4 - len(losses))
+    assert losses[2] is None
+    assert losses[1] == rounds(shorter)[1]["dev_loss"]
+    assert losses[3] is not None
+    second = folder.directory / "checkpoints" / "0002"
+    assert {file.name: file.read_bytes() for file in second.glob("*.safetensors")} == checkpoint_bytes(shorter)
+
+
+@pytest.mark.fault("resumed")
+def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("strategies.site_strategy.WAIT_PAUSE_S", 0.01)
+    times = {"failed": 0}
+
+    def twice(request, reply):
+        task = request.content.config_records.get(protocol.TASK, {})
+        if request.metadata.message_type == protocol.TRAIN and task["round"] == 1 and task["site"] != "bank" and times["failed"] < 6:
+            times["failed"] += 1
+            return Message(Error(1, "the disk is full"), reply_to=request)
+        return reply
+
+    folder, _ = run({**config, "quorum": 1.0, "below-quorum": "wait"}, tmp_path / "wait", tamper=twice)
+    assert times["failed"] == 6
+    assert checkpoint_bytes(folder) == checkpoint_bytes(run(config, tmp_path / "whole")[0])
+
+
+@pytest.mark.fault("stopped")
+def test_waiting_has_an_end(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("strategies.site_strategy.WAIT_PAUSE_S", 0.01)
+    config = {**config, "below-quorum": "wait", "wait-s": 0.05}
+    with pytest.raises(RunError, match="court: the disk is full"):
+        run(config, tmp_path / "wait", tamper=all_but("bank"))
