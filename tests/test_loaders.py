@@ -170,7 +170,7 @@ def test_each_way_to_run_code_from_data_is_found(source: str) -> None:
     [
         "import re\nre.compile('a')",
         "model.eval()",
-        "session.exec(query)",
+        "database.exec(query)",
         "torch.compile(model)",
         "import json\njson.load(f)",
         "from json import load\nload(f)",
