@@ -1,16 +1,17 @@
 """Load a backbone and freeze it: a hub id at a pinned revision, or a local directory."""
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.convert import KEPT, PICKLED, as_safetensors, files_hash, has_safetensors
 from fedlingua.errors import BackboneError
 
 PINNED_REVISIONS = {
@@ -22,7 +23,7 @@ MODEL_TYPES = ("m2m_100", "mbart")
 
 @dataclass
 class Backbone:
-    """A frozen model with its codec; `directory` is where its files lie."""
+    """A frozen model with its codec; `directory` is where the files lie that it was loaded from."""
 
     name: str
     directory: Path
@@ -36,33 +37,32 @@ class Backbone:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over the names and bytes of the backbone's files: weights, configuration, tokenizer."""
-        digest = hashlib.sha256()
-        for file in sorted(self.directory.iterdir()):
-            if file.suffix in {".json", ".safetensors", ".model", ".bin"}:
-                with file.open("rb") as stream:
-                    digest.update(f"{file.name}:{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
-        return digest.hexdigest()
+        return files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in KEPT | {".safetensors"}])
 
 
 def load_backbone(directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu") -> Backbone:
-    """Load and freeze what lies in `directory`. Local safetensors are mapped, not read: processes on one machine share them.
+    """Load and freeze what lies in `directory`. Safetensors are mapped, not read: processes on one machine share them.
+
+    No code that comes with a model is run: weights are read from safetensors alone, and a pytorch_model.bin without any is
+    converted into the cache first.
 
     Raises:
-        BackboneError: no model there, not an M2M-100 or mBART-50, or no such device.
+        BackboneError: no model there, none that is safe to load, not an M2M-100 or mBART-50, or no such device.
     """
     name = name or str(directory)
     logging.disable_progress_bar()  # a bar for every process that maps the same file says nothing
     if device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
     try:
-        config = AutoConfig.from_pretrained(directory)
+        directory = as_safetensors(directory)
+        config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
         if config.model_type not in MODEL_TYPES:
             raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(MODEL_TYPES)}")
-        tokenizer = AutoTokenizer.from_pretrained(directory)
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         # A cast on load would give every process a copy of its own, so on a CPU the weights stay in the dtype they are stored in.
         dtype: Any = torch.bfloat16 if precision == "bf16" and device == "cuda" else "auto"
-        model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=dtype)
-    except (OSError, ValueError) as error:
+        model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+    except (OSError, ValueError, SafetensorError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
     if not hasattr(tokenizer, "lang_code_to_id"):
         kind = type(tokenizer).__name__
@@ -86,7 +86,6 @@ def published_or_local(name: str, revision: str = "") -> Path:
             f"backbone = {name!r}: there is no such directory, and no recipe of this name was trained here (`fedlingua pretrain`); "
             "a hub id looks like 'facebook/m2m100_418M', and 'demo' is built in"
         )
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     pinned = revision or PINNED_REVISIONS.get(name)
@@ -95,10 +94,18 @@ def published_or_local(name: str, revision: str = "") -> Path:
             f"backbone = {name!r} has no pinned revision; give backbone-revision, the commit of the hub repository to use"
         )
     try:
-        return Path(
-            snapshot_download(name, revision=pinned, allow_patterns=["*.json", "*.safetensors", "*.model", "pytorch_model.bin"])
-        )
+        return _download(name, pinned)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise BackboneError(
             f"backbone = {name!r} at {pinned} cannot be downloaded ({error}); give a local directory instead"
         ) from error
+
+
+def _download(name: str, revision: str) -> Path:
+    """The snapshot of a hub repository in the hub's cache; pytorch_model.bin comes only where there are no safetensors."""
+    from huggingface_hub import snapshot_download
+
+    directory = Path(snapshot_download(name, revision=revision, allow_patterns=["*.json", "*.model", "*.safetensors"]))
+    if has_safetensors(directory):
+        return directory
+    return Path(snapshot_download(name, revision=revision, allow_patterns=[PICKLED]))

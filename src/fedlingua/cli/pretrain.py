@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedlingua.backbones.load import load_backbone
+from fedlingua.cache import cache_dir
 from fedlingua.cli.progress import duration
 from fedlingua.errors import ConfigError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import bleu_score, score_sums, signatures
-from fedlingua.pretraining.demo import cache_dir
 from fedlingua.pretraining.loop import Progress, pretrain
 from fedlingua.pretraining.recipe import BaseText, Recipe, base_text, read_recipe
 from fedlingua.runs import library_versions

@@ -1,9 +1,7 @@
 """The demo backbone: a tiny M2M-100 trained once from the phrasebook's base register and cached by the hash of what made it."""
 
-import fcntl
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.load import published_or_local
+from fedlingua.cache import cache_dir, making
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
@@ -56,20 +55,10 @@ def demo_hash() -> str:
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def cache_dir() -> Path:
-    """`$XDG_CACHE_HOME/fedlingua`, or the same under the home directory."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlingua"
-
-
 def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
-    """Directory of the demo backbone; trains it (about four minutes on two cores) when the cache has none.
-
-    A lock lets one process train while others wait for its result.
-    """
+    """Directory of the demo backbone; trains it (about four minutes on two cores) when the cache has none."""
     directory = cache_dir() / "backbones" / f"demo-{demo_hash()}"
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with (directory.parent / f".{directory.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with making(directory):
         if not (directory / "model.safetensors").is_file():
             train, dev = base_register()
             pretrain(train, dev, SIZE, TRAINING, directory, report or _print)

@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedlingua.backbones.load import Backbone, load_backbone, published_or_local
+from fedlingua.backbones.load import PINNED_REVISIONS, Backbone, load_backbone, published_or_local
 from fedlingua.errors import BackboneError
 
 
@@ -47,6 +48,27 @@ def test_a_file_that_is_no_part_of_the_backbone_leaves_the_fingerprint(backbone:
     assert load_backbone(copied).fingerprint == backbone.fingerprint
 
 
+def test_a_pickle_beside_safetensors_leaves_the_fingerprint(backbone: Backbone, copied: Path) -> None:
+    (copied / "pytorch_model.bin").write_bytes(b"an older repository's")
+    assert load_backbone(copied).fingerprint == backbone.fingerprint
+
+
+def test_damaged_safetensors_are_refused(copied: Path) -> None:
+    (copied / "model.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{cut")
+    with pytest.raises(BackboneError, match="cannot be loaded"):
+        load_backbone(copied)
+
+
+def test_a_model_that_brings_its_own_code_does_not_run_it(copied: Path, tmp_path: Path) -> None:
+    config = json.loads((copied / "config.json").read_text())
+    own = {"AutoConfig": "own.OwnConfig", "AutoModelForSeq2SeqLM": "own.OwnModel"}
+    (copied / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": own}))
+    (copied / "own.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'canary')!r})\n")
+    with pytest.raises(BackboneError, match="cannot be loaded"):
+        load_backbone(copied)
+    assert not (tmp_path / "canary").exists()
+
+
 def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
     with pytest.raises(BackboneError, match=r"'marian'; wanted one of m2m_100, mbart"):
@@ -77,3 +99,49 @@ def test_a_name_that_is_neither_directory_nor_hub_id_is_refused(tmp_path: Path) 
 def test_a_hub_id_without_a_pinned_revision_is_refused() -> None:
     with pytest.raises(BackboneError, match="no pinned revision"):
         published_or_local("somebody/some-model")
+
+
+class Hub:
+    """A hub repository; downloads go to a folder, and what was asked for is kept."""
+
+    def __init__(self, folder: Path, files: list[str]) -> None:
+        self.folder, self.files = folder, files
+        self.asked: list[tuple[str, str]] = []
+
+    def snapshot_download(self, name: str, revision: str, allow_patterns: list[str]) -> str:
+        self.asked.append((name, revision))
+        for file in self.files:
+            if any(fnmatch(file, pattern) for pattern in allow_patterns):
+                (self.folder / file).write_text("")
+        return str(self.folder)
+
+
+@pytest.mark.parametrize(
+    ("published", "wanted"),
+    [
+        (["config.json", "pytorch_model.bin", "model.safetensors", "rust_model.ot"], {"config.json", "model.safetensors"}),
+        (["config.json", "pytorch_model.bin", "spm.model"], {"config.json", "pytorch_model.bin", "spm.model"}),
+        (["pytorch_model.bin", "adapter_model.safetensors"], {"pytorch_model.bin", "adapter_model.safetensors"}),
+    ],
+)
+def test_a_pickle_is_downloaded_only_where_there_are_no_safetensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: list[str], wanted: set[str]
+) -> None:
+    hub = Hub(tmp_path, published)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub.snapshot_download)
+    assert published_or_local("facebook/m2m100_418M") == tmp_path
+    assert {file.name for file in tmp_path.iterdir()} == wanted
+    assert set(hub.asked) == {("facebook/m2m100_418M", PINNED_REVISIONS["facebook/m2m100_418M"])}
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_a_cached_snapshot_serves_without_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str) -> None:
+    name, revision = "somebody/some-model", "0" * 40
+    snapshot = tmp_path / "models--somebody--some-model" / "snapshots" / revision
+    snapshot.mkdir(parents=True)
+    (snapshot / weights).write_text("")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert published_or_local(name, revision) == snapshot
+    with pytest.raises(BackboneError, match="cannot be downloaded"):
+        published_or_local(name, "1" * 40)

@@ -1,6 +1,9 @@
 """Records and bytes, against Flower's own SuperLink: what it counts for a reply is what we say it costs."""
 
+import os
 from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,6 +142,35 @@ def test_an_array_that_does_not_decode_is_refused_by_name(data: bytes) -> None:
     record = ArrayRecord({"w": Array("float32", (1,), "numpy.ndarray", data)})
     with pytest.raises(ExchangeError, match=r"tensor 'w' does not decode"):
         unpack(record)
+
+
+class Canary:
+    """What a stranger's pickle can be: told to make a folder as soon as it is opened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("header", [True, False], ids=["npy", "bare pickle"])
+def test_a_pickle_in_an_array_is_refused_and_does_not_run(tmp_path: Path, header: bool) -> None:
+    canary, file = tmp_path / "canary", BytesIO()
+    np.save(file, np.array([Canary(canary)], dtype=object), allow_pickle=True)
+    data = file.getvalue() if header else file.getvalue().partition(b"\n")[2]
+    with pytest.raises(ExchangeError, match=r"tensor 'w' does not decode"):
+        unpack(ArrayRecord({"w": Array("float32", (1,), "numpy.ndarray", data)}))
+    assert not canary.exists()
+    np.load(BytesIO(data), allow_pickle=True)
+    assert canary.exists(), "the canary would not have run anyway, and this test shows nothing"
+
+
+def test_a_zip_of_arrays_is_refused_by_name() -> None:
+    file = BytesIO()
+    np.savez(file, w=np.ones(2, np.float32))
+    with pytest.raises(ExchangeError, match=r"tensor 'w' is no single array \(got NpzFile\); wanted npy"):
+        unpack(ArrayRecord({"w": Array("float32", (2,), "numpy.ndarray", file.getvalue())}))
 
 
 def test_message_bytes_are_what_the_superlink_receives(superlink: SuperLink, reply: Reply) -> None:

@@ -1,0 +1,100 @@
+"""A backbone published as pytorch_model.bin, turned into safetensors once: the one place where a pickle is opened."""
+
+import hashlib
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from fedlingua.cache import cache_dir, making
+from fedlingua.errors import BackboneError
+
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+PICKLED = "pytorch_model.bin"
+KEPT = {".json", ".model"}
+"""Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
+
+
+def has_safetensors(directory: Path) -> bool:
+    """Whether the weights in `directory` are safetensors, in one file or in several with an index."""
+    return any((directory / name).is_file() for name in SAFETENSORS)
+
+
+def as_safetensors(directory: Path) -> Path:
+    """`directory` itself, or, where it holds pytorch_model.bin alone, the cached copy of it with model.safetensors instead.
+
+    The copy goes by the bytes of what it was made from, so every process reads the whole .bin first: about a second a gigabyte.
+
+    Raises:
+        BackboneError: a .bin that holds anything but tensors; nothing in it is run.
+    """
+    pickled = directory / PICKLED
+    if has_safetensors(directory) or not pickled.is_file():
+        return directory
+    kept = [file for file in sorted(directory.iterdir()) if file.suffix in KEPT and file.is_file()]
+    converted = cache_dir() / "backbones" / f"converted-{files_hash([pickled, *kept])[:16]}"
+    with making(converted):
+        if not has_safetensors(converted):
+            _convert(pickled, kept, converted)
+    return converted
+
+
+def files_hash(files: list[Path]) -> str:
+    """sha256 over the names and bytes of files."""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(f"{file.name}:{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _convert(pickled: Path, kept: list[Path], converted: Path) -> None:
+    aside = converted.with_name(f".{converted.name}.{os.getpid()}")
+    tensors = _without_repetition(_read_pickled(pickled))
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        for file in kept:
+            shutil.copyfile(file, aside / file.name)
+        save_file(tensors, aside / SAFETENSORS[0], {"format": "pt"})  # transformers refuses a file that does not say so
+        os.replace(aside, converted)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _read_pickled(file: Path) -> dict[str, torch.Tensor]:
+    """The named tensors of a file written by torch.save, mapped where its format allows that."""
+    try:
+        # weights_only: an unpickler that knows tensors and containers and calls nothing else.
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+    except Exception as error:  # a pickle can fail with any type; whichever it is, the file is not to be used
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BackboneError(
+            f"{file} is damaged, or holds more than tensors and could run code ({first_line}); nothing of it was used. Take a "
+            "backbone with model.safetensors"
+        ) from error
+    named = isinstance(content, dict) and all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in content.items())
+    if not named:
+        raise BackboneError(
+            f"{file} holds no plain table of named tensors; wanted a model's state_dict, or take model.safetensors"
+        )
+    return dict(content)
+
+
+def _without_repetition(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Each tensor once, in memory of its own: of tied weights the first name stays, and transformers ties the others again."""
+    views: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
+    storages: set[int] = set()
+    distinct = {}
+    for name, tensor in tensors.items():
+        view, storage = (tensor.data_ptr(), tensor.shape, tensor.stride()), tensor.untyped_storage().data_ptr()
+        if view in views and tensor.numel():
+            continue
+        # Safetensors knows no overlap and no strides.
+        distinct[name] = tensor.contiguous() if storage not in storages else tensor.clone(memory_format=torch.contiguous_format)
+        views.add(view)
+        storages.add(storage)
+    return distinct
