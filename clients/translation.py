@@ -21,10 +21,10 @@ from fedlingua.backbones.bottleneck import save_adapter
 from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sites import SiteText
+from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
-from fedlingua.errors import ExchangeError
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.protocol import Stage
 from fedlingua.training.batches import Example, by_tokens, encode_pairs, pad

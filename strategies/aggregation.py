@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
 from fedlingua.exchange.tensor_sets import PARTS, Part, Tensors, TensorSet
-from fedlingua.checkpoints import ClusterTensors
 
 
 @dataclass(frozen=True)

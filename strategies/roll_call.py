@@ -17,6 +17,8 @@ from fedlingua.languages import Direction
 from fedlingua.runs import RunFolder
 from strategies.replies import POLL_S, Failure, Kind, first_line
 
+LAST_WORDS_S = 10.0
+"""For nodes that have been asked, once all sites are here or too few can come: they may say what is wrong with them."""
 _TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 
 
@@ -142,7 +144,9 @@ def call_roll(grid: Grid, roll: Roll, quorum: float, deadline_s: float, folder: 
         # A site that said something wrong will not say better later, so only silence is waited for.
         lost = {fault.site for fault in faults if fault.kind != "foreign"}
         if len(roll.sites) + len(lost) >= len(roll.expected) or len(roll.expected) - len(lost) < needed:
-            break
+            if not roll.waits_for_answers:
+                break
+            ends = min(ends, time.monotonic() + LAST_WORDS_S)
         time.sleep(POLL_S)
     keyless = {site.name for site in roll.federation.sites if not site.public_key}
     doubtful = [fault for fault in faults if fault.kind == "foreign" and fault.site in keyless]

@@ -37,7 +37,7 @@ WAIT_PAUSE_S = 5.0
 """Between two questions to sites that `below-quorum = "wait"` waits for."""
 
 
-class _RoundSkipped(Exception):
+class _RoundSkippedError(Exception):
     """Too few good replies, and the run goes on without this round."""
 
 
@@ -180,7 +180,7 @@ class SiteStrategy(Strategy):
                 self.aggregate_train(number, self._exchange(grid, ask, protocol.TRAIN, number, num_rounds))
             ask = partial(self.configure_evaluate, *arguments)
             self.aggregate_evaluate(number, self._exchange(grid, ask, protocol.EVALUATE, number, num_rounds))
-        except _RoundSkipped as skipped:
+        except _RoundSkippedError as skipped:
             self.state = before
             self.restore(own, values)
             self.folder.event("note", text=f"{skipped}; its tensors stay as they were before")
@@ -306,7 +306,7 @@ class SiteStrategy(Strategy):
         """Send one message to each site; the good replies come back in federation order, at least as many as the quorum.
 
         Raises:
-            RunError, or _RoundSkipped under `below-quorum = "go-on"`: too few are good.
+            RunError, or _RoundSkippedError under `below-quorum = "go-on"`: too few are good.
         """
         phase = _phase(message_type)
         good: dict[str, Message] = {}
@@ -432,7 +432,7 @@ class SiteStrategy(Strategy):
         if len(good) >= self._quorum:
             return
         if self.settings.below_quorum == "go-on" and phase != "finish":
-            raise _RoundSkipped(self._too_few(good, phase, number))
+            raise _RoundSkippedError(self._too_few(good, phase, number))
         if phase != "finish" or self.settings.below_quorum != "go-on":
             raise RunError(self._too_few(good, phase, number))
 

@@ -89,7 +89,9 @@ FAULTS: dict[str, Any] = {"injected": 0, "as expected": 0, "lost": 0, "kinds": C
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Count the tests marked `fault(expected)`: each is one distinct cause."""
     report = yield
     mark = item.get_closest_marker("fault")

@@ -38,7 +38,9 @@ class Checkpoints:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def save(self, number: int, tensors: ClusterTensors, own: Tensors | None = None, values: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self, number: int, tensors: ClusterTensors, own: Tensors | None = None, values: Mapping[str, Any] | None = None
+    ) -> None:
         """Keep a round. What is there under its final name is whole, on disk, and the same bytes for the same content."""
         aside, final = self._folder(number, ".writing"), self._folder(number)
         shutil.rmtree(aside, ignore_errors=True)

@@ -182,7 +182,9 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
     if run is None:
         raise RunError(f"{directory} is no run folder: it has no run.json; give the folder of a run that was broken off")
     if "attempt" not in run or "config" not in run:
-        raise RunError(f"{directory}: its run.json says no attempt and no config, so the run ended before it began; start it anew")
+        raise RunError(
+            f"{directory}: its run.json says no attempt and no config, so the run ended before it began; start it anew"
+        )
     if run.get("status") == "completed":
         raise RunError(f"{directory}: the run is completed; there is nothing to go on with")
 

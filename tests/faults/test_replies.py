@@ -290,7 +290,9 @@ def test_a_reply_too_many_does_not_count(config, tmp_path, grid, reason):
 @pytest.mark.fault("refused")
 def test_a_site_is_set_aside_after_k_bad_replies(config, tmp_path):
     def always(request, reply):
-        return spoil(metric("nll_sum", -1.0), number=request.content.config_records.get(protocol.TASK, {}).get("round"))(request, reply)
+        return spoil(metric("nll_sum", -1.0), number=request.content.config_records.get(protocol.TASK, {}).get("round"))(
+            request, reply
+        )
 
     folder, grid = run({**config, "rounds": 4, "max-bad-replies": 2}, tmp_path / "aside", tamper=always)
     kinds = [[failure["kind"] for failure in record["failures"]] for record in rounds(folder)]
@@ -350,7 +352,12 @@ def test_a_lost_node_is_dead_then_away_then_back(config, tmp_path):
     config = {**config, "rounds": 3, "run-dir": str(tmp_path / "lost")}
     folder = run_on(Leaving(config, 2, tamper=lost_in_round_1), config)
     kinds = [{(f["site"], f["phase"]): f["kind"] for f in record["failures"]} for record in rounds(folder)]
-    assert kinds[1] == {(SITE, "train"): "dead", ("bank", "train"): "dead", (SITE, "evaluate"): "away", ("bank", "evaluate"): "away"}
+    assert kinds[1] == {
+        (SITE, "train"): "dead",
+        ("bank", "train"): "dead",
+        (SITE, "evaluate"): "away",
+        ("bank", "evaluate"): "away",
+    }
     assert set(kinds[2].values()) == {"away"}
     assert kinds[3] == {}
     assert set(rounds(folder)[3]["sites"]) == {"hospital", SITE, "school", "bank"}
@@ -371,7 +378,9 @@ def all_but(site, phase=protocol.TRAIN, number=1):
 
 @pytest.mark.fault("stopped")
 def test_a_lone_survivor_is_not_taken_for_the_whole(config, tmp_path):
-    with pytest.raises(RunError, match=r"round 1, train: 1 of 4 sites answered well, quorum = 0\.5 needs 2; missing: .*court: the disk"):
+    with pytest.raises(
+        RunError, match=r"round 1, train: 1 of 4 sites answered well, quorum = 0\.5 needs 2; missing: .*court: the disk"
+    ):
         run(config, tmp_path / "lone", tamper=all_but("bank"))
 
 
@@ -406,7 +415,12 @@ def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch)
 
     def twice(request, reply):
         task = request.content.config_records.get(protocol.TASK, {})
-        if request.metadata.message_type == protocol.TRAIN and task["round"] == 1 and task["site"] != "bank" and times["failed"] < 6:
+        if (
+            request.metadata.message_type == protocol.TRAIN
+            and task["round"] == 1
+            and task["site"] != "bank"
+            and times["failed"] < 6
+        ):
             times["failed"] += 1
             return Message(Error(1, "the disk is full"), reply_to=request)
         return reply

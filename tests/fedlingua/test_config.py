@@ -9,6 +9,7 @@ import pytest
 
 from fedlingua.config import (
     APP_DIR,
+    MAY_CHANGE,
     METHODS,
     Settings,
     default_run_config,
@@ -197,7 +198,7 @@ def test_a_learning_rate_of_zero_takes_the_papers(run_config: dict[str, Any]) ->
     assert rate("model-fed", 0.25) == 0.25
 
 
-@pytest.mark.parametrize("key", ["run-dir", "data-dir", "deadline-s"])
+@pytest.mark.parametrize("key", sorted(set(MAY_CHANGE) - {"resume"}))
 def test_the_hash_ignores_where_and_until_when_a_run_runs(run_config: dict[str, Any], key: str) -> None:
     settings = settings_from(run_config)
     name = key.replace("-", "_")

@@ -1,17 +1,14 @@
-"""A run on disk: its life in run.json, its logs, and checkpoints that are what was written or are refused."""
+"""A run on disk: its life in run.json, its attempts, and its logs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedlingua.config import Scalar, Settings, settings_from
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import Part, Tensors
 from fedlingua.runs import RunFolder, code_hash, library_versions, run_directory
-
-ClusterTensors = dict[Part, dict[str, Tensors]]
 
 
 @pytest.fixture
@@ -24,15 +21,6 @@ def folder(tmp_path: Path, settings: Settings) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
     folder.open(settings, 12345678901234567890)
     return folder
-
-
-@pytest.fixture
-def tensors() -> ClusterTensors:
-    return {
-        "encoder": {"Germanic": {"e.w": np.array([[1, 2]], np.float32)}, "Romance": {"e.w": np.array([[3, 4]], np.float32)}},
-        "decoder": {"Slavic": {"d.w": np.array([0.1, -0.0], np.float32), "d.b": np.array([5], np.float32)}},
-        "shared": {"everybody": {}},
-    }
 
 
 def lines(file: Path) -> list[dict[str, object]]:
@@ -72,7 +60,9 @@ def test_a_closed_run_carries_its_status_and_reason(folder: RunFolder, status: s
 
 
 def test_another_run_in_the_same_folder_is_refused(folder: RunFolder, settings: Settings) -> None:
-    with pytest.raises(RunError, match=r"holds run 12345678901234567890 already; give another run-dir"):
+    with pytest.raises(
+        RunError, match=r"holds run 12345678901234567890 already; give another run-dir, remove the folder, or go on with it"
+    ):
         folder.open(settings, 7)
     run = folder.read("run.json")
     assert run is not None
@@ -104,77 +94,6 @@ def test_a_file_that_is_not_there_reads_as_none(tmp_path: Path) -> None:
     assert RunFolder(tmp_path / "nowhere").read("run.json") is None
 
 
-def test_a_checkpoint_loads_bit_for_bit_as_it_was_kept(folder: RunFolder, tensors: ClusterTensors) -> None:
-    folder.save_checkpoint(3, tensors, {"dev_loss": 2.5})
-    loaded = folder.load_checkpoint(3)
-    assert set(loaded["encoder"]) == {"Germanic", "Romance"}
-    assert set(loaded["decoder"]) == {"Slavic"}
-    assert loaded["shared"] == {}  # nothing is kept of a cluster that has nothing
-    for part in ("encoder", "decoder"):
-        for cluster, content in tensors[part].items():  # type: ignore[index]
-            kept = loaded[part][cluster]  # type: ignore[index]
-            assert {n: (a.dtype, a.tobytes()) for n, a in kept.items()} == {n: (a.dtype, a.tobytes()) for n, a in content.items()}
-
-
-def test_a_checkpoint_says_its_round_and_state(folder: RunFolder, tensors: ClusterTensors) -> None:
-    folder.save_checkpoint(3, tensors, {"dev_loss": 2.5})
-    state = json.loads((folder.directory / "checkpoints" / "0003" / "state.json").read_text())
-    assert (state["round"], state["dev_loss"]) == (3, 2.5)
-    assert set(state["files"]) == {"encoder.Germanic.safetensors", "encoder.Romance.safetensors", "decoder.Slavic.safetensors"}
-
-
-def test_a_cluster_may_have_dots_and_spaces_in_its_name(folder: RunFolder) -> None:
-    folder.save_checkpoint(1, {"encoder": {"Indo-European. West": {"w": np.ones(1, np.float32)}}}, {})
-    assert list(folder.load_checkpoint(1)["encoder"]) == ["Indo-European. West"]
-
-
-def test_a_flipped_bit_in_a_checkpoint_is_refused_by_file(folder: RunFolder, tensors: ClusterTensors) -> None:
-    folder.save_checkpoint(3, tensors, {})
-    file = folder.directory / "checkpoints" / "0003" / "encoder.Romance.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(RunError, match=r"encoder\.Romance\.safetensors is not what was written"):
-        folder.load_checkpoint(3)
-
-
-def test_a_missing_file_of_a_checkpoint_is_refused_by_file(folder: RunFolder, tensors: ClusterTensors) -> None:
-    folder.save_checkpoint(3, tensors, {})
-    (folder.directory / "checkpoints" / "0003" / "decoder.Slavic.safetensors").unlink()
-    with pytest.raises(RunError, match=r"decoder\.Slavic\.safetensors is not what was written"):
-        folder.load_checkpoint(3)
-
-
-def test_a_round_that_was_not_kept_is_refused_with_those_that_were(folder: RunFolder, tensors: ClusterTensors) -> None:
-    with pytest.raises(RunError, match="kept rounds: none"):
-        folder.load_checkpoint(1)
-    folder.save_checkpoint(2, tensors, {})
-    with pytest.raises(RunError, match=r"kept rounds: \[2\]"):
-        folder.load_checkpoint(1)
-
-
-def test_keeping_a_round_again_replaces_it_whole(folder: RunFolder, tensors: ClusterTensors) -> None:
-    folder.save_checkpoint(3, tensors, {})
-    folder.save_checkpoint(3, {"encoder": {"Romance": {"e.w": np.zeros(1, np.float32)}}}, {})
-    loaded = folder.load_checkpoint(3)
-    assert {part: list(clusters) for part, clusters in loaded.items()} == {"encoder": ["Romance"], "decoder": [], "shared": []}
-    assert [path.name for path in (folder.directory / "checkpoints").iterdir()] == ["0003"]
-
-
-def test_a_checkpoint_that_was_broken_off_does_not_count(folder: RunFolder, tensors: ClusterTensors) -> None:
-    folder.save_checkpoint(1, tensors, {})
-    (folder.directory / "checkpoints" / "0002.writing").mkdir()
-    assert folder.checkpoints() == [1]
-
-
-def test_pruning_keeps_only_the_given_rounds(folder: RunFolder, tensors: ClusterTensors) -> None:
-    for number in (10, 1, 2, 3):
-        folder.save_checkpoint(number, tensors, {})
-    assert folder.checkpoints() == [1, 2, 3, 10]
-    folder.prune_checkpoints({2, 10, 11})
-    assert folder.checkpoints() == [2, 10]
-
-
 def test_a_run_dir_is_taken_as_given_and_else_every_run_has_its_own(
     tiny_run_config: dict[str, Scalar], settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,3 +121,63 @@ def test_the_code_hash_changes_with_code_and_with_nothing_else(tmp_path: Path, m
     (tmp_path / "clients/one.py").rename(tmp_path / "clients/two.py")
     seen.add(code_hash())
     assert len(seen) == 5
+
+
+def resumed(settings: Settings, folder: RunFolder, **changes: object) -> Settings:
+    return replace(settings, resume=True, run_dir=str(folder.directory), **changes)  # type: ignore[arg-type]
+
+
+def test_a_resumed_run_is_the_same_run_in_its_next_attempt(folder: RunFolder, settings: Settings) -> None:
+    folder.close("failed", "the power went")
+    before = folder.read("run.json")
+    folder.open(resumed(settings, folder, quorum=0.5), 77)
+    run = folder.read("run.json")
+    assert before is not None
+    assert run is not None
+    assert (run["id"], run["started"]) == (before["id"], before["started"])
+    assert (before["attempt"], run["attempt"], run["status"], run["flower_run_id"]) == (1, 2, "running", "77")
+    assert run["config"]["quorum"] == 0.5
+
+
+def test_a_resumed_run_keeps_its_settings(folder: RunFolder, settings: Settings) -> None:
+    with pytest.raises(RunError, match=r"keeps its settings, but seed = 7 \(was 2022\); only data-dir"):
+        folder.open(resumed(settings, folder, seed=7), 77)
+
+
+def test_a_completed_run_is_not_resumed(folder: RunFolder, settings: Settings) -> None:
+    folder.close("completed")
+    with pytest.raises(RunError, match="the run is completed; there is nothing to go on with"):
+        folder.open(resumed(settings, folder), 77)
+
+
+def test_what_is_no_run_is_not_resumed(tmp_path: Path, settings: Settings) -> None:
+    folder = RunFolder(tmp_path)
+    with pytest.raises(RunError, match=r"it has no run\.json"):
+        folder.open(resumed(settings, folder), 77)
+    folder.write("run.json", {"status": "failed"})
+    with pytest.raises(RunError, match="the run ended before it began"):
+        folder.open(resumed(settings, folder), 77)
+
+
+def test_a_folder_is_held_by_one_server_at_a_time(folder: RunFolder) -> None:
+    with folder.held(), pytest.raises(RunError, match="its run is still going"), RunFolder(folder.directory).held():
+        pass
+    with folder.held():
+        pass
+
+
+def test_rounds_after_the_checkpoint_are_cut_and_so_is_a_broken_line(folder: RunFolder) -> None:
+    for number in (0, 1, 2):
+        folder.add_round({"round": number})
+    with (folder.directory / "rounds.jsonl").open("a") as stream:
+        stream.write('{"round": 3, "dev_l')
+    folder.cut_rounds(1)
+    assert lines(folder.directory / "rounds.jsonl") == [{"round": 0}, {"round": 1}]
+
+
+def test_a_line_that_was_broken_off_spoils_no_event_of_the_next_attempt(folder: RunFolder, settings: Settings) -> None:
+    with (folder.directory / "progress.jsonl").open("a") as stream:
+        stream.write('{"event": "rou')
+    folder.open(resumed(settings, folder), 77)
+    folder.event("note", text="resumed")
+    assert json.loads((folder.directory / "progress.jsonl").read_text().splitlines()[-1])["text"] == "resumed"

@@ -49,7 +49,11 @@ class TextRules:
                     table, _, name = key.partition(".")
                     tables[table][name] = value
             directions = tuple(parse_direction(text) for text in flat["directions"])
-            split, limits, cleaning = SplitRules(**tables["split"]), Limits(**tables["limits"]), CleaningRules(**tables["cleaning"])
+            split, limits, cleaning = (
+                SplitRules(**tables["split"]),
+                Limits(**tables["limits"]),
+                CleaningRules(**tables["cleaning"]),
+            )
             return cls(split, limits, cleaning, directions)
         except (KeyError, TypeError) as error:
             raise ConfigError(f"the server's rules for the text are not those of this version ({error})") from error

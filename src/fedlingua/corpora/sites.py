@@ -266,7 +266,9 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     """
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
-    refuse_unknown(entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed", "public-key"}, here)
+    refuse_unknown(
+        entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed", "public-key"}, here
+    )
     if not FOLDER_NAME.fullmatch(name):
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"

@@ -138,7 +138,9 @@ def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
 
     So sites with the same two languages choose the same side, whichever they translate from.
     """
-    held = [sum(language in (other.source, other.target) for other in everybody) for language in (direction.source, direction.target)]
+    held = [
+        sum(language in (other.source, other.target) for other in everybody) for language in (direction.source, direction.target)
+    ]
     if held[0] != held[1]:
         return 0 if held[0] > held[1] else 1
     return 0 if direction.source < direction.target else 1

@@ -1,0 +1,258 @@
+"""Runs that are killed, checkpoints that are damaged: what is resumed ends in the same bytes as a run that nothing happened to."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlingua import protocol
+from fedlingua.errors import RunError
+from fedlingua.runs import RunFolder
+from strategies.fed_mean import FedMean
+from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
+
+
+class Killed(BaseException):
+    """As good as kill -9 for a grid in one process: nothing after it runs."""
+
+
+class Mortal(InProcessGrid):
+    """Dies before it pushes the messages of one phase of one round; None: of any."""
+
+    def __init__(self, config, phase, number):
+        super().__init__(config, 2)
+        self.phase, self.number = phase, number
+
+    def push_messages(self, messages):
+        for message in messages:
+            task = message.content.config_records.get(protocol.TASK, {})
+            if message.metadata.message_type == self.phase and self.number in (None, task["round"]):
+                raise Killed
+        return super().push_messages(messages)
+
+
+@pytest.fixture(params=["adapter-families", "adapter-local"])
+def config(request, four_sites):
+    return {**four_sites, "method": request.param, "rounds": 4}
+
+
+@pytest.fixture
+def families(four_sites):
+    return {**four_sites, "method": "adapter-families", "rounds": 4}
+
+
+def begin(config, directory: Path, phase=protocol.TRAIN, number=4) -> RunFolder:
+    """A run that dies; its folder says nothing of it, as after kill -9."""
+    config = {**config, "run-dir": str(directory)}
+    with pytest.raises(Killed):
+        run_on(Mortal(config, phase, number), config)
+    return RunFolder(directory)
+
+
+def resume(config, folder: RunFolder, **grid) -> RunFolder:
+    return run({**config, "resume": True}, folder.directory, **grid)[0]
+
+
+def final_bytes(folder: RunFolder) -> dict[str, bytes]:
+    """All that a run ends in: the last tensors, and each site's adapter and translations."""
+    sites = [*folder.directory.glob("sites/*/adapter/adapter.safetensors"), *folder.directory.glob("sites/*/translations.tsv")]
+    return checkpoint_bytes(folder) | {str(file.relative_to(folder.directory)): file.read_bytes() for file in sites}
+
+
+def losses(folder: RunFolder) -> list[tuple[int, float]]:
+    return [(record["round"], record["dev_loss"]) for record in rounds(folder)]
+
+
+@pytest.fixture(scope="session")
+def unbroken():
+    return {}
+
+
+def whole(config, tmp_path, unbroken) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
+    """Bytes and losses of the same run when nothing happens to it."""
+    if config["method"] not in unbroken:
+        folder, _ = run(config, tmp_path / "whole")
+        unbroken[config["method"]] = (final_bytes(folder), losses(folder))
+    return unbroken[config["method"]]
+
+
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        (protocol.EVALUATE, 0),
+        (protocol.TRAIN, 1),
+        (protocol.EVALUATE, 2),
+        (protocol.TRAIN, 4),
+        (protocol.FINISH, None),
+    ],
+    ids=["base-evaluation", "first-training", "mid-evaluation", "last-training", "delivery"],
+)
+@pytest.mark.fault("resumed")
+def test_a_killed_run_resumes_to_the_same_bytes(config, tmp_path, unbroken, record_property, phase, number):
+    wanted = whole(config, tmp_path, unbroken)
+    folder = begin(config, tmp_path / "killed", phase, number)
+    done = len(rounds(folder)) if (folder.directory / "rounds.jsonl").is_file() else 0
+    resume(config, folder, shuffle_seed=3)
+    assert (final_bytes(folder), losses(folder)) == wanted
+    attempts = [record["attempt"] for record in rounds(folder)]
+    assert attempts == [1] * done + [2] * (len(attempts) - done)  # whole rounds are not made again
+    record_property("rounds_lost", 5 - len(attempts))
+    assert folder.read("run.json")["attempt"] == 2
+
+
+@pytest.mark.fault("resumed")
+def test_a_run_killed_twice_resumes_to_the_same_bytes(config, tmp_path, unbroken):
+    wanted = whole(config, tmp_path, unbroken)
+    folder = begin(config, tmp_path / "killed", protocol.TRAIN, 2)
+    begin({**config, "resume": True}, folder.directory, protocol.EVALUATE, 3)
+    resume(config, folder)
+    assert (final_bytes(folder), losses(folder)) == wanted
+    assert [record["attempt"] for record in rounds(folder)] == [1, 1, 2, 3, 3]
+
+
+@pytest.mark.fault("resumed")
+def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(four_sites, tmp_path, unbroken):
+    config = {**four_sites, "method": "adapter-local", "rounds": 4}
+    wanted = whole(config, tmp_path, unbroken)
+    folder = begin(config, tmp_path / "killed", protocol.EVALUATE, 3)
+    # Round 3 was trained in attempt 1 and never counted; a client of that attempt may even write it later.
+    left = folder.directory / "sites" / "court" / "rounds" / "0003-1.safetensors"
+    assert left.is_file()
+    shutil.copy(folder.directory / "sites" / "bank" / "rounds" / "0003-1.safetensors", left)
+    resume(config, folder)
+    assert (final_bytes(folder), losses(folder)) == wanted
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-3])
+
+
+DAMAGE = {
+    "flipped-tensors": lambda newest: flip(newest / "encoder.Germanic.safetensors"),
+    "truncated-tensors": lambda newest: truncate(newest / "encoder.Germanic.safetensors"),
+    "missing-tensors": lambda newest: (newest / "encoder.Germanic.safetensors").unlink(),
+    "flipped-state": lambda newest: flip(newest / "state.json"),
+    "truncated-state": lambda newest: truncate(newest / "state.json"),
+    "truncated-checksums": lambda newest: truncate(newest / "checksums"),
+    "no-checksums": lambda newest: (newest / "checksums").unlink(),
+    "half-written": lambda newest: shutil.copytree(newest, newest.parent / "0004.writing"),
+    "broken-round-line": lambda newest: (newest.parents[1] / "rounds.jsonl").open("a").write('{"round": 4, "dev'),
+    "round-line-without-checkpoint": lambda newest: (newest.parents[1] / "rounds.jsonl").open("a").write('{"round": 4}\n'),
+    "broken-event-line": lambda newest: (newest.parents[1] / "progress.jsonl").open("a").write('{"event": "ro'),
+    "all-checkpoints": lambda newest: [(other / "state.json").unlink() for other in newest.parent.glob("0*")],
+}
+PASSED_OVER = dict.fromkeys(list(DAMAGE)[:7], 1)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.fault("resumed")
+def test_a_damaged_folder_resumes_to_the_same_bytes(families, tmp_path, unbroken, record_property, damage):
+    wanted = whole(families, tmp_path, unbroken)
+    folder = begin(families, tmp_path / "killed")
+    DAMAGE[damage](folder.directory / "checkpoints" / "0003")
+    resume(families, folder)
+    assert (final_bytes(folder), losses(folder)) == wanted
+    record_property("rounds_lost", 5 - len(rounds(folder)))
+    notes = [
+        json.loads(line).get("text", "")
+        for line in (folder.directory / "progress.jsonl").read_text().splitlines()
+        if "note" in line
+    ]
+    passed_over = [note for note in notes if note.startswith("checkpoint passed over: ")]
+    if damage in PASSED_OVER:
+        assert len(passed_over) == PASSED_OVER[damage]
+        assert any(note.startswith("resumed after round 2") for note in notes)
+    if damage == "all-checkpoints":
+        assert any("begins again at its start" in note for note in notes)
+
+
+@pytest.mark.fault("resumed")
+def test_a_lost_best_round_is_made_again(families, tmp_path, unbroken):
+    wanted = whole(families, tmp_path, unbroken)
+    folder = begin(families, tmp_path / "killed")
+    best = folder.read("run.json")["best_round"]
+    assert best == 3  # the loss falls all the way, so the newest is the best, and round 2 was the best before
+    shutil.rmtree(folder.directory / "checkpoints" / "0003")
+    resume(families, folder)
+    assert (final_bytes(folder), losses(folder)) == wanted
+
+
+class Momentum(FedMean):
+    """Server momentum: a strategy with state of its own, and a use of the run's randomness."""
+
+    def begin(self, initial):
+        super().begin(initial)
+        self.velocity, self.draws = {}, []
+
+    def fold(self, updates):
+        before = self.state["encoder"]["all"]
+        super().fold(updates)
+        self.draws = [*self.draws, self.progress.random.random()]
+        after = self.state["encoder"]["all"]
+        for name in after:
+            step = after[name] - before[name]
+            self.velocity[name] = np.float32(0.5) * self.velocity.get(name, np.zeros_like(step)) + step
+            after[name] = before[name] + self.velocity[name] * np.float32(self.draws[-1])
+
+    def declared_state(self):
+        return dict(self.velocity), {"draws": self.draws}
+
+    def restore(self, tensors, values):
+        self.velocity, self.draws = dict(tensors), list(values["draws"])
+
+
+@pytest.mark.fault("resumed")
+def test_a_strategys_own_state_and_randomness_come_back(four_sites, tmp_path):
+    config = {**four_sites, "method": "adapter-fed", "rounds": 3, "strategy": "tests.faults.test_resume:Momentum"}
+    unbroken, _ = run(config, tmp_path / "whole")
+    folder = begin(config, tmp_path / "killed", protocol.TRAIN, 3)
+    resume(config, folder)
+    assert checkpoint_bytes(folder) == checkpoint_bytes(unbroken)
+    assert "strategy.safetensors" in checkpoint_bytes(folder)
+    state = json.loads((folder.directory / "checkpoints" / "0003" / "state.json").read_text())
+    assert len(set(state["strategy"]["draws"])) == 3
+
+
+@pytest.mark.fault("stopped")
+def test_a_disk_that_is_full_stops_the_run_with_its_reason(families, tmp_path, monkeypatch):
+    def full(*arguments, **more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedlingua.checkpoints.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(families, tmp_path / "full")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"seed": 7}, "keeps its settings, but seed = 7"), ({"rounds": 9}, "rounds = 9"), ({"adapter-dim": 8}, "adapter-dim = 8")],
+    ids=["seed", "rounds", "adapter-dim"],
+)
+@pytest.mark.fault("stopped")
+def test_a_run_is_not_resumed_with_other_settings(families, tmp_path, changes, reason):
+    folder = begin(families, tmp_path / "killed", protocol.TRAIN, 1)
+    with pytest.raises(RunError, match=reason):
+        resume({**families, **changes}, folder)
+    assert folder.read("run.json")["attempt"] == 1
+
+
+@pytest.mark.fault("stopped")
+def test_a_completed_run_is_not_resumed(families, tmp_path):
+    folder, _ = run({**families, "rounds": 1}, tmp_path / "done")
+    with pytest.raises(RunError, match="the run is completed"):
+        resume({**families, "rounds": 1}, folder)
+
+
+@pytest.mark.fault("stopped")
+def test_a_run_that_is_still_going_is_not_resumed(families, tmp_path):
+    folder = begin(families, tmp_path / "killed", protocol.TRAIN, 1)
+    with folder.held(), pytest.raises(RunError, match="its run is still going"):
+        resume(families, RunFolder(folder.directory))
