@@ -17,7 +17,12 @@ from tests.deploy.deployment import DEPLOY, ROOT, VARIABLE, compose, dockerfile
 SITES = ("hospital", "court", "school")
 SERVICES = compose()["services"]
 IMAGE = dockerfile()
-FILES = sorted(path for path in [*DEPLOY.rglob("*"), ROOT / ".dockerignore"] if path.is_file())
+FOLDERS_IN_USE = [DEPLOY / service["volumes"][0]["source"] for service in SERVICES.values()]  # somebody's own, with keys
+FILES = sorted(
+    path
+    for path in [*DEPLOY.rglob("*"), ROOT / ".dockerignore"]
+    if path.is_file() and not any(path.is_relative_to(folder) for folder in FOLDERS_IN_USE)
+)
 SECRET_NAME = re.compile(r"pass(word|wd|phrase)|token|secret|credential|_key\b", re.IGNORECASE)
 FOLDERS = {"superlink": "/server", **dict.fromkeys(SITES, "/site")}
 
