@@ -1,7 +1,7 @@
 """Nodes that may not speak for a site, or whose site does not fit the run: refused by name before anything trains."""
 
 import pytest
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message
 
 from fedlingua import protocol
 from fedlingua.corpora.sites import read_federation
@@ -77,7 +77,8 @@ def test_a_stranger_is_refused_and_the_run_goes_on(config, tmp_path):
 @pytest.mark.fault("stopped")
 def test_one_name_on_two_nodes_without_keys_stops_the_run(config, tmp_path):
     def twice(reply):
-        reply.content[f"{protocol.SITE_PREFIX}hospital"] = reply.content[COURT]
+        hospital = ConfigRecord({**reply.content.config_records[COURT], "directions": ["de-fr"]})
+        reply.content[f"{protocol.SITE_PREFIX}hospital"] = hospital
 
     with pytest.raises(RunError, match="hospital: is hosted by a second node; a name belongs to one node"):
         run(config, tmp_path / "run", num_nodes=4, tamper=describe(twice))
@@ -143,6 +144,6 @@ class LateBank(InProcessGrid):
 def test_a_site_that_comes_late_takes_its_place(config, tmp_path):
     config = {**config, "rounds": 2, "run-dir": str(tmp_path / "run")}
     folder = run_on(LateBank(config, 4), config)
-    assert [sorted(set(f["site"] for f in record["failures"])) for record in rounds(folder)] == [["bank"], ["bank"], []]
+    assert [sorted({f["site"] for f in record["failures"]}) for record in rounds(folder)] == [["bank"], ["bank"], []]
     assert set(folder.read("sites.json")) == {"hospital", "court", "school", "bank"}
     assert "bank" in folder.read("scores.json")["sites"]
