@@ -4,7 +4,6 @@ In simulation one machine plays all sites, so the federation file says everythin
 all of them. A deployed node has a file of its own (`site-file` in its node config); paths that the server names mean nothing there.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,13 +14,11 @@ from flwr.app import Context
 from fedlingua.config import Settings
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import SiteText, read_federation, read_sites, read_text
+from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.errors import ConfigError
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import run_directory
-
-SITE_FILE = "site-file"
-"""Key of a SuperNode's --node-config: the path of its site's file."""
 
 
 class Host(Protocol):
@@ -70,16 +67,7 @@ class DeployedHost:
     """The sites of a site file; their text is read here alone, by the rules that came with the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
-        self._file = file
-        self.settings = dataclasses.replace(
-            settings,
-            backbone=_backbone_here(settings.backbone, file),
-            device=file.device or settings.device,
-            data_dir="",
-            run_dir="",
-            resume=False,
-            federation="",
-        )
+        self._file, self.settings = file, file.here(settings)
 
     @property
     def names(self) -> list[str]:
@@ -94,16 +82,6 @@ class DeployedHost:
 
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)
-
-
-def _backbone_here(name: str, file: SiteFile) -> str:
-    if name in file.backbones:
-        return str(file.backbones[name])
-    if name.startswith(("/", ".", "~")):
-        raise ConfigError(
-            f"the run's backbone = {name!r} is a path on the server's machine; say where it lies here, in [backbones] of the site's file"
-        )
-    return name
 
 
 @lru_cache(maxsize=4)

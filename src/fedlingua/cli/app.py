@@ -1,4 +1,4 @@
-"""The fedlingua command: run, pretrain, translate, report."""
+"""The fedlingua command: run, pretrain, translate, report, status; server and site for a federation across machines."""
 
 import sys
 from pathlib import Path
@@ -19,18 +19,29 @@ RunFolderOption = Annotated[Path, typer.Option("--run", help="Run folder.")]
 
 @app.command()
 def run(
-    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML); it holds the keys that differ from the defaults.")],
+    experiment: Annotated[
+        Path | None, typer.Argument(help="Experiment file (TOML); it holds the keys that differ from the defaults.")
+    ] = None,
     data: Data = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value; goes before the experiment's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run.")] = None,
     to: Annotated[Path | None, typer.Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
     profile: Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.")] = "simulation",
     nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
+    server: Annotated[Path | None, typer.Option(help="A server's folder or file: run where its sites are.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Run folder to go on with, after its last whole round.")] = None,
 ) -> None:
     """Run a federation to its end, show its progress, and write its folder and report."""
-    from fedlingua.cli.run import run_experiment
+    from fedlingua.cli.run import resume_run, run_experiment
 
-    run_experiment(experiment, data, set_ or [], seed, to, profile, nodes, Console())
+    if (experiment is None) == (resume is None):
+        raise typer.BadParameter("give an experiment file, or --resume with a run folder")
+    if resume is not None:
+        if seed is not None or to is not None:
+            raise typer.BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
+        resume_run(resume, data, set_ or [], profile, nodes, server, Console())
+    elif experiment is not None:
+        run_experiment(experiment, data, set_ or [], seed, to, profile, nodes, server, Console())
 
 
 @app.command()
@@ -76,6 +87,132 @@ def report(
     console.print(f"report: {page}", soft_wrap=True)
     if keep:
         keep_run(run, keep)
+
+
+@app.command()
+def status(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+) -> None:
+    """Show how far a run is: each site's round, when it was last heard, its bytes and failures."""
+    from fedlingua.cli.status import show_status
+
+    show_status(run, Console())
+
+
+@app.command()
+def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> None:
+    """Show the hash of the bundle that this checkout's runs carry, which a site approves."""
+    from fedlingua.config import APP_DIR
+    from fedlingua.deployment.bundle import build_bundle, bundle_hash
+
+    content = build_bundle(APP_DIR)
+    if to:
+        to.write_bytes(content)
+    print(bundle_hash(content))
+
+
+server_app = typer.Typer(no_args_is_help=True, help="The server of a federation across machines.")
+site_app = typer.Typer(no_args_is_help=True, help="One site of a federation across machines.")
+app.add_typer(server_app, name="server")
+app.add_typer(site_app, name="site")
+ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
+SiteFileArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
+
+
+@server_app.command("init")
+def server_init(
+    to: Annotated[Path, typer.Option(help="The server's folder.")] = Path("server"),
+    name: Annotated[str, typer.Option(help="The federation's name.")] = "federation",
+    host: Annotated[
+        list[str] | None, typer.Option(help="A name or address that sites reach the server by; again for each.")
+    ] = None,
+    fleet: Annotated[str, typer.Option(help="Where sites connect: host:port to listen on.")] = "0.0.0.0:9092",
+    control: Annotated[str, typer.Option(help="Where runs are submitted; whoever reaches it may start one.")] = "127.0.0.1:9093",
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication: for a trial on one machine.")] = False,
+) -> None:
+    """Make certificates, a federation file and server.toml; asks for the host when none is given."""
+    from fedlingua.cli import server
+
+    if not host and not insecure and sys.stdin.isatty():
+        host = typer.prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
+    server.init(to, name, host or [], fleet, control, insecure, Console())
+
+
+@server_app.command("add")
+def server_add(
+    file: ServerFileArgument,
+    join_files: Annotated[list[Path], typer.Argument(help="Files that the sites' `site init` wrote.")],
+) -> None:
+    """Enter sites into the federation file; a running server lets them join within seconds."""
+    from fedlingua.cli import server
+
+    server.add(file, join_files, Console())
+
+
+@server_app.command("start")
+def server_start(file: ServerFileArgument) -> None:
+    """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
+    from fedlingua.cli import server
+
+    server.start(file, Console())
+
+
+@site_app.command("init")
+def site_init(
+    name: Annotated[str, typer.Option(prompt="The site's name", help="The site's name.")],
+    direction: Annotated[str, typer.Option(prompt="Direction, such as de-fr", help="Source and target, such as de-fr.")],
+    server: Annotated[str, typer.Option(prompt="The server's host:port", help="Where the server's fleet API is: host:port.")],
+    to: Annotated[Path, typer.Option(help="The site's folder.")] = Path("site"),
+    tsv: Annotated[Path | None, typer.Option(help="Corpus: a file with two columns.")] = None,
+    moses: Annotated[str | None, typer.Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
+    phrasebook: Annotated[str | None, typer.Option(help="Corpus: a register of the demo grammar, for a trial.")] = None,
+    sentences: Annotated[int | None, typer.Option(help="With --phrasebook: how many sentences.")] = None,
+    authority: Annotated[Path | None, typer.Option(help="The server's ca.crt.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no key: for a trial on one machine.")] = False,
+) -> None:
+    """Make the site's folder: site.toml, its key, and the file for the server's operator."""
+    from fedlingua.cli import site
+
+    corpus = {"tsv": tsv and str(tsv), "moses": moses, "phrasebook": phrasebook, "sentences": sentences}
+    if not any((tsv, moses, phrasebook)) and sys.stdin.isatty():
+        corpus["tsv"] = typer.prompt("Corpus: a file with two columns, source and target")
+    if authority is None and not insecure:
+        raise typer.BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
+    given = {key: value for key, value in corpus.items() if value is not None}
+    site.init(to, name, direction, given, server, None if insecure else authority, Console())
+
+
+@site_app.command("check")
+def site_check(
+    file: SiteFileArgument = Path("site"),
+    experiment: Annotated[Path | None, typer.Option(help="The run's experiment file; default: the demo's settings.")] = None,
+    federation: Annotated[Path | None, typer.Option(help="The server's federation file.")] = None,
+    expect: Annotated[str, typer.Option(help="The server's fingerprint, or its beginning.")] = "",
+    knock: Annotated[bool, typer.Option(help="Join the server for a moment.")] = True,
+) -> None:
+    """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send."""
+    from fedlingua.cli import site
+
+    site.check(file, experiment, federation, expect, knock, Console())
+
+
+@site_app.command("approve")
+def site_approve(
+    bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
+    file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
+) -> None:
+    """Let a bundle run at this site."""
+    from fedlingua.cli import site
+
+    site.approve(file, bundle, Console())
+
+
+@site_app.command("start")
+def site_start(file: SiteFileArgument = Path("site")) -> None:
+    """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved."""
+    from fedlingua.cli import site
+
+    site.start(file, Console())
 
 
 def main() -> None:

@@ -3,30 +3,37 @@
 import atexit
 import contextlib
 import http.client
-import json
 import os
-import re
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import tomllib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, Self, cast, get_args
 
 import psutil
 import tomli_w
 
 from fedlingua.errors import ConfigError, RunError
+from fedlingua.processes import (
+    COLOUR,
+    HOST,
+    end,
+    flower_environment,
+    free_port,
+    json_object,
+    last_lines,
+    leave,
+    program,
+    signals_held,
+)
 
 Scalar = str | int | float | bool
 State = Literal["pending", "starting", "running", "finished"]
@@ -36,7 +43,6 @@ PROFILES_FILE = "pyproject-flwr.toml"
 MARK = "FEDLINGUA_ENGINE"
 """Environment variable with which every process beneath an engine can be told from all others, whatever session it moved to."""
 
-_HOST = "127.0.0.1"
 _START_S = 90.0
 _START_TRIES = 3
 _CALL_S = 120.0
@@ -44,7 +50,6 @@ _STOP_S = 15.0
 _GRACE_S = 4.0
 _STATUS_TRIES = 3
 _SHORT_TEMP = 26  # bytes; below it Ray makes sockets about 80 bytes deeper, and the path of a socket ends at 107
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ACCESS = "[uvicorn.access]"
 
 
@@ -112,10 +117,14 @@ class Engine:
     `home` becomes FLWR_HOME of every process below, one engine at a time; the user's own ~/.flwr is neither read nor written.
     """
 
-    def __init__(self, app_dir: Path, home: Path, profile: str = "simulation", profiles_file: Path | None = None) -> None:
+    def __init__(
+        self, app_dir: Path, home: Path, profile: Profile | str = "simulation", profiles_file: Path | None = None
+    ) -> None:
         self.app_dir = app_dir.resolve()
         self.home = Path(os.path.abspath(home))
-        self.profile = Profile.read(profiles_file or self.app_dir / PROFILES_FILE, profile)
+        if isinstance(profile, str):
+            profile = Profile.read(profiles_file or self.app_dir / PROFILES_FILE, profile)
+        self.profile = profile
         self.address = self.profile.address
         self._mark = uuid.uuid4().hex
         self._superlink: subprocess.Popen[bytes] | None = None
@@ -183,7 +192,22 @@ class Engine:
         self._going.discard(run_id)
         # Flower marks a simulation as stopped and lets a ServerApp that does not look at its grid, and Ray, go on for good.
         if self.profile.local and not self._going:
-            _end(self._run_processes(), _GRACE_S)
+            end(self._run_processes(), _GRACE_S)
+
+    def register(self, public_key_file: Path, name: str) -> bool:
+        """Let the node with this key join, under a name for people; False where the key is registered already."""
+        try:
+            self._ask(["supernode", "register", str(public_key_file), self.profile.name, "--name", name])
+        except RunError as error:
+            if "already" in str(error).lower():
+                return False
+            raise
+        return True
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The registered nodes as Flower tells of them: node-id, status, name and so on."""
+        nodes: list[dict[str, Any]] = self._ask(["supernode", "list", self.profile.name, "--verbose"])["nodes"]
+        return nodes
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines that the SuperLink and the last run's ServerApp printed, for an error message."""
@@ -193,22 +217,22 @@ class Engine:
         if self._runs and (self._superlink is None or self._superlink.poll() is None):
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
             done = self._flwr(["log", self._runs[-1], self.profile.name, "--show"], _STOP_S)
-            parts.append("ServerApp:\n" + _last_lines(done, lines))
+            parts.append("ServerApp:\n" + last_lines(done, lines))
         return "\n".join(parts)
 
     def close(self) -> None:
         """Stop what is still going and end every process that this engine started; a second Ctrl-C only makes it quicker."""
-        with _signals_held() as hurry:
+        with signals_held() as hurry:
             # With a SuperLink of our own the runs end with it: it keeps them in memory, and stopping them there ends nothing.
             if not self.profile.local:
                 self._stop_runs(hurry)
-            _end(self._below(), _GRACE_S, hurry)
+            end(self._below(), _GRACE_S, hurry)
             # What was being started while the others ended: a few looks, until there is nothing.
             for _ in range(10):
                 left = self._marked()
                 if not left:
                     break
-                _end(left, 0.0)
+                end(left, 0.0)
             if self._superlink is not None:
                 self._superlink.wait()
                 self._superlink = None
@@ -223,22 +247,12 @@ class Engine:
 
     def _make_home(self) -> None:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS")}
-        # SuperLink and SuperExec look for the programs beneath them on the PATH.
-        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
-        environment |= {
-            MARK: self._mark,
-            "FLWR_HOME": str(self.home),
-            # Otherwise Flower makes a second environment of several GB for the app.
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "PYTHONUNBUFFERED": "1",
-        }
+        environment = {**flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
+        for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
+            environment.pop(key, None)
         if self.profile.local:
             for name in ("NO_PROXY", "no_proxy"):  # Flower's HTTP client would send even loopback to a proxy
-                environment[name] = ",".join(filter(None, [environment.get(name), _HOST, "localhost"]))
+                environment[name] = ",".join(filter(None, [environment.get(name), HOST, "localhost"]))
             self._ray_dir = _short_directory()
             environment["RAY_TMPDIR"] = str(self._ray_dir)
         self._environment = environment
@@ -253,8 +267,8 @@ class Engine:
     def _start_superlink(self) -> None:
         # Between our look for a free port and the SuperLink's taking it, somebody else may take it: try again on another.
         for left in reversed(range(_START_TRIES)):
-            port = _free_port()
-            self.address = f"{_HOST}:{port}"
+            port = free_port()
+            self.address = f"{HOST}:{port}"
             if self._start_on(port):
                 return
             if not left or "address already in use" not in self._superlink_tail(40).lower():
@@ -265,8 +279,8 @@ class Engine:
 
     def _start_on(self, port: int) -> bool:
         """True when the SuperLink answers, False when it has ended."""
-        command = [_program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
-        command += ["--host", _HOST, "--port", str(port)]
+        command = [program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
+        command += ["--host", HOST, "--port", str(port)]
         # The caller's working directory stays: the ServerApp inherits it, and relative paths keep their meaning.
         with (self.home / "superlink.log").open("wb") as log:
             self._superlink = subprocess.Popen(
@@ -288,7 +302,7 @@ class Engine:
         """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway."""
         try:
             done = subprocess.run(
-                [_program("flwr"), *arguments],
+                [program("flwr"), *arguments],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -299,7 +313,7 @@ class Engine:
             )
         except subprocess.TimeoutExpired as error:
             raise RunError(f"`flwr {arguments[0]}` did not answer within {timeout_s:.0f} s ({self.address}).") from error
-        return _COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
+        return COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
 
     def _ask(self, arguments: list[str], timeout_s: float = _CALL_S) -> dict[str, Any]:
         """The JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
@@ -307,7 +321,7 @@ class Engine:
             code = self._superlink.returncode
             raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail(40)}")
         printed = self._flwr([*arguments, "--format", "json"], timeout_s)
-        answer = _json_object(printed)
+        answer = json_object(printed)
         if answer is None or not answer.get("success"):
             words = str(answer["error-message"]) if answer and "error-message" in answer else printed
             reason = "\n".join(line for line in words.splitlines() if line.strip() and not line.startswith("Using SuperLink:"))
@@ -333,7 +347,7 @@ class Engine:
             text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        return _last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
+        return last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
 
     def _superlink_reason(self) -> str:
         """The SuperLink's last line of error, which names what the command's answer leaves out."""
@@ -376,7 +390,7 @@ class Engine:
             return
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:
-                self._old_handlers[number] = signal.signal(number, _leave)
+                self._old_handlers[number] = signal.signal(number, leave)
 
     def _restore_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -403,21 +417,6 @@ def _short_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="fl-", dir=usual if len(os.fsencode(usual)) <= _SHORT_TEMP else "/tmp"))
 
 
-def _program(name: str) -> str:
-    """The command that belongs to this Python, whatever the PATH says."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise RunError(f"The command `{name}` is not installed beside {sys.executable}; install flwr[simulation].")
-    return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 def _listens(pid: int, port: int) -> bool:
     with contextlib.suppress(psutil.Error):
         sockets = psutil.Process(pid).net_connections(kind="tcp")
@@ -426,7 +425,7 @@ def _listens(pid: int, port: int) -> bool:
 
 
 def _healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection(_HOST, port, timeout=5)
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200
@@ -434,56 +433,3 @@ def _healthy(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _json_object(printed: str) -> dict[str, Any] | None:
-    """The JSON object in what a command printed; warnings may stand around it."""
-    start, end = printed.find("{"), printed.rfind("}")
-    try:
-        found = json.loads(printed[start : end + 1])
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _last_lines(text: str, lines: int) -> str:
-    kept = [line.rstrip() for line in _COLOUR.sub("", text).split("\n") if line.strip()]
-    return "\n".join(kept[-lines:])
-
-
-def _end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Event | None = None) -> None:
-    """SIGTERM to all, then SIGKILL to what is left after the grace; psutil makes sure that a pid is still the same process."""
-    alive = list(processes)
-    if grace_s:
-        _send(alive, signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    while alive and time.monotonic() < deadline and not (hurry and hurry.is_set()):
-        alive = psutil.wait_procs(alive, timeout=0.1)[1]
-    _send(alive, signal.SIGKILL)
-    psutil.wait_procs(alive, timeout=5.0)
-
-
-def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(number)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
-@contextmanager
-def _signals_held() -> Iterator[threading.Event]:
-    """Signals that would break off a clean-up set this event instead."""
-    hurry = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield hurry
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda *_: hurry.set()) for number in numbers}
-    try:
-        yield hurry
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)

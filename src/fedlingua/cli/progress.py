@@ -24,9 +24,9 @@ _POLL_AT_END_S = 1.0
 Event = dict[str, Any]
 
 
-def watch(run_dir: Path, poll: Callable[[], RunStatus], console: Console, interval_s: float = 0.5) -> RunStatus:
-    """Show the run in `run_dir` until `poll` says that it has finished, and return that."""
-    lines, asking = _Lines(run_dir / PROGRESS_FILE), _Asking(poll)
+def watch(run_dir: Path, poll: Callable[[], RunStatus], console: Console, interval_s: float = 0.5, skip: int = 0) -> RunStatus:
+    """Show the run in `run_dir` until `poll` says that it has finished, and return that. skip: bytes of an earlier attempt's events."""
+    lines, asking = _Lines(run_dir / PROGRESS_FILE, skip), _Asking(poll)
     view: _View = _LiveView(console) if console.is_terminal else _PlainView(console)
     with view.shown() or nullcontext():
         while True:
@@ -50,9 +50,9 @@ def _show(lines: "_Lines", view: "_View", asking: "_Asking") -> None:
 class _Lines:
     """The whole lines that have been added since the last look."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, skip: int = 0) -> None:
         self.file = file
-        self._offset = 0
+        self._offset = skip
 
     def read(self) -> list[Event]:
         try:

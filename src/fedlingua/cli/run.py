@@ -8,12 +8,15 @@ from pathlib import Path
 from rich.console import Console
 
 from fedlingua.cli.engine import Engine
-from fedlingua.cli.progress import watch
-from fedlingua.config import APP_DIR, Scalar, Settings, parse_override, read_experiment
+from fedlingua.cli.progress import PROGRESS_FILE, watch
+from fedlingua.cli.server import profile_of
+from fedlingua.config import APP_DIR, MAY_CHANGE, Scalar, Settings, parse_override, read_experiment, settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.deployment.bundle import build_bundle, bundle_hash
+from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.report import score_table, write_report
-from fedlingua.runs import RunFolder, git_revision
+from fedlingua.runs import RunFolder, check_resumable, git_revision
 
 
 def run_experiment(
@@ -24,23 +27,64 @@ def run_experiment(
     to: Path | None,
     profile: str,
     nodes: int | None,
+    server: Path | None,
     console: Console,
 ) -> Path:
-    """Run one experiment file; returns the run folder.
+    """Run one experiment file; returns the run folder. server: a server's file, whose federation and addresses the run takes.
 
     Raises:
         ConfigError, CorpusError: before anything is started. RunError: the run failed; its folder says why.
     """
-    settings, federation = check_experiment(experiment, data, overrides, seed)
-    folder = RunFolder(_new_folder(experiment, settings, to))
+    at = read_server_file(server) if server else None
+    settings, federation = check_experiment(experiment, data, overrides, seed, at)
+    folder = RunFolder(_new_folder(experiment, settings, to, at.runs if at else Path("runs")))
+    return _carry_out(settings, federation, folder, profile, nodes, at, console)
+
+
+def resume_run(
+    run: Path, data: Path | None, overrides: list[str], profile: str, nodes: int | None, server: Path | None, console: Console
+) -> Path:
+    """Go on with a run that was broken off, after its last whole round; returns the run folder.
+
+    Raises:
+        ConfigError: a setting that a resumed run has to keep. RunError: nothing to resume, or it failed again.
+    """
+    folder = RunFolder(run.resolve())
+    content = folder.read("run.json")
+    check_resumable(folder.directory, content)
+    assert content is not None
+    given = _given(data, overrides, None)
+    if fixed := sorted(set(given) - set(MAY_CHANGE)):
+        raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
+    settings = settings_from({**content["config"], **given, "resume": True, "run-dir": str(folder.directory)})
+    at = read_server_file(server) if server else None
+    federation = _federation(settings, at)
+    with folder.held():  # refused here rather than after everything has been started
+        pass
+    return _carry_out(settings, federation, folder, profile, nodes, at, console)
+
+
+def _carry_out(
+    settings: Settings,
+    federation: Federation,
+    folder: RunFolder,
+    profile: str,
+    nodes: int | None,
+    server: ServerFile | None,
+    console: Console,
+) -> Path:
     console.print(f"run folder: {folder.directory}", soft_wrap=True)
+    if server:
+        console.print(f"bundle: {bundle_hash(build_bundle(APP_DIR))}", soft_wrap=True, highlight=False)
     revision = git_revision()
     run_config = {**settings.flat(), "run-dir": str(folder.directory)}
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     try:
-        with Engine(APP_DIR, home, profile) as engine:
+        with Engine(APP_DIR, home, profile_of(server) if server else profile) as engine:
+            seen = folder.directory / PROGRESS_FILE
+            before = seen.stat().st_size if seen.is_file() else 0
             run_id = engine.submit(run_config, nodes or len(federation.sites))
-            status = watch(folder.directory, lambda: engine.status(run_id), console)
+            status = watch(folder.directory, lambda: engine.status(run_id), console, skip=before)
             tail = engine.log_tail() if status.outcome != "completed" else ""
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         _close(folder, "interrupted", "stopped by the user")
@@ -57,41 +101,63 @@ def run_experiment(
         reason = (folder.read("run.json") or {}).get("reason")
         if folder.read("sites.json") is None:
             console.print(tail, markup=False, highlight=False)
-        raise RunError(f"the run failed: {reason}; its folder is {folder.directory}")
+        again = (
+            f"go on with: fedlingua run --resume {folder.directory}" if folder.checkpoints.rounds() else f"see {folder.directory}"
+        )
+        raise RunError(f"the run failed: {reason}; {again}")
     page = write_report(folder.directory)
     console.print(score_table(folder.directory))
     console.print(f"report: {page}", soft_wrap=True)
     return folder.directory
 
 
-def check_experiment(experiment: Path, data: Path | None, overrides: list[str], seed: int | None) -> tuple[Settings, Federation]:
+def check_experiment(
+    experiment: Path, data: Path | None, overrides: list[str], seed: int | None, server: ServerFile | None = None
+) -> tuple[Settings, Federation]:
     """Settings and federation of an experiment file, with everything refused that can be seen without loading anything.
 
     Raises:
         ConfigError: a key, value or name. CorpusError: a corpus file that is not there.
     """
+    given = _given(data, overrides, seed)
+    if server:
+        given["federation"] = str(server.federation)
+    settings = read_experiment(experiment, given)
+    if settings.data_dir:
+        # Server and sites work in other directories, so what is relative is made absolute here.
+        settings = dataclasses.replace(settings, data_dir=str(Path(settings.data_dir).expanduser().resolve()))
+    return settings, _federation(settings, server)
+
+
+def _given(data: Path | None, overrides: list[str], seed: int | None) -> dict[str, Scalar]:
     given: dict[str, Scalar] = dict(parse_override(text) for text in overrides)
     if seed is not None:
         given["seed"] = seed
     if data is not None:
         given["data-dir"] = str(data)
-    settings = read_experiment(experiment, given)
-    if settings.data_dir:
-        # Server and sites work in other directories, so what is relative is made absolute here.
-        settings = dataclasses.replace(settings, data_dir=str(Path(settings.data_dir).expanduser().resolve()))
+    return given
+
+
+def _federation(settings: Settings, server: ServerFile | None) -> Federation:
+    """The run's federation; of a simulation with all corpora there, of a deployment with a split that sites can agree on."""
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
-    check_files(federation)
-    return settings, federation
+    if server is None:
+        check_files(federation)
+    elif federation.rules.split.mode == "components":
+        raise ConfigError(
+            f"{server.federation}: [split] mode = 'components' needs all sites' text in one place; deployed sites take 'shared-side'"
+        )
+    return federation
 
 
-def _new_folder(experiment: Path, settings: Settings, to: Path | None) -> Path:
+def _new_folder(experiment: Path, settings: Settings, to: Path | None, runs: Path) -> Path:
     if to is not None:
         if (to / "run.json").exists():
             raise ConfigError(f"--to {to}: holds a run already; give another folder, or remove it")
         return to.resolve()
     stem = f"{experiment.stem}-{settings.method}-{settings.seed}"
     number = 1
-    while (folder := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
+    while (folder := runs / (stem if number == 1 else f"{stem}-{number}")).exists():
         number += 1
     return folder.resolve()
 

@@ -22,12 +22,13 @@
 Paths are relative to the file.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlingua.config import read_toml
+from fedlingua.config import Settings, read_toml
 from fedlingua.corpora.sites import Site, read_site, refuse_unknown
 from fedlingua.errors import ConfigError
 
@@ -51,6 +52,23 @@ class SiteFile:
     def approvals(self) -> Path:
         """The file of bundles that this site runs."""
         return self.path.parent / "approved.txt"
+
+    def here(self, settings: Settings) -> Settings:
+        """A run's settings as they hold at this site: its own backbone and device, and no path of the server's.
+
+        Raises:
+            ConfigError: the run's backbone is a path, and the file does not say where it lies here.
+        """
+        name = settings.backbone
+        if name not in self.backbones and name.startswith(("/", ".", "~")):
+            raise ConfigError(
+                f"the run's backbone = {name!r} is a path on the server's machine; say where it lies here, in [backbones] of the "
+                "site's file"
+            )
+        backbone, device = str(self.backbones.get(name, name)), self.device or settings.device
+        return dataclasses.replace(
+            settings, backbone=backbone, device=device, data_dir="", run_dir="", federation="", resume=False
+        )
 
     def run_directory(self, run: str, site: str) -> Path:
         """What a site keeps of a run: its own tensors by round and attempt, and at the end the best round's."""

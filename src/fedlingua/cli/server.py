@@ -1,0 +1,125 @@
+"""`fedlingua server`: set one up, enter its sites, run it."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from fedlingua.cli.engine import Engine, Profile
+from fedlingua.config import APP_DIR
+from fedlingua.corpora.sites import read_federation
+from fedlingua.deployment.certificates import subject_alternative_names
+from fedlingua.deployment.keys import key_fingerprint, read_public_key
+from fedlingua.deployment.programs import control_address, superlink_command
+from fedlingua.deployment.server_file import ServerFile, add_site, init_server, read_server_file
+from fedlingua.deployment.service import Service, answers
+from fedlingua.errors import DeploymentError, FedlinguaError
+from fedlingua.processes import flower_environment
+
+START_S = 90.0
+LOOK_S = 5.0
+"""Between two looks at the federation file for sites that have been added."""
+
+
+def init(directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool, console: Console) -> None:
+    """Make a server's folder and say what comes next."""
+    server = init_server(directory, name, hosts, fleet, control, insecure)
+    console.print(f"server: {server.path}", soft_wrap=True, highlight=False)
+    if insecure:
+        _warn(console)
+    else:
+        names = ", ".join(str(name.value) for name in subject_alternative_names(hosts))
+        console.print(f"certificate for: {names}", highlight=False, soft_wrap=True)
+        console.print(f"give every site: {server.authority} (nothing in it is secret)", soft_wrap=True, highlight=False)
+        console.print("keep for yourself: ca.key and server.key beside it", highlight=False)
+
+
+def add(file: Path, join_files: Sequence[Path], console: Console) -> None:
+    """Enter sites into the federation file."""
+    server = read_server_file(file)
+    for join_file in join_files:
+        name = add_site(server, join_file)
+        console.print(f"{name} stands in {server.federation}", soft_wrap=True, highlight=False)
+
+
+def start(file: Path, console: Console) -> None:
+    """Run the SuperLink until a signal ends it, and let each site of the federation file join.
+
+    Raises:
+        DeploymentError: it cannot start, or ends by itself.
+    """
+    server = read_server_file(file)
+    keys = _keys(server)
+    if server.insecure:
+        _warn(console)
+    environment = flower_environment(server.home)
+    # It asks itself, on loopback, which no proxy may come between.
+    environment |= {
+        name: ",".join(filter(None, [environment.get(name), "127.0.0.1,localhost"])) for name in ("NO_PROXY", "no_proxy")
+    }
+    with Service("the SuperLink", superlink_command(server), environment, server.home) as superlink:
+        authority = None if server.insecure else server.authority
+        superlink.wait_until(lambda: answers(control_address(server), authority), "its control API", START_S)
+        with tempfile.TemporaryDirectory(prefix="fedlingua-") as home, Engine(APP_DIR, Path(home), profile_of(server)) as engine:
+            joined: set[str] = set()
+            _let_join(engine, keys, joined, console)
+            console.print(
+                f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}",
+                highlight=False,
+                soft_wrap=True,
+            )
+            changed = _changed(server)
+            while not superlink.stopped.wait(LOOK_S):
+                superlink.check()
+                if (now := _changed(server)) != changed:
+                    changed = now
+                    try:
+                        _let_join(engine, _keys(server), joined, console)
+                    except FedlinguaError as error:  # a slip in an edited file does not end a server that sites are connected to
+                        console.print(f"{error}", style="bold red", markup=False, soft_wrap=True)
+    console.print("server stopped", highlight=False)
+
+
+def profile_of(server: ServerFile) -> Profile:
+    """How the `flwr` command reaches a server of one's own."""
+    certificates = "" if server.insecure else str(server.authority)
+    return Profile("deployment", control_address(server), server.insecure, certificates)
+
+
+def _keys(server: ServerFile) -> dict[str, str]:
+    """site -> public key; a site without one cannot join a server that tells nodes apart by their keys."""
+    if server.insecure:
+        return {}
+    federation = (
+        read_federation(server.federation, Path()) if "[[site]]" in server.federation.read_text(encoding="utf-8") else None
+    )
+    keys = {site.name: site.public_key for site in federation.sites} if federation else {}
+    for site, key in keys.items():
+        if not key:
+            raise DeploymentError(f"{server.federation}: site {site!r} has no public-key; add it from the site's join file")
+        read_public_key(key, f"{server.federation.name}, site {site}")
+    return keys
+
+
+def _let_join(engine: Engine, keys: dict[str, str], joined: set[str], console: Console) -> None:
+    for site, key in keys.items():
+        if key in joined:
+            continue
+        with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
+            file.write(key + "\n")
+            file.flush()
+            new = engine.register(Path(file.name), site)
+        joined.add(key)
+        console.print(f"site {site} may join, {key_fingerprint(key)}{'' if new else ' (registered before)'}", highlight=False)
+
+
+def _changed(server: ServerFile) -> int:
+    return server.federation.stat().st_mtime_ns
+
+
+def _warn(console: Console) -> None:
+    console.print(
+        "warning: insecure = true: no TLS, and any node may join under any name; only for a trial on one machine",
+        style="bold red",
+    )

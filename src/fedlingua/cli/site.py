@@ -1,0 +1,100 @@
+"""`fedlingua site`: set one up, check it, approve a bundle, join."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedlingua.config import APP_DIR, default_run_config, read_experiment, settings_from
+from fedlingua.corpora.sites import read_federation
+from fedlingua.deployment.bundle import approve as approve_hash
+from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
+from fedlingua.deployment.checks import check_site, sends
+from fedlingua.deployment.gate import APPROVALS, REFUSED, write_program
+from fedlingua.deployment.programs import refused_bundles, supernode_command
+from fedlingua.deployment.service import Service
+from fedlingua.deployment.site_file import SiteFile, read_site_file
+from fedlingua.deployment.site_setup import FILE, init_site
+from fedlingua.errors import DeploymentError
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.processes import flower_environment, free_port
+
+
+def init(
+    directory: Path, name: str, direction: str, corpus: Mapping[str, Any], address: str, authority: Path | None, console: Console
+) -> None:
+    """Make a site's folder and say what comes next."""
+    site, join_file = init_site(directory, name, direction, corpus, address, authority)
+    console.print(f"site: {site.path}", soft_wrap=True, highlight=False)
+    console.print(f"send to the server's operator: {join_file}", soft_wrap=True, highlight=False)
+    if site.insecure:
+        _warn(console)
+
+
+def check(file: Path, experiment: Path | None, federation: Path | None, expected: str, knock: bool, console: Console) -> None:
+    """Prove that this site can take part in a run, and list all that it will ever send.
+
+    Raises:
+        DeploymentError: something is not as it has to be; the lines before say what.
+    """
+    site = _site(file)
+    settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
+    known = read_federation(federation, Path()) if federation else None
+    faults = 0
+    for finding in check_site(site, settings, known, expected, knock):
+        mark = "[green]ok[/green]   " if finding.good else "[bold red]wrong[/bold red]"
+        console.print(f"{mark} {finding.what}: ", end="", soft_wrap=True, highlight=False)
+        console.print(finding.told, markup=False, soft_wrap=True, highlight=False)
+        faults += not finding.good
+    listed = approved(site.approvals)
+    console.print(f"      approved bundles: {', '.join(sorted(bundle[:12] for bundle in listed)) or 'none yet'}", highlight=False)
+    console.print("all that this site will ever send:", highlight=False)
+    trainable = None if faults else build_trainable(settings)
+    for told in sends(settings, trainable).values():
+        console.print(f"  - {told}", soft_wrap=True, highlight=False)
+    console.print("  - an error's reason; where it could quote text, its type alone", highlight=False)
+    if faults:
+        raise DeploymentError(f"{faults} of the checks above failed; the site is not ready")
+
+
+def approve(file: Path, bundle: str | None, console: Console) -> None:
+    """Let a bundle run here: the given one, or, without a hash, the one that this checkout makes."""
+    site = _site(file)
+    bundle = bundle or bundle_hash(build_bundle(APP_DIR))
+    new = approve_hash(site.approvals, bundle)
+    console.print(f"{bundle} is approved{'' if new else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
+
+
+def start(file: Path, console: Console) -> None:
+    """Run the SuperNode until a signal ends it; bundles that are not approved are refused before they are unpacked.
+
+    Raises:
+        DeploymentError: it cannot start, or ends by itself.
+    """
+    site = _site(file)
+    if site.insecure:
+        _warn(console)
+    listed = approved(site.approvals)
+    if not listed:
+        console.print("no bundle is approved yet, so every run is refused; see `fedlingua site approve`", highlight=False)
+    programs = site.home / "programs"
+    write_program(programs)
+    environment = flower_environment(site.home)
+    environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
+    environment |= {APPROVALS: str(site.approvals), REFUSED: str(refused_bundles(site))}
+    names = ", ".join(one.name for one in site.sites)
+    with Service("the SuperNode", supernode_command(site, free_port()), environment, site.home) as supernode:
+        console.print(f"site {names} joins {site.address}", highlight=False, soft_wrap=True)
+        while not supernode.stopped.wait(1.0):
+            supernode.check()
+    console.print("site stopped", highlight=False)
+
+
+def _site(file: Path) -> SiteFile:
+    return read_site_file(file / FILE if file.is_dir() else file)
+
+
+def _warn(console: Console) -> None:
+    console.print("warning: insecure = true: what this site sends can be read and changed on its way", style="bold red")

@@ -1,0 +1,97 @@
+"""`fedlingua status`: how far a run is, from its folder alone."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedlingua.cli.progress import PROGRESS_FILE, duration
+from fedlingua.errors import RunError
+from fedlingua.runs import RunFolder
+
+
+@dataclass
+class SiteStatus:
+    """What the run has heard of one site. seen: seconds since the epoch, 0 for never; uplink_bytes: in all rounds so far."""
+
+    round: int = 0
+    phase: str = ""
+    seen: float = 0.0
+    uplink_bytes: int = 0
+    failures: int = 0
+    trouble: str = ""
+
+
+def show_status(run_dir: Path, console: Console) -> None:
+    """Print the run's state and a line for each site.
+
+    Raises:
+        RunError: no run folder.
+    """
+    folder = RunFolder(run_dir)
+    run = folder.read("run.json")
+    if run is None:
+        raise RunError(f"{run_dir} is no run folder: it has no run.json")
+    alive = run.get("status") == "running" and _is_held(folder)
+    state = (
+        str(run.get("status")) if run.get("status") != "running" or alive else "broken off (its server is gone; --resume goes on)"
+    )
+    rounds = (run.get("config") or {}).get("rounds", "?")
+    console.print(
+        f"{run.get('name')}: {state}, round {run.get('rounds')} of {rounds}, attempt {run.get('attempt', 1)}"
+        + (f", best round {run['best_round']}" if isinstance(run.get("best_round"), int) else "")
+        + (f": {run['reason']}" if run.get("reason") else ""),
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    sites = gather_status(read_events(run_dir / PROGRESS_FILE), folder.read("sites.json") or {})
+    table = Table("site", "round", "phase", "last seen", "sent", "failures", "last trouble")
+    for name, site in sites.items():
+        ago = f"{duration(max(0.0, time.time() - site.seen))} ago" if site.seen else "never"
+        sent = f"{site.uplink_bytes / 1e6:.2f} MB"
+        table.add_row(name, str(site.round), site.phase, ago, sent, str(site.failures), site.trouble)
+    console.print(table)
+
+
+def gather_status(events: Iterable[Mapping[str, Any]], known: Iterable[str]) -> dict[str, SiteStatus]:
+    """Each site's status: those of sites.json first, then others that were heard of."""
+    sites: dict[str, SiteStatus] = {name: SiteStatus() for name in known}
+    for event in events:
+        if event.get("event") not in ("reply", "failure"):
+            continue
+        site = sites.setdefault(str(event["site"]), SiteStatus())
+        site.round, site.phase = int(event["round"]), str(event["phase"])
+        if event["event"] == "reply":
+            site.seen = float(event["time"])
+            site.uplink_bytes += int(event.get("uplink_bytes") or 0) if event["phase"] == "train" else 0
+            site.trouble = ""
+        else:
+            site.failures += 1
+            site.trouble = f"{event.get('kind', '')}: {event['reason']}"
+    return sites
+
+
+def read_events(file: Path) -> list[dict[str, Any]]:
+    """The whole lines of a run's progress; a line that was broken off is left out."""
+    events = []
+    for line in file.read_text(encoding="utf-8").split("\n") if file.is_file() else []:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        events.append(event)
+    return events
+
+
+def _is_held(folder: RunFolder) -> bool:
+    try:
+        with folder.held():
+            return False
+    except RunError:
+        return True

@@ -1,0 +1,86 @@
+"""The bundle of a run, and a site's leave for it: what has not been approved by its hash is not run, nor even imported."""
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedlingua.errors import ConfigError, DeploymentError
+from fedlingua.processes import flower_environment, program
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def build_bundle(app_dir: Path) -> bytes:
+    """The app's bundle, as `flwr run` sends it: the same bytes from the same tree.
+
+    Raises:
+        DeploymentError: Flower refuses to build it, with its words.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = [program("flwr"), "build", "--app", str(app_dir)]
+        environment = flower_environment(Path(folder))
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        built = list(Path(folder).glob("*.fab"))
+        if done.returncode or len(built) != 1:
+            raise DeploymentError(f"{app_dir} cannot be made into a bundle: {(done.stdout + done.stderr).strip()}")
+        return built[0].read_bytes()
+
+
+def bundle_hash(content: bytes) -> str:
+    """What a bundle is known by: the sha256 of its bytes, which is Flower's name for it too."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def approved(file: Path) -> set[str]:
+    """The hashes in a site's list: one a line, what follows it is a note.
+
+    Raises:
+        ConfigError: a line that begins with something else.
+    """
+    if not file.is_file():
+        return set()
+    hashes = set()
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+        word = line.split("#")[0].strip()
+        if word and not _HASH.fullmatch(word):
+            raise ConfigError(f"{file}, line {number}: {word!r} is no hash of a bundle; wanted 64 hexadecimal digits")
+        hashes.add(word)
+    return hashes - {""}
+
+
+def approve(file: Path, bundle: str) -> bool:
+    """Add a hash to a site's list; False where it stands there already.
+
+    Raises:
+        ConfigError: it is no hash.
+    """
+    if not _HASH.fullmatch(bundle):
+        raise ConfigError(f"{bundle!r} is no hash of a bundle; wanted the 64 hexadecimal digits that `fedlingua bundle` shows")
+    if bundle in approved(file):
+        return False
+    before = file.read_text(encoding="utf-8") if file.is_file() else "# Bundles that this site runs, by sha256.\n"
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    aside.write_text(f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d}\n", encoding="utf-8")
+    os.replace(aside, file)
+    return True
+
+
+def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
+    """Refuse a bundle that is not in the site's list, and keep it unopened in the folder `refused`, to be read before it is approved.
+
+    Raises:
+        DeploymentError: it is not approved.
+    """
+    bundle = bundle_hash(content)
+    if bundle in approved(approvals):
+        return
+    refused.mkdir(parents=True, exist_ok=True)
+    (refused / f"{bundle}.fab").write_bytes(content)
+    raise DeploymentError(
+        f"this site has not approved the bundle {bundle}; it lies unopened in the site's state, {refused.name}/{bundle}.fab (a zip file): "
+        f"read it, then `fedlingua site approve {bundle}`"
+    )

@@ -1,0 +1,260 @@
+"""What a site proves to itself before it joins. Each check gives one finding; nothing leaves the site but a TLS handshake and a knock."""
+
+import dataclasses
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from fedlingua.config import Settings
+from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.sites import Federation, check_corpora, read_text
+from fedlingua.deployment.certificates import check_certificate
+from fedlingua.deployment.keys import key_fingerprint, same_key
+from fedlingua.deployment.programs import supernode_command
+from fedlingua.deployment.site_file import SiteFile
+from fedlingua.errors import DeploymentError, FedlinguaError
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.processes import end, flower_environment, free_port
+from fedlingua.protocol import SENT_BY_A_SITE, TRAIN
+
+KNOCK_S = 30.0
+MARGIN = 1.3
+"""Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
+PROCESS_BYTES = 700 * 2**20
+"""A client process with torch, transformers and Flower loaded, before any model."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. told: what was seen, or what is wrong and what to do."""
+
+    what: str
+    good: bool
+    told: str
+
+
+def check_site(
+    site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool
+) -> Iterator[Finding]:
+    """Look at everything that can be looked at from here, one finding after the other; `expected`: the server's fingerprint or "".
+
+    settings: of the run that the site is to take part in, on this site's own backbone and device.
+    """
+    rules = federation.rules if federation else TextRules(split=dataclasses.replace(TextRules().split, mode="shared-side"))
+    yield _finding("corpora", lambda: _corpora(site, rules))
+    if federation:
+        yield _finding("federation", lambda: _federation(site, federation))
+    if not site.insecure:
+        yield _finding("key", lambda: _key(site))
+    built: list[Trainable] = []
+    yield _finding("backbone", lambda: _backbone(site, settings, expected, built))
+    if built:
+        yield _finding("memory", lambda: _memory(settings, built[0]))
+        yield _finding("disk", lambda: _disk(site, settings, built[0]))
+    if settings.device == "cuda":
+        yield _finding("GPU", lambda: _gpu(settings, built))
+    if site.insecure:
+        yield Finding("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
+    else:
+        yield _finding("certificate", lambda: _certificate(site))
+    if knock:
+        yield _finding("server", lambda: _knock(site))
+
+
+def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
+    """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
+    told = dict(SENT_BY_A_SITE)
+    if not settings.how.travels:
+        told[TRAIN] = told[TRAIN].replace("the tensors that travel", f"no tensors under {settings.method}")
+    elif trainable:
+        chosen = trainable.tensor_set
+        size = (
+            f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
+        )
+        told[TRAIN] = told[TRAIN].replace("the tensors that travel", f"the tensors that travel ({size})")
+    return told
+
+
+def _finding(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, look())
+    except FedlinguaError as error:
+        return Finding(what, False, str(error))
+
+
+def _corpora(site: SiteFile, rules: TextRules) -> str:
+    check_corpora(site.sites)
+    told = []
+    for name, text in read_text(site.sites, rules).items():
+        sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
+        dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
+        told.append(f"{name} ({text.direction}): read {text.account.read}, kept {text.account.kept}, dropped {dropped}; {sizes}")
+    return "; ".join(told)
+
+
+def _federation(site: SiteFile, federation: Federation) -> str:
+    """Names, directions and keys as the server has them."""
+    known = {one.name: one for one in federation.sites}
+    for mine in site.sites:
+        if mine.name not in known:
+            raise DeploymentError(
+                f"site {mine.name!r} is not in the federation file; send its join file to the server's operator"
+            )
+        theirs = known[mine.name]
+        if theirs.direction != mine.direction:
+            raise DeploymentError(
+                f"site {mine.name}: the federation file says {theirs.direction}, the site's file {mine.direction}"
+            )
+        if theirs.public_key and not site.insecure:
+            ours = site.key.with_suffix(".pub").read_bytes()
+            if not same_key(theirs.public_key, ours):
+                raise DeploymentError(
+                    f"site {mine.name}: the federation file has the key {key_fingerprint(theirs.public_key)}, "
+                    f"this site has {key_fingerprint(ours.decode())}; send the join file again"
+                )
+    return f"{federation.name}: {', '.join(mine.name for mine in site.sites)} as the server has it"
+
+
+def _key(site: SiteFile) -> str:
+    public = site.key.with_suffix(".pub")
+    for file in (site.key, public):
+        if not file.is_file():
+            raise DeploymentError(f"{file}: there is no such file; `fedlingua site init` makes the key")
+    mode = stat.S_IMODE(site.key.stat().st_mode)
+    if mode & 0o077:
+        raise DeploymentError(f"{site.key} can be read by others (mode {mode:o}); chmod 600 it")
+    return f"{key_fingerprint(public.read_text(encoding='ascii'))}, readable for its owner alone"
+
+
+def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Trainable]) -> str:
+    trainable = build_trainable(settings)
+    trainable.backbone.codec.check([one.direction for one in site.sites])
+    if expected and not trainable.fingerprint.startswith(expected):
+        raise DeploymentError(
+            f"fingerprint of backbone, tokenizer and tensor set {trainable.fingerprint[:16]}; the server has {expected}: "
+            "another backbone, another version of it, or other settings of the run"
+        )
+    built.append(trainable)
+    seen = "as the server has it" if expected else "compare it with the server's run"
+    return f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters, fingerprint {trainable.fingerprint[:16]}, {seen}"
+
+
+def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
+    """Bytes of one client process at work, by what takes them: an upper guess, not a measurement."""
+    model, config = trainable.model, trainable.model.config
+    width = 2 if settings.precision == "bf16" else 4
+    tokens = settings.batch_size * settings.max_tokens
+    layers = config.encoder_layers + config.decoder_layers
+    trained = trainable.tensor_set.num_parameters if settings.how.trains else 0
+    # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
+    activations = tokens * layers * (14 * config.d_model + 2 * config.encoder_ffn_dim) * width
+    return {
+        "process": PROCESS_BYTES,
+        "backbone": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
+        # What came, what is trained, its gradient, Adam's two moments, what is sent.
+        "trained tensors": 6 * 4 * trained,
+        "activations": activations,
+        # The scores of every target token over the vocabulary, and their gradient.
+        "output layer": 2 * tokens * config.vocab_size * 4,
+    }
+
+
+def _memory(settings: Settings, trainable: Trainable) -> str:
+    parts = memory_estimate(settings, trainable)
+    wanted = int(MARGIN * sum(parts.values()))
+    free = psutil.virtual_memory().available
+    told = f"about {_size(wanted)} for a client process ({', '.join(f'{name} {_size(size)}' for name, size in parts.items())})"
+    if settings.device == "cpu" and wanted > free:
+        raise DeploymentError(f"{told}, and {_size(free)} are free; free some, or ask for a smaller batch-size or max-tokens")
+    return f"{told}; {_size(free)} are free"
+
+
+def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
+    # Four rounds of tensors of its own at most, the delivered ones, and Flower's copy of what comes and goes.
+    wanted = int(MARGIN * (8 * 4 * trainable.tensor_set.num_parameters + 100 * 2**20))
+    place = next(folder for folder in (site.state, *site.state.parents) if folder.exists())
+    if not os.access(place, os.W_OK):
+        raise DeploymentError(f"{place} cannot be written to; the site keeps its state there")
+    free = shutil.disk_usage(place).free
+    if wanted > free:
+        raise DeploymentError(f"about {_size(wanted)} for the site's state, and {_size(free)} are free in {place}")
+    return f"about {_size(wanted)} for the site's state; {_size(free)} are free"
+
+
+def _gpu(settings: Settings, built: list[Trainable]) -> str:
+    if not torch.cuda.is_available():
+        raise DeploymentError("device = 'cuda', but torch sees no GPU here; say device = 'cpu' in the site's file")
+    free, total = torch.cuda.mem_get_info()
+    wanted = (
+        int(MARGIN * sum(size for name, size in memory_estimate(settings, built[0]).items() if name != "process")) if built else 0
+    )
+    told = f"{torch.cuda.get_device_name()}, {_size(free)} of {_size(total)} are free, about {_size(wanted)} are wanted"
+    if wanted > free:
+        raise DeploymentError(told)
+    return told
+
+
+def _certificate(site: SiteFile) -> str:
+    facts = check_certificate(site.address, site.authority)
+    return (
+        f"{site.address} answers with {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
+    )
+
+
+def _knock(site: SiteFile) -> str:
+    """Join for a moment with a real SuperNode: that proves address, certificate, key and clock together."""
+    with tempfile.TemporaryDirectory(prefix="fedlingua-knock-") as folder:
+        log = Path(folder) / "supernode.log"
+        with log.open("wb") as stream:
+            command = supernode_command(site, free_port(), max_retries=1)
+            process = subprocess.Popen(
+                command,
+                env=flower_environment(Path(folder)),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+        try:
+            return _heard(process, log, site)
+        finally:
+            family = (
+                [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+                if process.poll() is None
+                else []
+            )
+            end(family, 5.0)
+            process.wait()
+
+
+def _heard(process: subprocess.Popen[bytes], log: Path, site: SiteFile) -> str:
+    ends = time.monotonic() + KNOCK_S
+    while time.monotonic() < ends:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if "SuperNode ID" in text:
+            return f"{site.address} lets this site join"
+        if process.poll() is not None:
+            break
+        time.sleep(0.2)
+    last = " ".join(line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:] if line.strip())
+    raise DeploymentError(
+        f"{site.address} did not let this site join within {KNOCK_S:g} s; is its key entered there, and does the clock of this machine "
+        f"agree with the server's (at most 5 s ahead or 300 s behind)? Flower's last lines: {last[-600:]}"
+    )
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

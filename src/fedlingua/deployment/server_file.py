@@ -1,0 +1,153 @@
+"""The server's own file: its certificates, its addresses, and the federation it serves.
+
+    federation = "federation.toml"      # names, directions and public keys of the sites, and how all of them split their text
+    hosts = ["server.example.org"]      # names and addresses that sites reach the server by
+    fleet = "0.0.0.0:9092"              # where sites connect
+    control = "127.0.0.1:9093"          # where runs are submitted; whoever reaches it may start one, so it stays on this machine
+    insecure = false                    # true: no TLS and no authentication of nodes, for a trial on one machine
+    certificates = "certificates"       # ca.crt, server.crt, server.key; ca.key is only needed to renew them
+    home = "flower"                     # Flower's own files, among them its database of nodes and runs
+    runs = "runs"                       # run folders
+
+Paths are relative to the file.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+
+from fedlingua.config import read_toml
+from fedlingua.corpora.sites import refuse_unknown
+from fedlingua.deployment.certificates import make_certificates, subject_alternative_names
+from fedlingua.deployment.keys import read_public_key
+from fedlingua.errors import ConfigError
+
+FILE = "server.toml"
+FEDERATION_HEAD = """\
+# The sites of this federation. `fedlingua server add` enters a site from the file that its `fedlingua site init` wrote.
+name = "{name}"
+
+[split]
+# The hash of the sentence on the shared side decides, so that sites agree without talking. Change the key and the splits change.
+mode = "shared-side"
+key = "{name}"
+train = 0.8
+dev = 0.1
+test = 0.1
+"""
+
+
+@dataclass(frozen=True)
+class ServerFile:
+    """What the server's file says, its paths made absolute."""
+
+    path: Path
+    federation: Path
+    hosts: tuple[str, ...]
+    fleet: str
+    control: str
+    insecure: bool
+    certificates: Path
+    home: Path
+    runs: Path
+
+    @property
+    def authority(self) -> Path:
+        """Certificate that every site gets a copy of."""
+        return self.certificates / "ca.crt"
+
+
+def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool) -> ServerFile:
+    """Make a server's folder: its file, a federation file without sites, an authority and the server's certificate.
+
+    Raises:
+        ConfigError: a host that is none, an address that is none, or a folder that is a server's already.
+    """
+    file = directory / FILE
+    for existing in (file, directory / "federation.toml"):
+        if existing.exists():
+            raise ConfigError(f"{existing} is there already; give another folder with --to, or remove it")
+    for what, address in (("fleet", fleet), ("control", control)):
+        _check_address(what, address, "the command line")
+    subject_alternative_names(hosts)
+    directory.mkdir(parents=True, exist_ok=True)
+    if not insecure:
+        make_certificates(directory / "certificates", hosts)
+    (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=name), encoding="utf-8")
+    content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
+    aside = directory / f".{FILE}.{os.getpid()}"
+    aside.write_text(
+        "# Written by `fedlingua server init`; paths are relative to this file.\n" + tomli_w.dumps(content), encoding="utf-8"
+    )
+    os.replace(aside, file)
+    return read_server_file(file)
+
+
+def read_server_file(path: Path) -> ServerFile:
+    """Parse and check a server's file.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, an address that is none.
+    """
+    path = path / FILE if path.is_dir() else path
+    raw = read_toml(path)
+    folder = path.resolve().parent
+    refuse_unknown(raw, {"federation", "hosts", "fleet", "control", "insecure", "certificates", "home", "runs"}, path.name)
+    insecure, hosts = raw.get("insecure", False), raw.get("hosts", [])
+    if type(insecure) is not bool:
+        raise ConfigError(f"{path.name}: insecure = {insecure!r}; wanted true or false")
+    if not isinstance(hosts, list):
+        raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
+    addresses = {
+        what: str(raw.get(what, default)) for what, default in (("fleet", "0.0.0.0:9092"), ("control", "127.0.0.1:9093"))
+    }
+    for what, address in addresses.items():
+        _check_address(what, address, path.name)
+    return ServerFile(
+        path=path.resolve(),
+        federation=folder / str(raw.get("federation", "federation.toml")),
+        hosts=tuple(str(host) for host in hosts),
+        fleet=addresses["fleet"],
+        control=addresses["control"],
+        insecure=insecure,
+        certificates=folder / str(raw.get("certificates", "certificates")),
+        home=folder / str(raw.get("home", "flower")),
+        runs=folder / str(raw.get("runs", "runs")),
+    )
+
+
+def add_site(server: ServerFile, join_file: Path) -> str:
+    """Enter a site into the federation file, from the file that `site init` wrote for it; returns its name.
+
+    Raises:
+        ConfigError: a file that is none, a name or key that stands there already.
+    """
+    raw = read_toml(join_file)
+    refuse_unknown(raw, {"site"}, join_file.name)
+    known = read_toml(server.federation).get("site", [])
+    entries = raw.get("site", [])
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{join_file}: wanted [[site]] with name, direction and public-key, as `fedlingua site init` writes it")
+    for entry in entries:
+        refuse_unknown(entry, {"name", "direction", "public-key"}, join_file.name)
+        if "public-key" in entry:
+            read_public_key(str(entry["public-key"]), f"{join_file.name}, site {entry.get('name')}")
+        elif not server.insecure:
+            raise ConfigError(f"{join_file}: site {entry.get('name')!r} has no public-key; only an insecure server goes without")
+        if any(other["name"] == entry.get("name") for other in known):
+            raise ConfigError(f"{server.federation}: a site {entry.get('name')!r} stands there already; remove it there first")
+    text = server.federation.read_text(encoding="utf-8").rstrip("\n")
+    added = "".join(f"\n\n[[site]]\n{tomli_w.dumps(entry)}".rstrip("\n") for entry in entries)
+    aside = server.federation.with_name(f".{server.federation.name}.{os.getpid()}")
+    aside.write_text(f"{text}{added}\n", encoding="utf-8")
+    os.replace(aside, server.federation)
+    return ", ".join(str(entry["name"]) for entry in entries)
+
+
+def _check_address(what: str, address: str, where: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{where}: {what} = {address!r}; wanted host:port, for example 0.0.0.0:9092")

@@ -1,0 +1,103 @@
+"""A long-lived program of Flower's beneath one of ours: its lines go through, signals end it, and nothing of it is left."""
+
+import contextlib
+import http.client
+import os
+import signal
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import psutil
+
+from fedlingua.errors import DeploymentError
+from fedlingua.processes import end
+
+GRACE_S = 10.0
+
+
+class Service:
+    """One program and all below it, as a context manager; SIGTERM, SIGINT and SIGHUP set `stopped`."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+        self.name, self.command, self.environment, self.folder = name, list(command), dict(environment), folder
+        self.stopped = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._handlers: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self._handlers[number] = signal.signal(number, self._stop)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A session of its own, so that a Ctrl-C meant for us is ours to pass on in order.
+        self._process = subprocess.Popen(
+            self.command, env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process is not None:
+            end(self._family(), GRACE_S)
+            end(self._family(), 0.0)  # what was being started meanwhile
+            self._process.wait()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raises DeploymentError once the program has ended by itself."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise DeploymentError(f"{self.name} has ended (exit status {code}); its last lines above say why")
+
+    def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Return when `ready`.
+
+        Raises:
+            DeploymentError: the program ended, or did not get there in time.
+        """
+        ends = time.monotonic() + timeout_s
+        while not ready():
+            self.check()
+            if time.monotonic() > ends:
+                raise DeploymentError(
+                    f"{self.name}: {what} did not come about within {timeout_s:g} s; its lines above may say why"
+                )
+            if self.stopped.wait(0.2):
+                return
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopped.set()
+
+    def _family(self) -> list[psutil.Process]:
+        """Every process of the program's session, also one whose parent is gone, and all below it."""
+        family = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    family |= {process, *process.children(recursive=True)}
+        return list(family)
+
+
+def answers(address: str, authority: Path | None) -> bool:
+    """Whether a SuperLink's HTTP API says that it is well; with TLS where an authority is given."""
+    host, _, port = address.rpartition(":")
+    if authority is None:
+        connection = http.client.HTTPConnection(host, int(port), timeout=5)
+    else:
+        connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=ssl.create_default_context(cafile=authority))
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

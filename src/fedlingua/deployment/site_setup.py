@@ -1,0 +1,70 @@
+"""Setting a site up: its folder, its key, and the few lines that the server's operator gets."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedlingua.corpora.sites import check_corpora, read_site
+from fedlingua.deployment.keys import make_key
+from fedlingua.deployment.site_file import SiteFile, read_site_file
+from fedlingua.errors import ConfigError
+
+FILE = "site.toml"
+
+
+def init_site(
+    directory: Path, name: str, direction: str, corpus: Mapping[str, Any], address: str, authority: Path | None
+) -> tuple[SiteFile, Path]:
+    """Make a site's folder; returns its file and the file to send to the server's operator. Without `authority` there is no TLS.
+
+    corpus: keys and values of a [[site]] table, its paths relative to the folder that the command is given in.
+
+    Raises:
+        ConfigError: a name, direction, address or corpus that cannot be, or a folder that is a site's already.
+    """
+    file = directory / FILE
+    if file.exists():
+        raise ConfigError(f"{file} is there already; give another folder with --to, or remove it")
+    if authority is not None and not authority.is_file():
+        raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
+    # Everything is checked before anything is written.
+    check_corpora([read_site({"name": name, "direction": direction, **corpus}, 1, "the command line", Path())])
+    entry = {"name": name, "direction": direction, **_from(directory, corpus)}
+    insecure = authority is None
+    server: dict[str, Any] = {"address": address, "insecure": insecure}
+    content: dict[str, Any] = {"site": [entry], "server": server, "node": {"state": "state", "home": "flower"}}
+    directory.mkdir(parents=True, exist_ok=True)
+    aside = directory / f".{FILE}.{os.getpid()}"
+    aside.write_text(
+        "# Written by `fedlingua site init`; paths are relative to this file.\n" + tomli_w.dumps(content), encoding="utf-8"
+    )
+    try:
+        read_site_file(aside)
+    except ConfigError:
+        aside.unlink()
+        raise
+    joins: dict[str, Any] = {"name": name, "direction": direction}
+    if authority is not None:
+        shutil.copyfile(authority, directory / "ca.crt")
+        joins["public-key"] = make_key(directory / "keys" / "site.key").strip()
+    join_file = directory / f"{name}.join.toml"
+    join_file.write_text(
+        "# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n" + tomli_w.dumps({"site": [joins]}),
+        encoding="utf-8",
+    )
+    os.replace(aside, file)
+    return read_site_file(file), join_file
+
+
+def _from(directory: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
+    """The corpus's paths as the site's file gives them: relative inside the site's folder, so that it can be moved; else absolute."""
+    return {key: _place(value, directory) if key in ("tsv", "moses", "nway") else value for key, value in corpus.items()}
+
+
+def _place(path: str, directory: Path) -> str:
+    whole, folder = Path(path).resolve(), directory.resolve()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
