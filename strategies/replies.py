@@ -1,5 +1,6 @@
 """Send one message to each site, gather the replies until all are there or the deadline has passed, and name what went wrong."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -99,4 +100,7 @@ def _silent(site: str, grid: Grid, messages: Mapping[str, Message], deadline_s: 
 def first_line(reason: str | None) -> str:
     """What an error says, without its traceback."""
     lines = [line.strip() for line in (reason or "").split("\n") if line.strip()] or ["no reason given"]
-    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    # Flower writes an exception as <class 'x.Error'>:<'words'>.
+    flowers = re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>:<'(.*)'>", line)
+    return f"{flowers[1]}: {flowers[2]}" if flowers else line

@@ -83,7 +83,7 @@ class Roll:
         """Enter a node's sites; what does not fit comes back, named."""
         name = f"node {node}"
         if reply.has_error():
-            return [Failure(self._speaker(node) or name, first_line(reply.error.reason), "failed")]
+            return [Failure(self._speaker(node, grid) or name, first_line(reply.error.reason), "failed")]
         failures = []
         told = reply.content.config_records.get(protocol.NODE, ConfigRecord())
         for key, record in reply.content.config_records.items():
@@ -121,9 +121,11 @@ class Roll:
             return "refused", f"has the directions {record['directions']}; the federation file says {wanted}"
         return None
 
-    def _speaker(self, node: int) -> str | None:
-        """The sites of a node that is known already, for a message."""
-        return ", ".join(site for site, other in self.nodes.items() if other == node) or None
+    def _speaker(self, node: int, grid: Grid) -> str:
+        """The sites that a node speaks for, by what it said before or by its key; "" where neither tells."""
+        key = _key_of(node, grid)
+        by_key = [site.name for site in self.federation.sites if key and site.public_key and same_key(site.public_key, key)]
+        return ", ".join([site for site, other in self.nodes.items() if other == node] or by_key)
 
 
 def call_roll(grid: Grid, roll: Roll, quorum: float, deadline_s: float, folder: RunFolder) -> None:

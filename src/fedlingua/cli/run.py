@@ -97,10 +97,11 @@ def _carry_out(
             folder.update(git_revision=revision)
     if status.outcome != "completed":
         # The server may have died before it could say so itself.
+        told = (folder.read("run.json") or {}).get("reason")
+        if not told:
+            console.print(tail, markup=False, highlight=False)
         _close(folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")
         reason = (folder.read("run.json") or {}).get("reason")
-        if folder.read("sites.json") is None:
-            console.print(tail, markup=False, highlight=False)
         again = (
             f"go on with: fedlingua run --resume {folder.directory}" if folder.checkpoints.rounds() else f"see {folder.directory}"
         )

@@ -81,6 +81,6 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
     refused.mkdir(parents=True, exist_ok=True)
     (refused / f"{bundle}.fab").write_bytes(content)
     raise DeploymentError(
-        f"this site has not approved the bundle {bundle}; it lies unopened in the site's state, {refused.name}/{bundle}.fab (a zip file): "
-        f"read it, then `fedlingua site approve {bundle}`"
+        f"this site has not approved the bundle {bundle}; it lies unopened in the site's state ({refused.name}/, a zip file): "
+        "read it, then give its hash to `fedlingua site approve`"
     )

@@ -23,6 +23,7 @@ from fedlingua.config import read_toml
 from fedlingua.corpora.sites import refuse_unknown
 from fedlingua.deployment.certificates import make_certificates, subject_alternative_names
 from fedlingua.deployment.keys import read_public_key
+from fedlingua.deployment.site_file import site_table
 from fedlingua.errors import ConfigError
 
 FILE = "server.toml"
@@ -140,9 +141,9 @@ def add_site(server: ServerFile, join_file: Path) -> str:
         if any(other["name"] == entry.get("name") for other in known):
             raise ConfigError(f"{server.federation}: a site {entry.get('name')!r} stands there already; remove it there first")
     text = server.federation.read_text(encoding="utf-8").rstrip("\n")
-    added = "".join(f"\n\n[[site]]\n{tomli_w.dumps(entry)}".rstrip("\n") for entry in entries)
+    added = "".join(f"\n{site_table(entry)}" for entry in entries)
     aside = server.federation.with_name(f".{server.federation.name}.{os.getpid()}")
-    aside.write_text(f"{text}{added}\n", encoding="utf-8")
+    aside.write_text(f"{text}\n{added}", encoding="utf-8")
     os.replace(aside, server.federation)
     return ", ".join(str(entry["name"]) for entry in entries)
 

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from fedlingua.config import Settings, read_toml
 from fedlingua.corpora.sites import Site, read_site, refuse_unknown
 from fedlingua.errors import ConfigError
@@ -109,6 +111,11 @@ def read_site_file(path: Path) -> SiteFile:
         device=str(node.get("device", "")),
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
+
+
+def site_table(entry: Mapping[str, Any]) -> str:
+    """One [[site]] as text."""
+    return f"[[site]]\n{tomli_w.dumps(entry)}"
 
 
 def _table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

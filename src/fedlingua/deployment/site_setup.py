@@ -10,7 +10,7 @@ import tomli_w
 
 from fedlingua.corpora.sites import check_corpora, read_site
 from fedlingua.deployment.keys import make_key
-from fedlingua.deployment.site_file import SiteFile, read_site_file
+from fedlingua.deployment.site_file import SiteFile, read_site_file, site_table
 from fedlingua.errors import ConfigError
 
 FILE = "site.toml"
@@ -36,12 +36,11 @@ def init_site(
     entry = {"name": name, "direction": direction, **_from(directory, corpus)}
     insecure = authority is None
     server: dict[str, Any] = {"address": address, "insecure": insecure}
-    content: dict[str, Any] = {"site": [entry], "server": server, "node": {"state": "state", "home": "flower"}}
+    tables: dict[str, Any] = {"server": server, "node": {"state": "state", "home": "flower"}}
+    text = f"# Written by `fedlingua site init`; paths are relative to this file.\n{site_table(entry)}\n{tomli_w.dumps(tables)}"
     directory.mkdir(parents=True, exist_ok=True)
     aside = directory / f".{FILE}.{os.getpid()}"
-    aside.write_text(
-        "# Written by `fedlingua site init`; paths are relative to this file.\n" + tomli_w.dumps(content), encoding="utf-8"
-    )
+    aside.write_text(text, encoding="utf-8")
     try:
         read_site_file(aside)
     except ConfigError:
@@ -53,7 +52,7 @@ def init_site(
         joins["public-key"] = make_key(directory / "keys" / "site.key").strip()
     join_file = directory / f"{name}.join.toml"
     join_file.write_text(
-        "# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n" + tomli_w.dumps({"site": [joins]}),
+        f"# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n{site_table(joins)}",
         encoding="utf-8",
     )
     os.replace(aside, file)
