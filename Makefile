@@ -1,4 +1,4 @@
-# make demo · make test · make lint: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
+# make demo · make test · make lint · make deploy-demo: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
 
 # torch comes from PyTorch's CPU wheel index unless told otherwise; `make demo TORCH_INDEX=` takes pip's default build, for GPUs.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 TORCH = $(shell grep '^torch==' constraints.txt)
 BIN = .venv/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint deploy-demo deploy-demo-newest clean
 
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
@@ -20,6 +20,14 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy src clients strategies
 
+# Three sites across processes, over gRPC with TLS and authenticated nodes, compared with their simulation.
+deploy-demo: .venv/ready
+	$(BIN)/python deploy/demo.py
+
+# The same with the newest flwr that this project allows, which speaks HTTP, in an environment of its own.
+deploy-demo-newest: .venv-newest/ready
+	.venv-newest/bin/python deploy/demo.py
+
 # An index that cannot be reached costs a few seconds, and wheels that pip finds elsewhere serve.
 .venv/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; install one, or give make PYTHON=/path/to/python"; exit 1; }
@@ -30,5 +38,15 @@ lint: .venv/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
+.venv-newest/ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; install one, or give make PYTHON=/path/to/python"; exit 1; }
+	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	grep -v '^flwr==\|^certifi==' constraints.txt > .venv-newest/constraints.txt
+	.venv-newest/bin/python -c 'import torch' 2>/dev/null \
+	  || { test -n "$(TORCH_INDEX)" && .venv-newest/bin/python -m pip install -q --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
+	  || .venv-newest/bin/python -m pip install -q $(TORCH)
+	.venv-newest/bin/python -m pip install -q -c .venv-newest/constraints.txt 'flwr[simulation]>=1.40,<1.43' -e .
+	touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-newest

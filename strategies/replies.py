@@ -36,8 +36,9 @@ def gather(
     deadline_s: float,
     on_reply: Callable[[str, Message], Failure | None],
     needed: int = 0,
+    on_sent: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Message], list[Failure]]:
-    """Push `messages` (site -> message) at once and pull replies as they come; `on_reply` may refuse one.
+    """Push `messages` (site -> message) at once, tell `on_sent`, and pull replies as they come; `on_reply` may refuse one.
 
     Returns the accepted replies, in the order of `messages` whatever the order they came in, and a failure for every other site (and
     for every reply too many). Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names
@@ -47,6 +48,7 @@ def gather(
         return {}, []
     # Flower wants a list: a generator ends the run.
     ids = list(grid.push_messages(list(messages.values())))
+    on_sent()
     site_of = {str(number): site for number, site in zip(ids, messages, strict=True)}
     replies: dict[str, Message] = {}
     failures: dict[str, Failure] = {}

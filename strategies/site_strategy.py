@@ -331,8 +331,10 @@ class SiteStrategy(Strategy):
             if phase == "train":
                 record["downlink_bytes"] = message_bytes(message)
         started = time.monotonic()
-        if self._last_reply is not None:
-            self._pauses[phase] = round(started - self._last_reply, 3)
+
+        def on_sent() -> None:
+            if self._last_reply is not None:
+                self._pauses[phase] = round(time.monotonic() - self._last_reply, 3)
 
         def on_reply(site: str, reply: Message) -> Failure | None:
             self._last_reply = time.monotonic()
@@ -348,7 +350,7 @@ class SiteStrategy(Strategy):
             reply.content.pop(protocol.ARRAYS, None)
             return None
 
-        replies, failures = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed)
+        replies, failures = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
         self._asked |= {str(reply.metadata.reply_to_message_id): site for site, reply in replies.items()}
         for failure in failures:
             if failure.kind != "refused":  # those are entered as they come

@@ -1,0 +1,260 @@
+"""`make deploy-demo`: three sites across processes on this machine, over TLS with authenticated nodes, and what may not join does not.
+
+A SuperLink and three SuperNodes run as they would on four machines: each in a directory of its own with a FLWR_HOME of its own. The
+ServerApp is killed in the middle and the run resumed. What each site ends with is compared, byte for byte, with a simulation of the
+same sites and seed.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+import tomli_w
+
+from fedlingua.deployment.keys import make_key
+from fedlingua.deployment.programs import over_grpc, supernode_command
+from fedlingua.deployment.site_file import SiteFile, read_site_file
+from fedlingua.processes import end, flower_environment, free_port
+
+APP = Path(__file__).resolve().parents[1]
+EXPERIMENT = APP / "experiments" / "deployment" / "demo.toml"
+SITES = {"hospital": "de-fr", "court": "nl-es", "school": "pl-sv"}
+SENTENCES = 240
+COMMAND = [sys.executable, "-c", "from fedlingua.cli.app import main; main()"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="write the figures to this JSON file")
+    keep = parser.parse_args().keep
+    folder = Path(tempfile.mkdtemp(prefix="fedlingua-deploy-"))
+    transport = "gRPC" if over_grpc() else "HTTP"
+    say(f"flwr {version('flwr')}, {transport} with TLS; everything lies in {folder}")
+    try:
+        figures = demonstrate(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    figures |= {"flwr": version("flwr"), "transport": transport}
+    if keep:
+        keep.parent.mkdir(parents=True, exist_ok=True)
+        keep.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    say("all as it has to be")
+
+
+def demonstrate(folder: Path) -> dict[str, Any]:
+    """The whole story; raises where something is not as it has to be."""
+    set_up(folder)
+    with ExitStack() as stack:
+        stack.enter_context(service(folder, "server", "start", "server"))
+        wait_for(folder / "server.log", "serving")
+        for site in SITES:
+            stack.enter_context(service(folder, "site", "start", site))
+        show_refusals(folder)
+        say("the sites check themselves")
+        fedlingua(
+            folder,
+            "site",
+            "check",
+            "hospital",
+            "--experiment",
+            str(EXPERIMENT),
+            "--federation",
+            "server/federation.toml",
+            "--no-knock",
+        )
+        run_and_kill(folder)
+        started = time.monotonic()
+        say("the run is resumed")
+        fedlingua(folder, "run", "--resume", "run", "--server", "server")
+        say(f"resumed and finished in {time.monotonic() - started:.0f} s")
+        fedlingua(folder, "status", "run")
+    say("the same sites and seed, simulated")
+    fedlingua(folder, "run", str(EXPERIMENT), "--to", "simulated", "--set", f"federation={simulated_federation(folder)}")
+    return compare(folder)
+
+
+def set_up(folder: Path) -> None:
+    """A server's folder and three sites', as their people would make them."""
+    fleet, control = free_port(), free_port()
+    addresses = ("--fleet", f"127.0.0.1:{fleet}", "--control", f"127.0.0.1:{control}")
+    fedlingua(folder, "server", "init", "--to", "server", "--name", "three-sites", "--host", "127.0.0.1", *addresses)
+    server = read_toml(folder / "server" / "server.toml")["fleet"]
+    for site, direction in SITES.items():
+        corpus = ("--phrasebook", site, "--sentences", str(SENTENCES), "--authority", "server/certificates/ca.crt")
+        fedlingua(folder, "site", "init", "--to", site, "--name", site, "--direction", direction, "--server", server, *corpus)
+        fedlingua(folder, "site", "approve", "--site", site)
+    fedlingua(folder, "server", "add", "server", *(f"{site}/{site}.join.toml" for site in SITES))
+
+
+def show_refusals(folder: Path) -> None:
+    """A node without TLS and a node with a key that nobody entered do not get in."""
+    site = read_site_file(folder / "hospital" / "site.toml")
+    make_key(folder / "stranger.key")
+    for who, node in {
+        "a plain-text node": replace(site, insecure=True),
+        "a node with an unregistered key": replace(site, key=folder / "stranger.key"),
+    }.items():
+        joined, log = try_to_join(node, folder)
+        if joined:
+            raise SystemExit(f"{who} was let in:\n{log}")
+        say(f"{who} is refused: {last_words(log)}")
+
+
+def try_to_join(site: SiteFile, folder: Path) -> tuple[bool, str]:
+    """Whether a SuperNode gets an id within two tries, and what it printed."""
+    home = Path(tempfile.mkdtemp(dir=folder))
+    command = supernode_command(site, free_port(), max_retries=1)
+    process = subprocess.Popen(
+        command,
+        env=flower_environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        log = process.communicate(timeout=60)[0]
+    except subprocess.TimeoutExpired:
+        end([psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)], 5.0)
+        log = process.communicate()[0]
+    return "SuperNode ID" in log, log
+
+
+def last_words(log: str) -> str:
+    lines = [line.strip() for line in log.split("\n") if "StatusCode" in line or "details" in line or "ERROR" in line]
+    return " ".join(lines)[:160] or f"it gave up after {log.count('retry') or 'its'} retries"
+
+
+def run_and_kill(folder: Path) -> None:
+    """Start the run and kill -9 the ServerApp once round 1 is whole."""
+    say("the run starts")
+    with (folder / "run.log").open("w") as log:
+        command = [*COMMAND, "run", str(EXPERIMENT), "--server", "server", "--to", "run"]
+        running = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + 600
+        while len(rounds(folder / "run")) < 2:
+            if running.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"the run did not get through round 1:\n{(folder / 'run.log').read_text()}")
+            time.sleep(0.1)
+        server_app = [
+            process
+            for process in psutil.process_iter()
+            if "flwr-serverapp" in cmdline(process) and str(folder) in environment(process)
+        ]
+        for process in server_app:
+            process.send_signal(signal.SIGKILL)
+        running.wait(timeout=120)
+    say(
+        f"kill -9 of the ServerApp (pid {', '.join(str(process.pid) for process in server_app)}) after round {rounds(folder / 'run')[-1]['round']}"
+    )
+    print("  " + (folder / "run.log").read_text().strip().replace("\n", "\n  "))
+
+
+def simulated_federation(folder: Path) -> Path:
+    """The server's federation file, with each site's corpus from the site's own file and without keys."""
+    federation = read_toml(folder / "server" / "federation.toml")
+    federation["site"] = [read_toml(folder / site / "site.toml")["site"][0] for site in SITES]
+    file = folder / "simulated.toml"
+    file.write_text(tomli_w.dumps(federation), encoding="utf-8")
+    return file
+
+
+def compare(folder: Path) -> dict[str, Any]:
+    """Delivered adapters and last checkpoint of both ways, by hash; figures of the deployed rounds."""
+    run_id = json.loads((folder / "run" / "run.json").read_text())["id"]
+    hashes = {}
+    for site in SITES:
+        deployed = digest(folder / site / "state" / "runs" / run_id / site / "adapter" / "adapter.safetensors")
+        simulated = digest(folder / "simulated" / "sites" / site / "adapter" / "adapter.safetensors")
+        say(f"{site}: delivered {deployed[:16]}, simulated {simulated[:16]}: {'equal' if deployed == simulated else 'DIFFERENT'}")
+        hashes[site] = deployed == simulated
+    scores = [json.loads((folder / run / "scores.json").read_text())["sites"] for run in ("run", "simulated")]
+    if not all(hashes.values()) or scores[0] != scores[1]:
+        raise SystemExit("the deployed run and the simulation differ")
+    say("tensors and scores are equal")
+    pauses = [pause for record in rounds(folder / "run") for pause in record["pause_s"].values()]
+    say(f"last reply in to next messages out: at most {max(pauses):.2f} s over {len(pauses)} phases")
+    trained = [record for record in rounds(folder / "run") if record["round"]]
+    return {
+        "sites": len(SITES),
+        "rounds": len(trained),
+        "equal_to_simulation": True,
+        "pause_s_max": max(pauses),
+        "round_seconds": [record["seconds"] for record in trained],
+        "messages_per_site_and_round": {"train": 1, "evaluate": 1},
+        "uplink_bytes": {site: entry["uplink_bytes"] for site, entry in trained[-1]["sites"].items()},
+    }
+
+
+@contextmanager
+def service(folder: Path, *arguments: str) -> Iterator[None]:
+    """`fedlingua server start` or `site start`, ended by SIGTERM as a service manager would."""
+    with (folder / f"{arguments[-1]}.log").open("w") as log:
+        process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def fedlingua(folder: Path, *arguments: str) -> None:
+    print(f"$ fedlingua {' '.join(arguments)}", flush=True)
+    subprocess.run([*COMMAND, *arguments], cwd=folder, stdin=subprocess.DEVNULL, check=True)
+
+
+def wait_for(log: Path, word: str, timeout_s: float = 120.0) -> None:
+    ends = time.monotonic() + timeout_s
+    while word not in log.read_text():
+        if time.monotonic() > ends:
+            raise SystemExit(f"{log.name} does not say {word!r} after {timeout_s:g} s:\n{log.read_text()}")
+        time.sleep(0.2)
+
+
+def cmdline(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def environment(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("FLWR_HOME", "")
+    except psutil.Error:
+        return ""
+
+
+def rounds(run: Path) -> list[dict[str, Any]]:
+    file = run / "rounds.jsonl"
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.is_file() else []
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def say(text: str) -> None:
+    print(f"== {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
