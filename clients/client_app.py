@@ -19,7 +19,6 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.errors import ExchangeError, FedlinguaError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.records import pack, unpack
-from fedlingua.exchange.tensor_sets import check_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.protocol import Task
 from fedlingua.runs import code_hash
@@ -99,8 +98,8 @@ def train(message: Message, context: Context) -> RecordDict:
     client.forget(task.keep)
     arrays, _, metrics = client.fit(parameters, _config(task))
     tensors = dict(zip(client.trainable.tensor_set.names, arrays, strict=True)) if arrays else {}
-    sums = MetricRecord(cast(Any, metrics))
-    return RecordDict({protocol.ARRAYS: pack(tensors), protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
+    sums, packed = MetricRecord(cast(Any, metrics)), pack(tensors, client.trainable.tensor_set)
+    return RecordDict({protocol.ARRAYS: packed, protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
 
 
 @app.evaluate()
@@ -149,6 +148,6 @@ def _task(message: Message, context: Context) -> tuple[Task, TranslationClient, 
     trainable = _trainable(host.settings)
     text = host.text(task.site, _rules(message))
     client = TranslationClient(task.site, text, trainable, host.settings, host.directory(task.site, task.run))
-    received = unpack(message.content.array_records[protocol.ARRAYS])
-    parameters = list(check_tensors(received, trainable.tensor_set).values()) if received else []
+    received = message.content.array_records[protocol.ARRAYS]
+    parameters = list(unpack(received, trainable.tensor_set).values()) if received else []
     return task, client, parameters

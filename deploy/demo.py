@@ -61,21 +61,12 @@ def demonstrate(folder: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         stack.enter_context(service(folder, "server", "start", "server"))
         wait_for(folder / "server.log", "serving")
+        show_refusals(folder)
+        say("a site checks itself; it may join, by the same way that the two before were refused")
+        known = ("--experiment", str(EXPERIMENT), "--federation", "server/federation.toml")
+        fedlingua(folder, "site", "check", "hospital", *known)
         for site in SITES:
             stack.enter_context(service(folder, "site", "start", site))
-        show_refusals(folder)
-        say("the sites check themselves")
-        fedlingua(
-            folder,
-            "site",
-            "check",
-            "hospital",
-            "--experiment",
-            str(EXPERIMENT),
-            "--federation",
-            "server/federation.toml",
-            "--no-knock",
-        )
         run_and_kill(folder)
         started = time.monotonic()
         say("the run is resumed")
@@ -135,8 +126,8 @@ def try_to_join(site: SiteFile, folder: Path) -> tuple[bool, str]:
 
 
 def last_words(log: str) -> str:
-    lines = [line.strip() for line in log.split("\n") if "StatusCode" in line or "details" in line or "ERROR" in line]
-    return " ".join(lines)[:160] or f"it gave up after {log.count('retry') or 'its'} retries"
+    """What Flower says between its exit code and its pointer to the documentation."""
+    return " ".join(log.partition("Exit Code")[2].partition("For more information")[0].split("\n")[1:]).strip()
 
 
 def run_and_kill(folder: Path) -> None:
@@ -158,9 +149,8 @@ def run_and_kill(folder: Path) -> None:
         for process in server_app:
             process.send_signal(signal.SIGKILL)
         running.wait(timeout=120)
-    say(
-        f"kill -9 of the ServerApp (pid {', '.join(str(process.pid) for process in server_app)}) after round {rounds(folder / 'run')[-1]['round']}"
-    )
+    pids = ", ".join(str(process.pid) for process in server_app)
+    say(f"kill -9 of the ServerApp (pid {pids}) after round {rounds(folder / 'run')[-1]['round']}")
     print("  " + (folder / "run.log").read_text().strip().replace("\n", "\n  "))
 
 

@@ -11,7 +11,7 @@ from fedlingua.clustering import Clusters, alone, by_families, no_clusters
 from fedlingua.config import Settings, settings_from
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import ConfigError, FedlinguaError
-from fedlingua.exchange.records import pack
+from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
 from fedlingua.pretraining.demo import demo_backbone
@@ -63,7 +63,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
     _describe(folder, settings, trainable, roll, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0
-    strategy.start(grid, pack(trainable.initial), rounds)
+    strategy.start(grid, to_record(trainable.initial), rounds)
     folder.write("scores.json", scores_json(strategy))
 
 

@@ -22,7 +22,7 @@ from fedlingua.clustering import Clusters
 from fedlingua.config import Phase, Settings
 from fedlingua.errors import ExchangeError, RunError
 from fedlingua.evaluation.scores import ScoreSums
-from fedlingua.exchange.records import message_bytes, pack, unpack
+from fedlingua.exchange.records import from_record, message_bytes, pack
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
@@ -157,7 +157,7 @@ class SiteStrategy(Strategy):
             RunError: a phase below the quorum; the message names the sites.
         """
         self.summary()
-        self.begin(unpack(initial_arrays))
+        self.begin(from_record(initial_arrays))
         if self.settings.resume:
             self._resume()
         patience, min_gain, best_by = self.settings.patience, self.settings.min_gain, self.settings.best_by
@@ -293,7 +293,7 @@ class SiteStrategy(Strategy):
         records: dict[str, Any] = {
             protocol.TASK: ConfigRecord(self._task(site, number, own_round).request()),
             protocol.RULES: ConfigRecord(self.roll.federation.rules.flat()),
-            protocol.ARRAYS: pack(tensors),
+            protocol.ARRAYS: pack(tensors, self.tensor_set),
         }
         # A request that nobody has taken up by the deadline is not taken up later.
         lives = max(60.0, self.settings.deadline_of(_phase(message_type)))

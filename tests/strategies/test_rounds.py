@@ -11,6 +11,7 @@ from fedlingua import protocol
 from fedlingua.config import settings_from
 from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.exchange.records import unpack
+from fedlingua.exchange.trainable import build_trainable
 from strategies.server_app import find_strategy
 from tests.in_process import SITES, checkpoint_bytes, failing, rounds, run
 
@@ -47,8 +48,9 @@ def test_families_share_inside_groups_only(families):
 
 def test_a_cluster_is_the_mean_of_its_sites_updates(config, tmp_path):
     folder, grid = run({**config, "method": "adapter-families", "rounds": 1}, tmp_path / "one")
+    chosen = build_trainable(settings_from(config)).tensor_set
     updates = {
-        reply.content.config_records[protocol.TASK]["site"]: unpack(reply.content.array_records[protocol.ARRAYS])
+        reply.content.config_records[protocol.TASK]["site"]: unpack(reply.content.array_records[protocol.ARRAYS], chosen)
         for reply in grid.received
         if reply.metadata.message_type == protocol.TRAIN
     }
@@ -187,8 +189,11 @@ def test_a_strategy_of_ones_own_plugs_in(config, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     config = {**config, "method": "adapter-fed", "rounds": 1}
     mine, grid = run({**config, "strategy": "my_rules:FedMedian"}, tmp_path / "mine")
+    chosen = build_trainable(settings_from(config)).tensor_set
     updates = [
-        unpack(r.content.array_records[protocol.ARRAYS]) for r in grid.received if r.metadata.message_type == protocol.TRAIN
+        unpack(r.content.array_records[protocol.ARRAYS], chosen)
+        for r in grid.received
+        if r.metadata.message_type == protocol.TRAIN
     ]
     kept = load_file(mine.directory / "checkpoints" / "0001" / "encoder.all.safetensors")
     name = "model.encoder.layers.0.adapters.self_attn.down.weight"

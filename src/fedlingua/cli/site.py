@@ -11,14 +11,12 @@ from fedlingua.config import APP_DIR, default_run_config, read_experiment, setti
 from fedlingua.corpora.sites import read_federation
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
-from fedlingua.deployment.checks import check_site, sends
 from fedlingua.deployment.gate import APPROVALS, REFUSED, write_program
 from fedlingua.deployment.programs import refused_bundles, supernode_command
 from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.deployment.site_setup import FILE, init_site
 from fedlingua.errors import DeploymentError
-from fedlingua.exchange.trainable import build_trainable
 from fedlingua.processes import flower_environment, free_port
 
 
@@ -39,6 +37,10 @@ def check(file: Path, experiment: Path | None, federation: Path | None, expected
     Raises:
         DeploymentError: something is not as it has to be; the lines before say what.
     """
+    # torch and transformers, which nothing else here needs, take seconds to load.
+    from fedlingua.deployment.checks import check_site, sends
+    from fedlingua.exchange.trainable import build_trainable
+
     site = _site(file)
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None

@@ -245,10 +245,11 @@ def _heard(process: subprocess.Popen[bytes], log: Path, site: SiteFile) -> str:
         if process.poll() is not None:
             break
         time.sleep(0.2)
-    last = " ".join(line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:] if line.strip())
+    text = log.read_text(encoding="utf-8", errors="replace")
+    last = " ".join(text.partition("Exit Code")[2].partition("For more information")[0].split("\n")[1:]).strip() or text[-300:]
     raise DeploymentError(
         f"{site.address} did not let this site join within {KNOCK_S:g} s; is its key entered there, and does the clock of this machine "
-        f"agree with the server's (at most 5 s ahead or 300 s behind)? Flower's last lines: {last[-600:]}"
+        f"agree with the server's (at most 5 s ahead or 300 s behind)? Flower says: {last}"
     )
 
 

@@ -7,16 +7,31 @@ from flwr.app import Array, ArrayRecord, Message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.joined import join, joined_set, separate
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet, check_tensors
 
 
-def pack(tensors: Tensors) -> ArrayRecord:
-    """Named tensors as one record, in their order."""
+def pack(tensors: Tensors, chosen: TensorSet) -> ArrayRecord:
+    """A set's tensors as one record with an array for each part; no tensors make an empty record."""
+    return to_record(join(tensors, chosen))
+
+
+def unpack(record: ArrayRecord, chosen: TensorSet) -> Tensors:
+    """The set's tensors out of a record, checked: every part, its size, dtype and numbers.
+
+    Raises:
+        ExchangeError: an array that does not decode, or what `check_tensors` refuses; names the part.
+    """
+    return separate(check_tensors(from_record(record), joined_set(chosen)), chosen)
+
+
+def to_record(tensors: Tensors) -> ArrayRecord:
+    """Named arrays as a record, in their order."""
     return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in tensors.items()})
 
 
-def unpack(record: ArrayRecord) -> Tensors:
-    """A record's tensors, each in memory of its own; npy without pickle, so that nothing that comes in is run.
+def from_record(record: ArrayRecord) -> Tensors:
+    """A record's arrays, each in memory of its own; npy without pickle, so that nothing that comes in is run.
 
     Raises:
         ExchangeError: an array that does not decode; names it.
