@@ -41,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="write the figures to this JSON file")
     keep = parser.parse_args().keep
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended on the way out
     folder = Path(tempfile.mkdtemp(prefix="fedlingua-deploy-"))
     transport = "gRPC" if over_grpc() else "HTTP"
     say(f"flwr {version('flwr')}, {transport} with TLS; everything lies in {folder}")

@@ -1,7 +1,10 @@
 """A finished run as a translator: a site's own tensors, or the clusters' for any direction."""
 
+import json
 from pathlib import Path
 from typing import Any, Self
+
+from safetensors.numpy import load_file
 
 from fedlingua.backbones.bottleneck import load_adapter
 from fedlingua.clustering import EVERYBODY, relatives
@@ -39,11 +42,28 @@ class Translator:
         direction = parse_direction(sites[site]["directions"][0])
         adapter = folder.directory / "sites" / site / "adapter"
         if not settings.how.trains:
-            return cls(settings, _same_backbone(settings, run), None, direction)
+            return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), None, direction)
         if settings.how.tensor_set == "adapters":
             tensors, _, _ = load_adapter(adapter)
-            return cls(settings, _same_backbone(settings, run), tensors, direction)
+            return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), tensors, direction)
         return cls.of_direction(run_dir, direction)
+
+    @classmethod
+    def of_delivery(cls, folder: Path) -> Self:
+        """What a deployed site was sent at a run's end; `folder`: the run's, in the site's state.
+
+        Raises:
+            RunError: nothing was delivered there, or the backbone has changed since.
+        """
+        file = folder / "delivered.json"
+        if not file.is_file():
+            raise RunError(f"{folder}: nothing was delivered here; the run has not come to its end, or trained nothing")
+        about = json.loads(file.read_text(encoding="utf-8"))
+        settings = settings_from(about["settings"])
+        adapters = settings.how.tensor_set == "adapters"
+        tensors = load_adapter(folder / "adapter")[0] if adapters else load_file(folder / "model.safetensors")
+        trainable = _same_backbone(settings, about["backbone_fingerprint"])
+        return cls(settings, trainable, tensors, parse_direction(about["direction"]))
 
     @classmethod
     def of_direction(cls, run_dir: Path, direction: Direction) -> Self:
@@ -68,7 +88,7 @@ class Translator:
                     f"direction {direction}: the run has no {part} cluster {wanted[part]!r}; it has {', '.join(named)}"
                 )
             tensors.update(named.get(wanted[part], {}))
-        return cls(settings, _same_backbone(settings, run), tensors, direction)
+        return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), tensors, direction)
 
     def translate(self, sentences: list[str]) -> list[str]:
         """One translation a sentence, in order; empty ones stay empty."""
@@ -90,9 +110,8 @@ def _finished(run_dir: Path) -> tuple[RunFolder, dict[str, Any], Settings]:
     return folder, run, settings_from(run["config"])
 
 
-def _same_backbone(settings: Settings, run: dict[str, Any]) -> Trainable:
+def _same_backbone(settings: Settings, wanted: str) -> Trainable:
     trainable = build_trainable(settings)
-    wanted = run["backbone"]["fingerprint"]
     if trainable.backbone.fingerprint != wanted:
         raise RunError(
             f"backbone = {settings.backbone!r} is not the one the run was trained on "

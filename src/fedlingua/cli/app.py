@@ -215,6 +215,19 @@ def site_start(file: SiteFileArgument = Path("site")) -> None:
     site.start(file, Console())
 
 
+@site_app.command("translate")
+def site_translate(
+    text: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
+    file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
+    name: Annotated[str | None, typer.Option(help="Which site, where the node speaks for several.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest that delivered.")] = None,
+) -> None:
+    """Translate line for line with what the federation has delivered to this site; needs no server."""
+    from fedlingua.cli import site
+
+    site.translate(file, name, run, text)
+
+
 def main() -> None:
     """Entry point: what a user can cause is one message and exit code 1; Ctrl-C is 130 (typer sees to it)."""
     try:

@@ -1,6 +1,7 @@
 """`fedlingua site`: set one up, check it, approve a bundle, join."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fedlingua.deployment.programs import refused_bundles, supernode_command
 from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.deployment.site_setup import FILE, init_site
-from fedlingua.errors import DeploymentError
+from fedlingua.errors import ConfigError, DeploymentError, RunError
 from fedlingua.processes import flower_environment, free_port
 
 
@@ -92,6 +93,31 @@ def start(file: Path, console: Console) -> None:
         while not supernode.stopped.wait(1.0):
             supernode.check()
     console.print("site stopped", highlight=False)
+
+
+def translate(file: Path, site_name: str | None, run: str | None, text: Path | None) -> None:
+    """Translate line for line with what the newest run (or `run`) has delivered to this site.
+
+    Raises:
+        ConfigError: several sites and none named. RunError: nothing was delivered.
+    """
+    from fedlingua.cli.translate import translate_with
+    from fedlingua.translator import Translator
+
+    site = _site(file)
+    names = [one.name for one in site.sites]
+    if site_name is None and len(names) > 1:
+        raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")
+    name = site_name or names[0]
+    folders = (
+        [site.run_directory(run, name)]
+        if run
+        else [path.parent for path in (site.state / "runs").glob(f"*/{name}/delivered.json")]
+    )
+    if not folders:
+        raise RunError(f"{site.state}: nothing was delivered to {name} yet; a run delivers at its end")
+    newest = max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if folder.is_dir() else 0)
+    translate_with(Translator.of_delivery(newest), text, sys.stdout)
 
 
 def _site(file: Path) -> SiteFile:

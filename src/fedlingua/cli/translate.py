@@ -24,6 +24,11 @@ def translate_lines(run: Path, site: str | None, direction: str | None, file: Pa
     if (site is None) == (direction is None):
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
     translator = Translator.of_site(run, site) if site else Translator.of_direction(run, parse_direction(direction or ""))
+    translate_with(translator, file, output)
+
+
+def translate_with(translator: Translator, file: Path | None, output: TextIO) -> None:
+    """Write one line for each line of the file, or of standard input."""
     lines = read_lines(file) if file else _standard_input()
     while chunk := list(islice(lines, CHUNK)):
         output.write("".join(f"{line}\n" for line in translator.translate(chunk)))
