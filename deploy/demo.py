@@ -27,8 +27,9 @@ import tomli_w
 
 from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.programs import over_grpc, supernode_command
+from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile, read_site_file
-from fedlingua.processes import end, flower_environment, free_port
+from fedlingua.processes import flower_environment, free_port
 
 APP = Path(__file__).resolve().parents[1]
 EXPERIMENT = APP / "experiments" / "deployment" / "demo.toml"
@@ -110,25 +111,11 @@ def try_to_join(site: SiteFile, folder: Path) -> tuple[bool, str]:
     """Whether a SuperNode gets an id within two tries, and what it printed."""
     home = Path(tempfile.mkdtemp(dir=folder))
     command = supernode_command(site, free_port(), max_retries=1)
-    process = subprocess.Popen(
-        command,
-        env=flower_environment(home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        log = process.communicate(timeout=60)[0]
-    except subprocess.TimeoutExpired:
-        end([psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)], 5.0)
-        log = process.communicate()[0]
-    return "SuperNode ID" in log, log
-
-
-def last_words(log: str) -> str:
-    """What Flower says between its exit code and its pointer to the documentation."""
-    return " ".join(log.partition("Exit Code")[2].partition("For more information")[0].split("\n")[1:]).strip()
+    with Service("a SuperNode", command, flower_environment(home), home, home / "log") as supernode:
+        ends = time.monotonic() + 60
+        while not supernode.ended and "SuperNode ID" not in supernode.printed() and time.monotonic() < ends:
+            time.sleep(0.2)
+        return "SuperNode ID" in supernode.printed(), supernode.printed()
 
 
 def run_and_kill(folder: Path) -> None:

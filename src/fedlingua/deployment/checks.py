@@ -4,7 +4,6 @@ import dataclasses
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +19,11 @@ from fedlingua.corpora.sites import Federation, check_corpora, read_text
 from fedlingua.deployment.certificates import check_certificate
 from fedlingua.deployment.keys import key_fingerprint, same_key
 from fedlingua.deployment.programs import supernode_command
+from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import DeploymentError, FedlinguaError
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.processes import end, flower_environment, free_port
+from fedlingua.processes import flower_environment, free_port
 from fedlingua.protocol import SENT_BY_A_SITE, TRAIN
 
 KNOCK_S = 30.0
@@ -213,44 +213,18 @@ def _certificate(site: SiteFile) -> str:
 def _knock(site: SiteFile) -> str:
     """Join for a moment with a real SuperNode: that proves address, certificate, key and clock together."""
     with tempfile.TemporaryDirectory(prefix="fedlingua-knock-") as folder:
-        log = Path(folder) / "supernode.log"
-        with log.open("wb") as stream:
-            command = supernode_command(site, free_port(), max_retries=1)
-            process = subprocess.Popen(
-                command,
-                env=flower_environment(Path(folder)),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-            )
-        try:
-            return _heard(process, log, site)
-        finally:
-            family = (
-                [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-                if process.poll() is None
-                else []
-            )
-            end(family, 5.0)
-            process.wait()
-
-
-def _heard(process: subprocess.Popen[bytes], log: Path, site: SiteFile) -> str:
-    ends = time.monotonic() + KNOCK_S
-    while time.monotonic() < ends:
-        text = log.read_text(encoding="utf-8", errors="replace")
-        if "SuperNode ID" in text:
-            return f"{site.address} lets this site join"
-        if process.poll() is not None:
-            break
-        time.sleep(0.2)
-    text = log.read_text(encoding="utf-8", errors="replace")
-    last = " ".join(text.partition("Exit Code")[2].partition("For more information")[0].split("\n")[1:]).strip() or text[-300:]
-    raise DeploymentError(
-        f"{site.address} did not let this site join within {KNOCK_S:g} s; is its key entered there, and does the clock of this machine "
-        f"agree with the server's (at most 5 s ahead or 300 s behind)? Flower says: {last}"
-    )
+        command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
+        with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
+            ends = time.monotonic() + KNOCK_S
+            while "SuperNode ID" not in supernode.printed():
+                if supernode.ended or time.monotonic() > ends or supernode.stopped.wait(0.2):
+                    break
+            else:
+                return f"{site.address} lets this site join"
+        raise DeploymentError(
+            f"{site.address} did not let this site join; is its key entered there, and does the clock of this machine agree with the "
+            f"server's (at most 5 s ahead or 300 s behind)? Flower says: {last_words(supernode.printed())}"
+        )
 
 
 def _size(count: float) -> str:

@@ -22,10 +22,16 @@ GRACE_S = 10.0
 
 
 class Service:
-    """One program and all below it, as a context manager; SIGTERM, SIGINT and SIGHUP set `stopped`."""
+    """One program and all below it, as a context manager; SIGTERM, SIGINT and SIGHUP set `stopped`.
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        self.name, self.command, self.environment, self.folder = name, list(command), dict(environment), folder
+    folder: where it works; log: where its lines go, instead of through to ours.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path | None = None
+    ) -> None:
+        self.name, self.command, self.environment = name, list(command), dict(environment)
+        self.folder, self.log = folder, log
         self.stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._handlers: dict[int, object] = {}
@@ -34,10 +40,17 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._handlers[number] = signal.signal(number, self._stop)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A session of its own, so that a Ctrl-C meant for us is ours to pass on in order.
-        self._process = subprocess.Popen(
-            self.command, env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        with self.log.open("wb") if self.log else contextlib.nullcontext() as lines:
+            # A session of its own, so that a Ctrl-C meant for us is ours to pass on in order.
+            self._process = subprocess.Popen(
+                self.command,
+                env=self.environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=lines,
+                stderr=lines,
+                start_new_session=True,
+            )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -52,6 +65,14 @@ class Service:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def printed(self) -> str:
+        """What the program has written to its log so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log else ""
 
     def check(self) -> None:
         """Raises DeploymentError once the program has ended by itself."""
@@ -101,3 +122,9 @@ def answers(address: str, authority: Path | None) -> bool:
         return False
     finally:
         connection.close()
+
+
+def last_words(printed: str) -> str:
+    """Why a program of Flower's ended: what it says between its exit code and its pointer to the documentation."""
+    reason = printed.partition("Exit Code")[2].partition("For more information")[0].split("\n")[1:]
+    return " ".join(reason).strip() or printed[-300:]

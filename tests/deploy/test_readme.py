@@ -1,0 +1,198 @@
+"""README's commands for a federation across machines, run as they stand: one directory for the server, three for the sites.
+
+Real processes: a SuperLink and three SuperNodes over gRPC with TLS and keys. Only the server's name and ports, a site's own name and
+direction, and the path of the experiments are put in the place of README's examples.
+"""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedlingua.corpora import phrasebook
+from fedlingua.pretraining.demo import demo_backbone
+from fedlingua.processes import end, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+SITES = {"hospital": "de-fr", "court": "nl-es", "school": "pl-sv"}
+CANARY = "zanzibar-quicksilver-4711"
+
+
+def commands(who: str) -> list[str]:
+    """The lines of README's code block that is marked `sh server` or `sh site`."""
+    block = re.search(rf"^```sh {who}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert block, f"README has no block for the {who}"
+    return block[1].strip().split("\n")
+
+
+class Institution:
+    """A directory in which one institution gives README's commands."""
+
+    def __init__(self, folder: Path, replacements: dict[str, str]) -> None:
+        self.folder, self.replacements = folder, replacements
+        self.given = 0
+        self.running: list[subprocess.Popen[bytes]] = []
+        folder.mkdir()
+
+    def give(self, command: str, timeout_s: float = 300.0) -> str:
+        """Give a command and wait for its end; a `start` goes on in the background."""
+        for what, instead in self.replacements.items():
+            command = command.replace(what, instead)
+        program, *arguments = shlex.split(command)
+        assert program == "fedlingua"
+        whole = [sys.executable, "-c", "from fedlingua.cli.app import main; main()", *arguments]
+        self.given += 1
+        if arguments[1] == "start":
+            with (self.folder / "start.log").open("w") as log:
+                self.running.append(subprocess.Popen(whole, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            return ""
+        done = subprocess.run(
+            whole, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}\n{self.log()}"
+        return done.stdout
+
+    def log(self) -> str:
+        file = self.folder / "start.log"
+        return file.read_text(errors="replace") if file.is_file() else ""
+
+    def wait_for(self, word: str, timeout_s: float = 120.0) -> None:
+        ends = time.monotonic() + timeout_s
+        while word not in self.log():
+            assert time.monotonic() < ends, f"{word!r} is not in\n{self.log()}"
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.send_signal(signal.SIGTERM)
+        for process in self.running:
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                end([psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)], 0.0)
+
+
+def write_text(site: str, folder: Path) -> None:
+    """A site's corpus, with one sentence that must never be seen outside of it, and a letter to translate."""
+    source, target = SITES[site].split("-")
+    text = phrasebook.register_corpus(site, 150, 5)
+    pairs = [f"{left}\t{right}" for left, right in zip(text[source], text[target], strict=True)]
+    pairs += [
+        f"{CANARY} {number} {left}\t{CANARY} {number} {right}"
+        for number, (left, right) in enumerate(zip(text[source][:30], text[target], strict=False))
+    ]
+    (folder / "corpus.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    (folder / "letters.txt").write_text("\n".join(text[source][:2]) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    """The institutions after all of README's commands: the server, and the sites by name."""
+    demo_backbone()  # trained before anybody waits for it
+    folder = tmp_path_factory.mktemp("deployment")
+    fleet, control = free_port(), free_port()
+    there = {
+        "server.example.org:9092": f"127.0.0.1:{fleet}",
+        "server.example.org": "127.0.0.1",
+        "experiments/": f"{ROOT}/experiments/",
+    }
+    server = Institution(folder / "server", there)
+    sites = {
+        name: Institution(folder / name, {**there, "hospital": name, "de-fr": direction}) for name, direction in SITES.items()
+    }
+    init, start, add, run = commands("server")
+    own_init, *own_rest = commands("site")
+    translate = own_rest.pop()
+    try:
+        server.give(init)
+        file = server.folder / "server" / "server.toml"
+        file.write_text(
+            file.read_text().replace("0.0.0.0:9092", f"127.0.0.1:{fleet}").replace("127.0.0.1:9093", f"127.0.0.1:{control}")
+        )
+        server.give(start)
+        server.wait_for("serving")
+        for name, site in sites.items():
+            write_text(name, site.folder)
+            (site.folder / "ca.crt").write_bytes((server.folder / "server" / "certificates" / "ca.crt").read_bytes())
+            site.give(own_init)
+            (server.folder / f"{name}.join.toml").write_bytes((site.folder / "site" / f"{name}.join.toml").read_bytes())
+        server.give(add)
+        for name in SITES:
+            server.wait_for(f"site {name} may join")
+        checks = {name: next(site.give(command) for command in own_rest) for name, site in sites.items()}
+        server.printed = server.give(run, timeout_s=560)
+        for site in sites.values():
+            site.letters = site.give(translate)
+    finally:
+        for institution in (*sites.values(), server):
+            institution.stop()
+    server.checks = checks
+    return server, sites
+
+
+@pytest.mark.timeout(900)
+def test_readmes_commands_lead_to_a_finished_run(deployment):
+    server, sites = deployment
+    (run,) = (server.folder / "server" / "runs").iterdir()
+    assert json.loads((run / "run.json").read_text())["status"] == "completed"
+    assert set(json.loads((run / "scores.json").read_text())["sites"]) == set(SITES)
+    assert all(site.given <= 10 for site in sites.values())
+
+
+def test_every_site_translates_on_its_own_afterwards(deployment):
+    _, sites = deployment
+    for site in sites.values():
+        lines = site.letters.rstrip("\n").split("\n")
+        assert len(lines) == 2
+        assert all(lines)
+
+
+def test_the_check_lists_what_will_be_sent(deployment):
+    server, _ = deployment
+    for name, told in server.checks.items():
+        assert f"{name} ({SITES[name]}): read 180, kept 180" in told
+        assert "wrong" not in told
+        assert "lets this site join" in told
+        assert re.search(r"64 tensors, 86592 numbers of 4 bytes, 0\.35 MB", told)
+
+
+def test_no_sentence_leaves_its_site(deployment):
+    """The planted sentence stands in the sites' own folders, and nowhere that another party can see or a log is kept."""
+    server, sites = deployment
+    own = [file for site in sites.values() for file in site.folder.rglob("*") if file.is_file() and CANARY in read(file)]
+    kinds = {file.name for file in own}
+    assert kinds <= {"corpus.tsv", "translations.tsv"}
+    assert "corpus.tsv" in kinds
+    seen = [file for file in server.folder.rglob("*") if file.is_file() and CANARY in read(file)]
+    assert seen == []
+    assert CANARY not in server.printed
+
+
+def test_the_logs_say_site_and_round(deployment):
+    _, sites = deployment
+    for name, site in sites.items():
+        assert f"site {name}, round 1, train: done" in site.log()
+        assert f"site {name}, round 2, evaluate: done" in site.log()
+
+
+def test_nothing_is_left_running(deployment):
+    server, _ = deployment
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if str(server.folder.parent) in " ".join([*process.cmdline(), process.environ().get("FLWR_HOME", "")]):
+                left.append(process.cmdline())
+        except (psutil.Error, OSError):
+            continue
+    assert left == []
+
+
+def read(file: Path) -> str:
+    return file.read_bytes().decode("utf-8", "replace")
