@@ -30,6 +30,15 @@ class Failure:
     kind: Kind = "refused"
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """What came of one phase. owed: site -> the message that it has not answered yet."""
+
+    accepted: dict[str, Message]
+    failures: list[Failure]
+    owed: dict[str, str]
+
+
 def gather(
     grid: Grid,
     messages: Mapping[str, Message],
@@ -37,15 +46,15 @@ def gather(
     on_reply: Callable[[str, Message], Failure | None],
     needed: int = 0,
     on_sent: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, Message], list[Failure]]:
+) -> Gathered:
     """Push `messages` (site -> message) at once, tell `on_sent`, and pull replies as they come; `on_reply` may refuse one.
 
-    Returns the accepted replies, in the order of `messages` whatever the order they came in, and a failure for every other site (and
-    for every reply too many). Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names
+    Accepted replies come in the order of `messages`, whatever the order they came in; every other site has a failure (and so has every
+    reply too many). Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names
     the node of a lost client wrongly, so replies are told apart by the message they answer.
     """
     if not messages:
-        return {}, []
+        return Gathered({}, [], {})
     # Flower wants a list: a generator ends the run.
     ids = list(grid.push_messages(list(messages.values())))
     on_sent()
@@ -75,7 +84,8 @@ def gather(
     for number in waiting:
         failures[site_of[number]] = _silent(site_of[number], grid, messages, deadline_s, time.monotonic() >= ends)
     accepted = {site: replies[site] for site in messages if site in replies}
-    return accepted, [failures[site] for site in messages if site in failures] + extra
+    owed = {site_of[number]: number for number in waiting}
+    return Gathered(accepted, [failures[site] for site in messages if site in failures] + extra, owed)
 
 
 def _error_of(site: str, reply: Message) -> Failure:

@@ -63,6 +63,7 @@ class SiteStrategy(Strategy):
         self._read: dict[str, Any] = {}
         self._last_reply: float | None = None
         self._pauses: dict[str, float] = {}
+        self._owed: dict[str, str] = {}
 
     # --- What a method says ----------------------------------------------------------------------------------------------------
 
@@ -264,16 +265,30 @@ class SiteStrategy(Strategy):
             if site not in known:
                 self.folder.event("note", text=f"site {site} has joined")
                 self.folder.write("sites.json", sites_json(self.roll))
+        self._hear_late_ones(grid)
         here = []
         for site in self.roll.expected:
             if self._is_aside(site):
                 count = self.progress.bad_replies[site]
                 self._fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase, number)
             elif site not in connected:
+                self._owed.pop(site, None)
                 self._fail(Failure(site, "its node is not connected", "away"), phase, number)
+            elif site in self._owed:  # it would take up the next message only after the one that it is at
+                self._fail(Failure(site, "still owes the reply to an earlier message, so it is not asked", "late"), phase, number)
             else:
                 here.append(site)
         return here
+
+    def _hear_late_ones(self, grid: Grid) -> None:
+        """Whoever has answered a message of an earlier phase by now, or can answer it no more, may be asked again; the answer is dropped."""
+        if not self._owed:
+            return
+        answered = {str(reply.metadata.reply_to_message_id) for reply in grid.pull_messages(sorted(self._owed.values()))}
+        for site, number in list(self._owed.items()):
+            if number in answered:
+                del self._owed[site]
+                self.folder.event("note", text=f"site {site} is back; its late reply does not count")
 
     def _is_aside(self, site: str) -> bool:
         return 0 < self.settings.max_bad_replies <= self.progress.bad_replies.get(site, 0)
@@ -350,12 +365,13 @@ class SiteStrategy(Strategy):
             reply.content.pop(protocol.ARRAYS, None)
             return None
 
-        replies, failures = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
-        self._asked |= {str(reply.metadata.reply_to_message_id): site for site, reply in replies.items()}
-        for failure in failures:
+        gathered = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
+        self._asked |= {str(reply.metadata.reply_to_message_id): site for site, reply in gathered.accepted.items()}
+        self._owed |= gathered.owed
+        for failure in gathered.failures:
             if failure.kind != "refused":  # those are entered as they come
                 self._fail(failure, phase, number)
-        return replies
+        return gathered.accepted
 
     def _check(self, reply: Message, request: Message, phase: Phase, site: str, number: int) -> Any:
         """What a reply says, once it can be believed."""

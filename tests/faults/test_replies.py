@@ -313,18 +313,60 @@ def test_a_site_that_raises_is_named_and_the_others_go_on(config, tmp_path):
     assert SITE in folder.read("scores.json")["sites"]
 
 
-@pytest.mark.fault("refused")
-def test_a_silent_site_is_late_and_costs_the_deadline(config, tmp_path):
-    def silence(request, reply):
-        task = request.content.config_records.get(protocol.TASK, {})
-        return None if task.get("site") == SITE and request.metadata.message_type == protocol.TRAIN else reply
+def silent_in_training(request, reply):
+    task = request.content.config_records.get(protocol.TASK, {})
+    return None if task.get("site") == SITE and request.metadata.message_type == protocol.TRAIN else reply
 
+
+@pytest.mark.fault("refused")
+def test_a_silent_site_is_late_and_costs_the_deadline_once(config, tmp_path):
     started = time.monotonic()
-    folder, _ = run({**config, "rounds": 1, "deadline-s": 2.0}, tmp_path / "late", tamper=silence)
-    (failure,) = rounds(folder)[1]["failures"]
-    assert (failure["site"], failure["kind"]) == (SITE, "late")
-    assert failure["reason"] == "no reply within 2 s, though its node is connected"
+    folder, _ = run({**config, "rounds": 3, "deadline-s": 2.0}, tmp_path / "late", tamper=silent_in_training)
+    seconds = [record["seconds"] for record in rounds(folder)]
     assert time.monotonic() - started >= 2.0
+    assert seconds[1] >= 2.0 > max(seconds[2:])
+    reasons = [[(f["phase"], f["kind"], f["reason"]) for f in record["failures"]] for record in rounds(folder)]
+    owes = "still owes the reply to an earlier message, so it is not asked"
+    assert reasons[1] == [("train", "late", "no reply within 2 s, though its node is connected"), ("evaluate", "late", owes)]
+    assert reasons[2] == [("train", "late", owes), ("evaluate", "late", owes)]
+
+
+class Slow(InProcessGrid):
+    """The court's reply to round 1 arrives while round 2 is at work."""
+
+    def pull_messages(self, message_ids):
+        asked = set(message_ids)
+        trained = sum(m.metadata.message_type == protocol.TRAIN for m in self.sent)
+        for number, _reply in list(self.late.items()):
+            if number in asked and trained > 4:
+                self.replies[number] = self.late.pop(number)
+        return super().pull_messages(asked)
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        ids = super().push_messages(messages)
+        for number, message in zip(ids, messages, strict=True):
+            task = message.content.config_records.get(protocol.TASK, {})
+            if message.metadata.message_type == protocol.TRAIN and task["site"] == SITE and task["round"] == 1:
+                self.late[number] = self.replies.pop(number)
+        return ids
+
+
+@pytest.mark.fault("refused")
+def test_a_late_reply_does_not_count_and_its_site_is_back(config, tmp_path):
+    config = {**config, "rounds": 3, "deadline-s": 1.0, "run-dir": str(tmp_path / "slow")}
+    grid = Slow(config, 2)
+    grid.late = {}
+    folder = run_on(grid, config)
+    assert [sorted({f["phase"] for f in record["failures"]}) for record in rounds(folder)] == [
+        [],
+        ["evaluate", "train"],
+        ["train"],
+        [],
+    ]
+    assert "site court is back; its late reply does not count" in (folder.directory / "progress.jsonl").read_text()
+    # Round 2 is made without the court, although its reply to round 1 came meanwhile.
+    assert set(rounds(folder)[2]["sites"]["court"]["seconds"]) == {"evaluate"}
 
 
 class Leaving(InProcessGrid):
