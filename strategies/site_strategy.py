@@ -281,7 +281,7 @@ class SiteStrategy(Strategy):
         return here
 
     def _hear_late_ones(self, grid: Grid) -> None:
-        """Whoever has answered a message of an earlier phase by now, or can answer it no more, may be asked again; the answer is dropped."""
+        """Whoever has answered an earlier phase's message by now, or never will, may be asked again; the answer is dropped."""
         if not self._owed:
             return
         answered = {str(reply.metadata.reply_to_message_id) for reply in grid.pull_messages(sorted(self._owed.values()))}
