@@ -62,14 +62,18 @@ class InProcessGrid(Grid):
 
     def _run(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
-        config = {"partition-id": node - 100, "num-partitions": self.num_nodes}
-        context = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config=self.run_config)
+        context = Context(
+            run_id=1, node_id=node, node_config=self.node_config(node), state=RecordDict(), run_config=self.run_config
+        )
         # Through the wire format, so that nothing is shared by reference.
         arrived = _over_the_wire(message)
         try:
             return client_app(arrived, context)
         except Exception as error:
             return Message(Error(1, str(error)), reply_to=message)
+
+    def node_config(self, node: int) -> dict[str, Any]:
+        return {"partition-id": node - 100, "num-partitions": self.num_nodes}
 
     def get_node_ids(self) -> Iterable[int]:
         return [100 + number for number in range(self.num_nodes)]

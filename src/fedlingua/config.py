@@ -227,7 +227,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError) as error:
         near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")]) if path.parent.is_dir() else ""
         raise ConfigError(f"{path}: there is no such file{near}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -280,5 +280,3 @@ def _check_together(settings: Settings) -> None:
         raise ConfigError("resume = true needs run-dir, the folder of the run to go on with")
     if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
-    if not settings.federation_path.is_file():
-        raise ConfigError(f"federation = {settings.federation!r}: there is no such file (looked for {settings.federation_path})")

@@ -87,7 +87,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """Parse and check a federation file; opens no corpus.
 
     Raises:
-        ConfigError: an unknown key, language or register, a name given twice, no site, shares that do not add up to 1.
+        ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1.
     """
     raw = read_toml(path)
     where = path.name

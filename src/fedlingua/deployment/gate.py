@@ -21,7 +21,7 @@ APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 
 def main() -> None:
     """Run one message as Flower does, once its bundle has been approved."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    _show_own_lines()
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
     flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
@@ -35,6 +35,16 @@ def main() -> None:
     flower.install_from_fab = install_approved
     _forget_this_install()
     flwr_clientapp()
+
+
+def _show_own_lines() -> None:
+    """Our own log lines go where Flower's go; Flower sees to its own, and the rest of the libraries are not asked for theirs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    own = logging.getLogger("fedlingua")
+    own.addHandler(handler)
+    own.setLevel(logging.INFO)
+    own.propagate = False
 
 
 def _forget_this_install() -> None:

@@ -1,0 +1,94 @@
+"""A node with a site file: it reads its own text alone, and no path of the server's machine means anything to it."""
+
+import json
+
+import pytest
+
+from fedlingua.config import settings_from
+from fedlingua.deployment.programs import SITE_FILE
+from fedlingua.runs import RunFolder
+from strategies.server_app import run_federation
+from tests.in_process import InProcessGrid, checkpoint_bytes, run
+
+SITES = {"hospital": ("de-fr", 60), "court": ("nl-es", 50), "school": ("pl-sv", 55)}
+SPLIT = '[split]\nmode = "shared-side"\nkey = "three"\ntrain = 0.6\ndev = 0.2\ntest = 0.2\n'
+
+
+class Machines(InProcessGrid):
+    """Three nodes with a site file each, and a run config whose paths lie on the server's machine only."""
+
+    def __init__(self, config, folders, tamper=None):
+        super().__init__(config, len(folders), tamper=tamper)
+        self.folders = folders
+        elsewhere = {"federation": "/srv/server/federation.toml", "run-dir": "/srv/server/runs/1", "data-dir": "/srv/data"}
+        self.run_config = {**config, **elsewhere}
+
+    def node_config(self, node):
+        return {SITE_FILE: str(self.folders[node - 100] / "site.toml")}
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """A folder for each site, with its file."""
+    folders = []
+    for name, (direction, sentences) in SITES.items():
+        folder = tmp_path / f"machine of {name}"
+        folder.mkdir()
+        corpus = f'phrasebook = "{name}"\nsentences = {sentences}\n'
+        text = (
+            f'[[site]]\nname = "{name}"\ndirection = "{direction}"\n{corpus}[server]\naddress = "server:9092"\ninsecure = true\n'
+        )
+        (folder / "site.toml").write_text(text)
+        folders.append(folder)
+    return folders
+
+
+@pytest.fixture
+def config(tiny_run_config, tmp_path):
+    return {**tiny_run_config, "deadline-s": 30.0, "backbone": tiny_run_config["backbone"]}
+
+
+def federation(tmp_path, corpora: bool):
+    """The federation file: the server's, without corpora, or that of a simulation of the same sites."""
+    text = SPLIT
+    for name, (direction, sentences) in SITES.items():
+        text += f'[[site]]\nname = "{name}"\ndirection = "{direction}"\n'
+        text += f'phrasebook = "{name}"\nsentences = {sentences}\n' if corpora else ""
+    file = tmp_path / f"{'simulated' if corpora else 'server'}.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def deploy(config, sites, tmp_path) -> RunFolder:
+    """A run on three machines, in one process."""
+    given = {**config, "federation": federation(tmp_path, corpora=False), "run-dir": str(tmp_path / "deployed")}
+    settings, folder = settings_from(given), RunFolder(tmp_path / "deployed")
+    for site in sites:  # the backbone is a directory, so each site says where it lies
+        with (site / "site.toml").open("a") as stream:
+            stream.write(f'[backbones]\n"{config["backbone"]}" = "{config["backbone"]}"\n')
+    with folder.held():
+        folder.open(settings, 1)
+        run_federation(Machines(given, sites), settings, folder)
+        folder.close("completed")
+    return folder
+
+
+@pytest.mark.parametrize("method", ["adapter-families", "adapter-local", "model-fed"])
+def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_path, method):
+    config = {**config, "method": method}
+    deployed = deploy(config, sites, tmp_path)
+    simulated, _ = run({**config, "federation": federation(tmp_path, corpora=True)}, tmp_path / "simulated")
+    assert checkpoint_bytes(deployed) == checkpoint_bytes(simulated)
+    assert deployed.read("scores.json")["sites"] == simulated.read("scores.json")["sites"]
+    file = "model.safetensors" if method == "model-fed" else "adapter/adapter.safetensors"
+    identity = deployed.read("run.json")["id"]
+    for folder, name in zip(sites, SITES, strict=True):
+        delivered = folder / "state" / "runs" / identity / name
+        assert (delivered / file).read_bytes() == (simulated.directory / "sites" / name / file).read_bytes()
+        assert json.loads((delivered / "delivered.json").read_text())["site"] == name
+
+
+def test_nothing_of_a_site_lies_in_the_servers_folder(config, sites, tmp_path):
+    deployed = deploy({**config, "method": "adapter-local"}, sites, tmp_path)
+    assert not (deployed.directory / "sites").exists()
+    assert not list(deployed.directory.glob("checkpoints/*/*.safetensors"))
