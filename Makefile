@@ -38,10 +38,12 @@ deploy-demo-newest: .venv-newest/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
+# What computes stays as it is pinned; what only carries is as new as that Flower wants it.
+COMPUTES = torch|transformers|tokenizers|safetensors|numpy|sentencepiece|sacrebleu|huggingface[-_]hub
 .venv-newest/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; install one, or give make PYTHON=/path/to/python"; exit 1; }
 	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
-	grep -v '^flwr==\|^certifi==' constraints.txt > .venv-newest/constraints.txt
+	grep -iE '^($(COMPUTES))==' constraints.txt > .venv-newest/constraints.txt
 	.venv-newest/bin/python -c 'import torch' 2>/dev/null \
 	  || { test -n "$(TORCH_INDEX)" && .venv-newest/bin/python -m pip install -q --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
 	  || .venv-newest/bin/python -m pip install -q $(TORCH)
