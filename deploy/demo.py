@@ -35,31 +35,34 @@ APP = Path(__file__).resolve().parents[1]
 EXPERIMENT = APP / "experiments" / "deployment" / "demo.toml"
 SITES = {"hospital": "de-fr", "court": "nl-es", "school": "pl-sv"}
 SENTENCES = 240
+HANG_DEADLINE_S = 120.0
 COMMAND = [sys.executable, "-c", "from fedlingua.cli.app import main; main()"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="write the figures to this JSON file")
-    keep = parser.parse_args().keep
+    parser.add_argument("--hang", action="store_true", help="also freeze a site in the middle of a round, and time the round")
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended on the way out
     folder = Path(tempfile.mkdtemp(prefix="fedlingua-deploy-"))
     transport = "gRPC" if over_grpc() else "HTTP"
     say(f"flwr {version('flwr')}, {transport} with TLS; everything lies in {folder}")
     try:
-        figures = demonstrate(folder)
+        figures = demonstrate(folder, options.hang)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     figures |= {"flwr": version("flwr"), "transport": transport}
-    if keep:
-        keep.parent.mkdir(parents=True, exist_ok=True)
-        keep.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    if options.keep:
+        options.keep.parent.mkdir(parents=True, exist_ok=True)
+        options.keep.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     say("all as it has to be")
 
 
-def demonstrate(folder: Path) -> dict[str, Any]:
+def demonstrate(folder: Path, hang: bool) -> dict[str, Any]:
     """The whole story; raises where something is not as it has to be."""
     set_up(folder)
+    figures: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(service(folder, "server", "start", "server"))
         wait_for(folder / "server.log", "serving")
@@ -75,9 +78,11 @@ def demonstrate(folder: Path) -> dict[str, Any]:
         fedlingua(folder, "run", "--resume", "run", "--server", "server")
         say(f"resumed and finished in {time.monotonic() - started:.0f} s")
         fedlingua(folder, "status", "run")
+        if hang:
+            figures["hanging"] = freeze_a_site(folder)
     say("the same sites and seed, simulated")
     fedlingua(folder, "run", str(EXPERIMENT), "--to", "simulated", "--set", f"federation={simulated_federation(folder)}")
-    return compare(folder)
+    return compare(folder) | figures
 
 
 def set_up(folder: Path) -> None:
@@ -140,6 +145,29 @@ def run_and_kill(folder: Path) -> None:
     pids = ", ".join(str(process.pid) for process in server_app)
     say(f"kill -9 of the ServerApp (pid {pids}) after round {rounds(folder / 'run')[-1]['round']}")
     print("  " + (folder / "run.log").read_text().strip().replace("\n", "\n  "))
+
+
+def freeze_a_site(folder: Path) -> dict[str, float]:
+    """Stop every process of one site at the beginning of round 1, and see what the round costs the others."""
+    say(f"the school's processes are frozen when round 1 begins; deadline {HANG_DEADLINE_S:g} s")
+    changes = {"rounds": 1, "quorum": 0.6, "deadline-s": HANG_DEADLINE_S}
+    given = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    command = [*COMMAND, "run", str(EXPERIMENT), "--server", "server", "--to", "hanging", *given]
+    running = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not rounds(folder / "hanging") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    frozen = [process for process in psutil.process_iter() if str(folder / "school") in environment(process)]
+    for process in frozen:
+        process.suspend()
+    try:
+        running.wait(timeout=600)
+    finally:
+        for process in frozen:
+            process.resume()
+    seconds = rounds(folder / "hanging")[1]["seconds"]
+    say(f"round 1 with {len(frozen)} frozen processes: {seconds:.1f} s, deadline {HANG_DEADLINE_S:g} s")
+    return {"deadline_s": HANG_DEADLINE_S, "round_seconds": seconds, "ratio": seconds / HANG_DEADLINE_S}
 
 
 def simulated_federation(folder: Path) -> Path:
