@@ -63,6 +63,7 @@ class SiteStrategy(Strategy):
         self._read: dict[str, Any] = {}
         self._last_reply: float | None = None
         self._pauses: dict[str, float] = {}
+        self._phases: dict[str, float] = {}
         self._owed: dict[str, str] = {}
 
     # --- What a method says ----------------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ class SiteStrategy(Strategy):
 
     def _round(self, grid: Grid, number: int, num_rounds: int) -> None:
         started = time.monotonic()
-        self.round_records, self.failures, self._pauses = {}, [], {}
+        self.round_records, self.failures, self._pauses, self._phases = {}, [], {}, {}
         before, (own, values) = self.state, self.declared_state()
         arguments = (number, ArrayRecord(), ConfigRecord(), grid)
         try:
@@ -192,7 +193,7 @@ class SiteStrategy(Strategy):
         dev_loss = self.progress.loss(number, self.settings.best_by)
         sites = {site: record for site, record in self.round_records.items() if record["seconds"]}
         record = {"round": number, "attempt": self.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss, "sites": sites}
-        self.folder.add_round({**record, "failures": self.failures, "pause_s": self._pauses})
+        self.folder.add_round({**record, "failures": self.failures, "phase_s": self._phases, "pause_s": self._pauses})
         earlier_best = self.progress.best_round
         if number > 0:
             self.progress.traffic += [(int(r["uplink_bytes"]), int(r["downlink_bytes"])) for r in self.round_records.values()]
@@ -366,6 +367,7 @@ class SiteStrategy(Strategy):
             return None
 
         gathered = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
+        self._phases[phase] = round(self._phases.get(phase, 0.0) + time.monotonic() - started, 3)
         self._asked |= {str(reply.metadata.reply_to_message_id): site for site, reply in gathered.accepted.items()}
         self._owed |= gathered.owed
         for failure in gathered.failures:
