@@ -45,7 +45,9 @@ class TextRules:
         if other := sorted(set(flat) ^ set(cls().flat())):
             raise ConfigError(f"the server's rules for the text are not those of this version ({', '.join(other)})")
         if flat["split.mode"] not in get_args(get_type_hints(SplitRules)["mode"]):
-            raise ConfigError(f"the server's rules for the text have the split mode {flat['split.mode']!r}, unknown to this version")
+            raise ConfigError(
+                f"the server's rules for the text have the split mode {flat['split.mode']!r}, unknown to this version"
+            )
         tables: dict[str, dict[str, Any]] = {"split": {}, "limits": {}, "cleaning": {}}
         for key, value in flat.items():
             if key != "directions":
