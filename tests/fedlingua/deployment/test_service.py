@@ -99,7 +99,7 @@ def health() -> Iterator[list[int]]:
     told = [0, 200]
 
     class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802  the standard library's name
+        def do_GET(self) -> None:
             self.send_response(told[1] if self.path == "/health" else 404)
             self.end_headers()
 

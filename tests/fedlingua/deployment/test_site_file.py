@@ -34,7 +34,13 @@ def test_a_short_file_takes_every_default_beside_itself(tmp_path: Path) -> None:
         "",
     )
     places = [site.authority, site.key, site.state, site.home, site.approvals]
-    assert [str(place.relative_to(tmp_path)) for place in places] == ["ca.crt", "keys/site.key", "state", "flower", "approved.txt"]
+    assert [str(place.relative_to(tmp_path)) for place in places] == [
+        "ca.crt",
+        "keys/site.key",
+        "state",
+        "flower",
+        "approved.txt",
+    ]
     assert site.backbones == {}
 
 
@@ -83,7 +89,10 @@ def test_paths_do_not_hang_on_the_working_directory(tmp_path: Path, monkeypatch:
         (SITE + SERVER + 'insecure = "no"\n', "insecure = 'no'; wanted true or false"),
         (SITE + SERVER + '[node]\ndevice = "gpu"\n', "device = 'gpu'; choose cpu or cuda"),
         (SITE + SERVER + '[node]\nkeys = "k"\n', "site.toml [node]: keys = 'k': there is no such key; did you mean 'key'?"),
-        (SITE + '[server]\nadress = "a:1"\n', "site.toml [server]: adress = 'a:1': there is no such key; did you mean 'address'?"),
+        (
+            SITE + '[server]\nadress = "a:1"\n',
+            "site.toml [server]: adress = 'a:1': there is no such key; did you mean 'address'?",
+        ),
         ("server = 3\n" + SITE, "server = 3; wanted a table"),
         ("rounds = 3\n" + SITE + SERVER, "site.toml: rounds = 3: there is no such key"),
         (SITE.replace('tsv = "text.tsv"\n', "") + SERVER, "site clinic: got no corpus; wanted one of tsv"),
