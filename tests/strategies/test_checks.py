@@ -16,7 +16,7 @@ def array(*numbers: float) -> np.ndarray[Any, Any]:
 
 def test_of_one_update_nothing_can_be_said() -> None:
     assert over_ratio({}, 2) == {}
-    assert over_ratio({"a": 1e30}, 2) == {}
+    assert over_ratio({"a": 1e30}, 2) == over_ratio({"a": 1.0}, 0.5) == {}
 
 
 def test_of_two_updates_the_longer_is_found() -> None:

@@ -119,3 +119,4 @@ def test_the_loss_before_training_and_a_round_without_one_are_no_gain() -> None:
     progress.round = 3  # rounds 2 and 3 were skipped
     assert progress.is_stale(2, 0.0, "examples")
     assert not progress.is_stale(3, 0.0, "examples")
+    assert not of_losses(r0={"a": 1.0}, r1={"a": 3.0}).is_stale(1, 0.0, "examples")
