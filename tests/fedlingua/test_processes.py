@@ -15,7 +15,7 @@ import pytest
 from fedlingua.errors import RunError
 from fedlingua.processes import end, flower_environment, free_port, json_object, last_lines, program, signals_held
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
 POLITE = """
 import signal, sys, time
 def leave(number, frame):
@@ -23,7 +23,7 @@ def leave(number, frame):
     sys.exit(7)
 signal.signal(signal.SIGTERM, leave)
 print("ready", flush=True)
-time.sleep(600)
+time.sleep(60)
 """
 
 
@@ -37,12 +37,15 @@ def child(code: str) -> "subprocess.Popen[str]":
 def ended(code: str, grace_s: float, hurry: threading.Event | None = None) -> tuple[int, str, float]:
     """(exit status, what it still printed, seconds that it took)."""
     with child(code) as process:
-        began = time.monotonic()
-        handle = psutil.Process(process.pid)
-        end([handle], grace_s, hurry)
-        took = time.monotonic() - began
+        handle, began = psutil.Process(process.pid), time.monotonic()
+        try:
+            end([handle], grace_s, hurry)
+            took = time.monotonic() - began
+            status = int(handle.wait(10))
+        finally:
+            process.kill()  # nothing is left where `end` is wrong
         assert process.stdout is not None
-        return int(handle.wait(10)), process.stdout.read(), took
+        return status, process.stdout.read(), took
 
 
 def test_a_child_that_ignores_sigterm_is_killed_after_the_grace() -> None:

@@ -88,7 +88,7 @@ from pathlib import Path
 from fedlingua.runs import RunFolder
 with RunFolder(Path({str(folder.directory)!r})).held():
     print("held", flush=True)
-    time.sleep(600)
+    time.sleep(60)
 """
     environment = {"PYTHONPATH": str(Path(sys.modules["fedlingua"].__path__[0]).parent)}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as server:

@@ -20,7 +20,7 @@ from fedlingua.processes import free_port
 # Starts a grandchild, whose pid it writes down; then waits.
 FAMILY = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 open("pids", "w").write(f"{child.pid}")
 {then}
 """
@@ -43,7 +43,7 @@ def gone(process: psutil.Process) -> bool:
 
 
 def test_nothing_of_a_program_is_left_after_the_block(tmp_path: Path) -> None:
-    with python(FAMILY.replace("{then}", "time.sleep(600)"), tmp_path / "home") as running:
+    with python(FAMILY.replace("{then}", "time.sleep(60)"), tmp_path / "home") as running:
         below, above = grandchild(tmp_path / "home"), psutil.Process(running.pid)
         running.check()
         assert os.getsid(running.pid) == running.pid  # a Ctrl-C at our terminal does not reach it
@@ -63,7 +63,7 @@ def test_a_grandchild_whose_parent_is_gone_is_ended_too(tmp_path: Path) -> None:
 
 def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "GRACE_S", 0.5)
-    code = "import signal, time; signal.signal(15, signal.SIG_IGN); open('pids', 'w').write('1'); time.sleep(600)"
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); open('pids', 'w').write('1'); time.sleep(60)"
     with python(code, tmp_path) as running:
         grandchild(tmp_path)
         process = psutil.Process(running.pid)
@@ -76,7 +76,7 @@ def test_a_program_that_ends_by_itself_is_told_with_its_status(tmp_path: Path) -
 
 
 def test_waiting_ends_with_what_was_waited_for_or_says_what_did_not_come(tmp_path: Path) -> None:
-    with python("import time; time.sleep(600)", tmp_path) as running:
+    with python("import time; time.sleep(60)", tmp_path) as running:
         looks = iter([False, True])
         running.wait_until(lambda: next(looks), "its answer", 20)
         with pytest.raises(DeploymentError, match=r"the program: its answer did not come about within 0\.1 s"):
@@ -86,7 +86,7 @@ def test_waiting_ends_with_what_was_waited_for_or_says_what_did_not_come(tmp_pat
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_waiting_and_its_handler_is_given_back(tmp_path: Path, number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with python("import time; time.sleep(600)", tmp_path) as running:
+    with python("import time; time.sleep(60)", tmp_path) as running:
         threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
         running.wait_until(lambda: False, "its answer", 20)
         assert running.stopped.is_set()
