@@ -57,6 +57,7 @@ def resume_run(
     if fixed := sorted(set(given) - set(MAY_CHANGE)):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
     settings = settings_from({**content["config"], **given, "resume": True, "run-dir": str(folder.directory)})
+    settings = _at_home_anywhere(settings)
     at = read_server_file(server) if server else None
     federation = _federation(settings, at)
     with folder.held():  # refused here rather than after everything has been started
@@ -123,11 +124,14 @@ def check_experiment(
     given = _given(data, overrides, seed)
     if server:
         given["federation"] = str(server.federation)
-    settings = read_experiment(experiment, given)
-    if settings.data_dir:
-        # Server and sites work in other directories, so what is relative is made absolute here.
-        settings = dataclasses.replace(settings, data_dir=str(Path(settings.data_dir).expanduser().resolve()))
+    settings = _at_home_anywhere(read_experiment(experiment, given))
     return settings, _federation(settings, server)
+
+
+def _at_home_anywhere(settings: Settings) -> Settings:
+    """The settings with an absolute data-dir: server and sites work in other directories than this command."""
+    data = settings.data_dir and str(Path(settings.data_dir).expanduser().resolve())
+    return dataclasses.replace(settings, data_dir=data)
 
 
 def _given(data: Path | None, overrides: list[str], seed: int | None) -> dict[str, Scalar]:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.split import SplitRules
@@ -40,20 +40,19 @@ class TextRules:
         """What `flat` gave.
 
         Raises:
-            ConfigError: a key that is missing or not known here, which another version of this project would send.
+            ConfigError: a key or split mode that is missing or not known here, which another version of this project would send.
         """
-        tables: dict[str, dict[str, Any]] = {"split": {}, "limits": {}, "cleaning": {}}
-        try:
-            for key, value in flat.items():
-                if key != "directions":
-                    table, _, name = key.partition(".")
-                    tables[table][name] = value
-            directions = tuple(parse_direction(text) for text in flat["directions"])
-            split, limits, cleaning = (
-                SplitRules(**tables["split"]),
-                Limits(**tables["limits"]),
-                CleaningRules(**tables["cleaning"]),
+        if other := sorted(set(flat) ^ set(cls().flat())):
+            raise ConfigError(f"the server's rules for the text are not those of this version ({', '.join(other)})")
+        if flat["split.mode"] not in get_args(get_type_hints(SplitRules)["mode"]):
+            raise ConfigError(
+                f"the server's rules for the text have the split mode {flat['split.mode']!r}, unknown to this version"
             )
-            return cls(split, limits, cleaning, directions)
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"the server's rules for the text are not those of this version ({error})") from error
+        tables: dict[str, dict[str, Any]] = {"split": {}, "limits": {}, "cleaning": {}}
+        for key, value in flat.items():
+            if key != "directions":
+                table, _, name = key.partition(".")
+                tables[table][name] = value
+        directions = tuple(parse_direction(text) for text in flat["directions"])
+        split, limits, cleaning = SplitRules(**tables["split"]), Limits(**tables["limits"]), CleaningRules(**tables["cleaning"])
+        return cls(split, limits, cleaning, directions)

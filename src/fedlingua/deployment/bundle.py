@@ -63,6 +63,7 @@ def approve(file: Path, bundle: str) -> bool:
     if bundle in approved(file):
         return False
     before = file.read_text(encoding="utf-8") if file.is_file() else "# Bundles that this site runs, by sha256.\n"
+    before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     aside.write_text(f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d}\n", encoding="utf-8")
     os.replace(aside, file)

@@ -87,7 +87,7 @@ def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
 def _finding(what: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(what, True, look())
-    except FedlinguaError as error:
+    except (FedlinguaError, OSError, UnicodeError) as error:  # also a file that is not there, or that may not be read
         return Finding(what, False, str(error))
 
 

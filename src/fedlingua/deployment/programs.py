@@ -42,10 +42,10 @@ def supernode_command(site: SiteFile, port: int, max_retries: int | None = None)
     """A SuperNode for a site; `port`: of the API that its own client processes talk to, on loopback.
 
     Raises:
-        ConfigError: the site file's path holds a quote, which Flower's --node-config cannot carry.
+        ConfigError: the site file's path holds a quote or a backslash, which Flower's --node-config cannot carry.
     """
-    if {'"', "'"} & set(str(site.path)):
-        raise ConfigError(f"{site.path}: Flower cannot pass on a path with quotes; move the site's folder")
+    if {'"', "'", "\\"} & set(str(site.path)):
+        raise ConfigError(f"{site.path}: Flower cannot pass on a path with quotes or backslashes; move the site's folder")
     command = [program("flower-supernode"), "--superlink", site.address, "--host", HOST, "--port", str(port)]
     command += ["--isolation", "subprocess", "--node-config", f'{SITE_FILE}="{site.path}"']
     if over_grpc():

@@ -20,7 +20,7 @@ from pathlib import Path
 import tomli_w
 
 from fedlingua.config import read_toml
-from fedlingua.corpora.sites import refuse_unknown
+from fedlingua.corpora.sites import read_site, refuse_unknown
 from fedlingua.deployment.certificates import make_certificates, subject_alternative_names
 from fedlingua.deployment.keys import read_public_key
 from fedlingua.deployment.site_file import site_table
@@ -29,12 +29,12 @@ from fedlingua.errors import ConfigError
 FILE = "server.toml"
 FEDERATION_HEAD = """\
 # The sites of this federation. `fedlingua server add` enters a site from the file that its `fedlingua site init` wrote.
-name = "{name}"
+name = {name}
 
 [split]
 # The hash of the sentence on the shared side decides, so that sites agree without talking. Change the key and the splits change.
 mode = "shared-side"
-key = "{name}"
+key = {name}
 train = 0.8
 dev = 0.1
 test = 0.1
@@ -77,7 +77,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     directory.mkdir(parents=True, exist_ok=True)
     if not insecure:
         make_certificates(directory / "certificates", hosts)
-    (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=name), encoding="utf-8")
+    (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=_quoted(name)), encoding="utf-8")
     content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
     aside = directory / f".{FILE}.{os.getpid()}"
     aside.write_text(
@@ -124,28 +124,35 @@ def add_site(server: ServerFile, join_file: Path) -> str:
     """Enter a site into the federation file, from the file that `site init` wrote for it; returns its name.
 
     Raises:
-        ConfigError: a file that is none, a name or key that stands there already.
+        ConfigError: a file that is none, a name, direction or key that is none, a name that stands there already.
     """
     raw = read_toml(join_file)
     refuse_unknown(raw, {"site"}, join_file.name)
-    known = read_toml(server.federation).get("site", [])
+    taken = {other.get("name") for other in read_toml(server.federation).get("site", [])}
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{join_file}: wanted [[site]] with name, direction and public-key, as `fedlingua site init` writes it")
-    for entry in entries:
+    for number, entry in enumerate(entries, start=1):
         refuse_unknown(entry, {"name", "direction", "public-key"}, join_file.name)
-        if "public-key" in entry:
-            read_public_key(str(entry["public-key"]), f"{join_file.name}, site {entry.get('name')}")
+        site = read_site(entry, number, join_file.name, Path())
+        if site.public_key:
+            read_public_key(site.public_key, f"{join_file.name}, site {site.name}")
         elif not server.insecure:
-            raise ConfigError(f"{join_file}: site {entry.get('name')!r} has no public-key; only an insecure server goes without")
-        if any(other["name"] == entry.get("name") for other in known):
-            raise ConfigError(f"{server.federation}: a site {entry.get('name')!r} stands there already; remove it there first")
+            raise ConfigError(f"{join_file}: site {site.name!r} has no public-key; only an insecure server goes without")
+        if site.name in taken:
+            raise ConfigError(f"{server.federation}: a site {site.name!r} stands there already; remove it there first")
+        taken.add(site.name)
     text = server.federation.read_text(encoding="utf-8").rstrip("\n")
     added = "".join(f"\n{site_table(entry)}" for entry in entries)
     aside = server.federation.with_name(f".{server.federation.name}.{os.getpid()}")
     aside.write_text(f"{text}\n{added}", encoding="utf-8")
     os.replace(aside, server.federation)
     return ", ".join(str(entry["name"]) for entry in entries)
+
+
+def _quoted(text: str) -> str:
+    """A string as TOML writes it."""
+    return tomli_w.dumps({"text": text}).removeprefix("text = ").rstrip("\n")
 
 
 def _check_address(what: str, address: str, where: str) -> None:

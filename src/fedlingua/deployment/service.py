@@ -111,17 +111,17 @@ class Service:
 def answers(address: str, authority: Path | None) -> bool:
     """Whether a SuperLink's HTTP API says that it is well; with TLS where an authority is given."""
     host, _, port = address.rpartition(":")
-    if authority is None:
-        connection = http.client.HTTPConnection(host, int(port), timeout=5)
-    else:
-        connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=ssl.create_default_context(cafile=authority))
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        if authority is None:
+            connection = http.client.HTTPConnection(host, int(port), timeout=5)
+        else:
+            context = ssl.create_default_context(cafile=authority)
+            connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=context)
+        with contextlib.closing(connection):
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):  # nobody listens, or no such authority: the program's own lines say why
         return False
-    finally:
-        connection.close()
 
 
 def last_words(printed: str) -> str:

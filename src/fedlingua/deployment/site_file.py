@@ -31,7 +31,7 @@ from typing import Any
 import tomli_w
 
 from fedlingua.config import Settings, read_toml
-from fedlingua.corpora.sites import Site, read_site, refuse_unknown
+from fedlingua.corpora.sites import FOLDER_NAME, Site, read_site, refuse_unknown
 from fedlingua.errors import ConfigError
 
 
@@ -73,7 +73,15 @@ class SiteFile:
         )
 
     def run_directory(self, run: str, site: str) -> Path:
-        """What a site keeps of a run: its own tensors by round and attempt, and at the end the best round's."""
+        """What a site keeps of a run: its own tensors by round and attempt, and at the end the best round's.
+
+        Raises:
+            ConfigError: the run's id, which the server gives, is no plain name and could lead out of the site's state.
+        """
+        if not FOLDER_NAME.fullmatch(run):
+            raise ConfigError(
+                f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': a folder is named after it"
+            )
         return self.state / "runs" / run / site
 
 
@@ -81,7 +89,7 @@ def read_site_file(path: Path) -> SiteFile:
     """Parse and check a site's file; opens neither corpus nor key.
 
     Raises:
-        ConfigError: an unknown key, a wrong type, no site, or no address.
+        ConfigError: an unknown key, a wrong type, no site, a site without a corpus, a name given twice, or no address.
     """
     raw = read_toml(path)
     folder = path.resolve().parent
@@ -92,6 +100,13 @@ def read_site_file(path: Path) -> SiteFile:
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path.name}: wanted [[site]] with name, direction and a corpus; `fedlingua site init` writes one")
+    sites = tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1))
+    names = [site.name for site in sites]
+    for site in sites:
+        if site.corpus is None:
+            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of tsv, moses, nway, phrasebook")
+        if names.count(site.name) > 1:
+            raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
     address, insecure = server.get("address", ""), server.get("insecure", False)
     if not isinstance(address, str) or not address.rpartition(":")[2].isdigit() or not address.rpartition(":")[0]:
         raise ConfigError(f"{path.name} [server]: address = {address!r}; wanted host:port of the SuperLink's fleet API")
@@ -101,7 +116,7 @@ def read_site_file(path: Path) -> SiteFile:
         raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
     return SiteFile(
         path=path.resolve(),
-        sites=tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1)),
+        sites=sites,
         address=address,
         authority=folder / str(server.get("authority", "ca.crt")),
         insecure=insecure,

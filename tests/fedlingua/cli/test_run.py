@@ -1,19 +1,26 @@
-"""`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, and what it leaves behind."""
+"""`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, and what it leaves behind; and all that it refuses."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fedlingua.cli.app import app
-from fedlingua.config import settings_from
+from fedlingua.cli.run import check_experiment, resume_run
+from fedlingua.config import Settings, read_experiment, settings_from
+from fedlingua.corpora.sites import Federation
+from fedlingua.deployment.server_file import ServerFile, add_site, init_server
+from fedlingua.errors import ConfigError, RunError
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation
 from tests.in_process import InProcessGrid
@@ -144,3 +151,105 @@ def test_a_missing_corpus_file_is_refused_before_anything_starts(experiment, tmp
     assert "site a" in done.stderr
     assert "none.tsv.gz" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def broken_off(experiment: Path, tmp_path: Path) -> RunFolder:
+    """A run that began and whose server is gone."""
+    folder = RunFolder(tmp_path / "run")
+    folder.open(read_experiment(experiment, {"run-dir": str(folder.directory)}), 1)
+    return folder
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Federation]]:
+    """What would be handed to Flower."""
+    handed: list[tuple[Settings, Federation]] = []
+
+    def carry_out(settings: Settings, federation: Federation, *rest: object) -> Path:
+        handed.append((settings, federation))
+        return Path(settings.run_dir)
+
+    monkeypatch.setattr("fedlingua.cli.run._carry_out", carry_out)
+    return handed
+
+
+def resumed(folder: Path, *overrides: str, data: Path | None = None, server: Path | None = None) -> None:
+    resume_run(folder, data, list(overrides), "simulation", None, server, Console(file=io.StringIO()))
+
+
+def test_a_run_that_was_broken_off_is_gone_on_with_under_its_own_settings(broken_off, no_engine):
+    before = settings_from(broken_off.read("run.json")["config"])
+    resumed(broken_off.directory, "deadline-s=5", "below-quorum=go-on")
+    ((settings, federation),) = no_engine
+    assert settings == replace(before, resume=True, deadline_s=5.0, below_quorum="go-on")
+    assert federation.site_names == ["hospital", "court"]
+
+
+def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_off, no_engine, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    resumed(broken_off.directory, data=Path("data"))
+    assert no_engine[0][0].data_dir == str(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("override", "key"), [("seed=3", "seed"), ("rounds=9", "rounds"), ("method=base", "method"), ("batchsize=1", "batchsize")]
+)
+def test_a_resumed_run_keeps_its_settings(broken_off, no_engine, override, key):
+    with pytest.raises(ConfigError, match=f"--resume: {key} cannot be changed"):
+        resumed(broken_off.directory, override, "deadline-s=5")
+    assert not no_engine
+
+
+def test_a_completed_run_is_not_resumed(broken_off, no_engine):
+    broken_off.close("completed")
+    with pytest.raises(RunError, match="the run is completed"):
+        resumed(broken_off.directory)
+
+
+def test_a_folder_without_a_run_is_not_resumed(no_engine, tmp_path):
+    with pytest.raises(RunError, match=r"is no run folder: it has no run\.json"):
+        resumed(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_another_server_is_at_work_on_is_not_resumed(broken_off, no_engine):
+    with broken_off.held(), pytest.raises(RunError, match="its run is still going"):
+        resumed(broken_off.directory)
+    assert not no_engine
+
+
+def test_resume_and_an_experiment_exclude_each_other(experiment, broken_off):
+    folder = str(broken_off.directory)
+    for arguments in (
+        [],
+        [str(experiment), "--resume", folder],
+        ["--resume", folder, "--seed", "3"],
+        ["--resume", folder, "--to", "x"],
+    ):
+        assert CliRunner().invoke(app, ["run", *arguments]).exit_code == 2
+
+
+@pytest.fixture
+def server(tmp_path) -> ServerFile:
+    made = init_server(tmp_path / "server", "north", [], "0.0.0.0:9092", "127.0.0.1:9093", insecure=True)
+    (tmp_path / "clinic.toml").write_text('[[site]]\nname = "clinic"\ndirection = "de-fr"\n')
+    add_site(made, tmp_path / "clinic.toml")
+    return made
+
+
+def test_a_deployment_takes_the_servers_federation_whose_text_is_elsewhere(experiment, server):
+    settings, federation = check_experiment(experiment, None, [], None, server)
+    assert settings.federation == str(server.federation)
+    assert federation.site_names == ["clinic"]
+
+
+def test_a_split_that_needs_all_text_in_one_place_is_refused_for_a_deployment(experiment, server, broken_off, no_engine):
+    text = server.federation.read_text()
+    server.federation.write_text(text.replace('"shared-side"', '"components"'))
+    with pytest.raises(ConfigError, match="mode = 'components' needs all sites' text in one place"):
+        check_experiment(experiment, None, [], None, server)
+    # The run's own federation file is what a resumed run keeps, and that of this run splits by components.
+    with pytest.raises(ConfigError, match="mode = 'components' needs all sites' text in one place"):
+        resumed(broken_off.directory, server=server.path)
+    assert not no_engine

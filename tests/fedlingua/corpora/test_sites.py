@@ -8,8 +8,8 @@ import pytest
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
-from fedlingua.corpora.rules import Limits
-from fedlingua.corpora.sites import Federation, Register, check_files, read_federation, read_sites
+from fedlingua.corpora.rules import Limits, TextRules
+from fedlingua.corpora.sites import Federation, Register, check_files, read_federation, read_sites, read_text
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
@@ -66,7 +66,7 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     read = federation(tmp_path, tables + SITE)
     assert read.name == "two"
     assert read.base == tmp_path.parent / "backbones/half.toml"
-    assert read.split == SplitRules("components", "k", 0.7, 0.1, 0.2)
+    assert read.rules.split == SplitRules("components", "k", 0.7, 0.1, 0.2)
     assert read.rules.limits == Limits(train=30, dev=10, test=0)
     assert read.rules.cleaning == CleaningRules(min_words=1, max_ratio=4.0, drop_duplicates=False)
     assert type(read.rules.cleaning.max_ratio) is float
@@ -160,7 +160,6 @@ def test_a_file_without_sites_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "told"),
     [
-        ("", "got no corpus; wanted one of tsv, moses, nway"),
         ('tsv = "a"\nmoses = "b"', "got tsv and moses; wanted one of"),
         ('tsv = "a"\nphrasebook = "court"', "got phrasebook and tsv; wanted one corpus"),
         ('nway = "dev.txt"', "nway = 'dev.txt' has no place for the language"),
@@ -208,6 +207,34 @@ def test_a_missing_corpus_file_is_told_with_its_site_before_anything_starts(tmp_
     assert f"site bank: {tmp_path / 'data' / f'c.{lacking}'}: there is no such file" in str(caught.value)
     (tmp_path / "data" / f"c.{lacking}").write_text("b\n")
     check_files(read)
+
+
+def test_a_federation_without_text_is_read_but_cannot_be_simulated(tmp_path: Path) -> None:
+    """As a deployment's server has it: each site knows its text, the server the sites' keys."""
+    read = federation(tmp_path, '[[site]]\nname = "court"\ndirection = "de-fr"\npublic-key = "ecdsa-sha2-nistp384 AAAA"\n')
+    assert [(site.name, site.corpus, site.public_key) for site in read.sites] == [("court", None, "ecdsa-sha2-nistp384 AAAA")]
+    with pytest.raises(ConfigError, match=r"site court has no corpus here; give it tsv.*--server"):
+        check_files(read)
+
+
+def test_a_site_may_have_both_text_and_a_key_and_most_have_no_key(tmp_path: Path) -> None:
+    read = federation(tmp_path, REGISTER + 'public-key = "k"\n' + SITE.replace("court", "bank"))
+    assert [site.public_key for site in read.sites] == ["k", ""]
+    assert read.sites[0].corpus == Register("court", 1000, 1)
+
+
+def test_a_site_alone_splits_its_text_as_the_whole_federation_does(tmp_path: Path) -> None:
+    """A deployed site and the simulation agree: it needs the federation's rules, and nobody else's text."""
+    sites = "".join(
+        f'[[site]]\nname = "{name}"\ndirection = "{direction}"\nphrasebook = "{name}"\nsentences = 60\n'
+        for name, direction in (("hospital", "de-fr"), ("court", "fr-de"), ("school", "pl-fr"))
+    )
+    read = federation(tmp_path, '[split]\nmode = "shared-side"\nmax-dev = 5\n[cleaning]\nmin-words = 3\n' + sites)
+    together = read_sites(read, frozenset())
+    rules = TextRules.from_flat(read.rules.flat())  # as it arrives with a message
+    for site in read.sites:
+        assert read_text([site], rules) == {site.name: together[site.name]}
+    assert all(len(text.splits["dev"]) <= 5 < len(text.splits["train"]) for text in together.values())
 
 
 def test_every_site_gets_its_own_text_cleaned_and_split(tmp_path: Path) -> None:

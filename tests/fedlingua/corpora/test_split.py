@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.split import SPLITS, Components, Side, SplitRules, base_sides, position, split_sites
+from fedlingua.corpora.split import SPLITS, Components, Side, SplitRules, base_sides, position, shared_side, split_sites
 from fedlingua.languages import Direction, parse_direction
 
 DE_EN, FR_EN, EN_DE, EN_FR = (parse_direction(text) for text in ("de-en", "fr-en", "en-de", "en-fr"))
@@ -197,6 +197,39 @@ def test_in_shared_side_mode_every_translation_of_a_shared_sentence_goes_the_sam
     found = where(split_sites({"a": (DE_EN, pairs), "b": (FR_EN, [])}, SplitRules(mode="shared-side"))["a"])
     for number in range(100):
         assert len({found[pair] for pair in pairs[4 * number : 4 * number + 4]}) == 1
+
+
+@pytest.mark.parametrize(
+    ("everybody", "shared"),
+    [
+        (["de-en", "fr-en", "pl-en"], "en en en"),
+        (["en-de", "en-fr", "en-pl"], "en en en"),
+        (["de-en", "en-fr"], "en en"),
+        (["de-fr", "fr-de"], "de de"),  # no language is in more: the first by name, whichever is translated from
+        (["fr-de", "de-fr", "pl-fr"], "fr fr fr"),
+        (["de-fr", "fr-pl", "pl-de", "de-sv"], "de fr de de"),
+        (["sl-it"], "it"),
+    ],
+)
+def test_the_side_whose_language_most_sites_have_is_the_shared_one(everybody: list[str], shared: str) -> None:
+    directions = [parse_direction(text) for text in everybody]
+    for order in (directions, directions[::-1]):
+        sides_of = [(each.source, each.target)[shared_side(each, order)] for each in directions]
+        assert " ".join(sides_of) == shared
+
+
+def test_two_sites_with_the_same_two_languages_split_alike_whichever_they_translate_from() -> None:
+    rules, turned = SplitRules(mode="shared-side"), [Pair(pair.target, pair.source) for pair in THOUSANDS[:200]]
+    splits = split_sites({"a": (DE_EN, THOUSANDS[:200]), "b": (EN_DE, turned)}, rules)
+    assert where(splits["a"]) == {Pair(pair.target, pair.source): split for pair, split in where(splits["b"]).items()}
+
+
+def test_the_federations_directions_decide_the_side_also_where_one_site_is_split_alone() -> None:
+    pairs = [Pair(f"d{number}", f"e{number // 4}") for number in range(400)]
+    rules = SplitRules(mode="shared-side")
+    alone = split_sites({"a": (DE_EN, pairs)}, rules, directions=[DE_EN, FR_EN])
+    assert alone["a"] == split_sites({"a": (DE_EN, pairs), "b": (FR_EN, [])}, rules)["a"]
+    assert alone["a"] != split_sites({"a": (DE_EN, pairs)}, rules)["a"]
 
 
 @pytest.mark.parametrize(

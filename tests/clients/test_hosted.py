@@ -1,0 +1,145 @@
+"""What a node hosts: in simulation its share of the federation file, deployed the sites of its own file and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from clients.client_app import app as client_app
+from clients.hosted import DeployedHost, SimulatedHost, host_of
+from fedlingua import protocol
+from fedlingua.config import Scalar, Settings, settings_from
+from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.sites import read_federation, read_sites
+from fedlingua.corpora.split import SplitRules
+from fedlingua.deployment.programs import SITE_FILE
+from fedlingua.errors import ConfigError
+from fedlingua.languages import Direction
+from tests.in_process import SITES
+
+SHARED = TextRules(SplitRules("shared-side", "k", 0.5, 0.25, 0.25), directions=(Direction("de", "fr"), Direction("pl", "fr")))
+
+
+def context(run_config: dict[str, Any], **node: Any) -> Context:
+    return Context(run_id=1, node_id=1, node_config=node, state=RecordDict(), run_config=run_config)
+
+
+def site_file(folder: Path, backbone: str = "", more: str = "") -> Path:
+    """Two sites of one node; only the first one's text is there."""
+    text = "".join(f"Der Satz {number}\tla phrase {number}\n" for number in range(60))
+    (folder / "text.tsv").write_text(text)
+    sites = "".join(
+        f'[[site]]\nname = "{name}"\ndirection = "{direction}"\ntsv = "{corpus}"\n'
+        for name, direction, corpus in (("clinic", "de-fr", "text.tsv"), ("court", "pl-fr", "nowhere.tsv"))
+    )
+    backbones = f'[backbones]\ntiny = "{backbone}"\n' if backbone else ""
+    (folder / "site.toml").write_text(f'{sites}[server]\naddress = "a:1"\n{more}{backbones}')
+    return folder / "site.toml"
+
+
+@pytest.fixture
+def settings(tiny_run_config: dict[str, Scalar]) -> Settings:
+    return settings_from({**tiny_run_config, "backbone": "demo"})
+
+
+@pytest.mark.parametrize(
+    ("partition", "partitions", "names"),
+    [(0, 1, SITES), (0, 2, ["hospital", "school"]), (1, 2, ["court", "bank"]), (2, 3, ["school"]), (0, 4, ["hospital"])],
+)
+def test_a_simulated_node_hosts_its_share_and_all_together_every_site_once(
+    four_sites: dict[str, Scalar], partition: int, partitions: int, names: list[str]
+) -> None:
+    node = context(four_sites, **{"partition-id": partition, "num-partitions": partitions})
+    host = host_of(node, settings_from(four_sites))
+    assert isinstance(host, SimulatedHost)
+    assert host.names == names
+
+
+def test_a_simulated_site_has_the_text_and_folder_that_the_federation_and_the_run_give_it(
+    four_sites: dict[str, Scalar], tmp_path: Path
+) -> None:
+    settings = settings_from({**four_sites, "run-dir": str(tmp_path / "run")})
+    host = host_of(context(four_sites, **{"partition-id": 0, "num-partitions": 4}), settings)
+    whole = read_sites(read_federation(settings.federation_path, Path()), frozenset())
+    assert host.text("hospital", SHARED) == whole["hospital"]
+    assert host.directory("hospital", "9f1c") == tmp_path / "run" / "sites" / "hospital"
+
+
+def test_a_node_with_a_site_file_is_deployed(settings: Settings, tiny_run_config: dict[str, Scalar], tmp_path: Path) -> None:
+    host = host_of(context(tiny_run_config, **{SITE_FILE: str(site_file(tmp_path))}), settings)
+    assert isinstance(host, DeployedHost)
+    assert host.names == ["clinic", "court"]
+
+
+def deployed(settings: Settings, file: Path) -> DeployedHost:
+    host = host_of(context(settings.flat(), **{SITE_FILE: str(file)}), settings)
+    assert isinstance(host, DeployedHost)
+    return host
+
+
+def test_a_deployed_site_reads_its_own_text_alone(settings: Settings, tmp_path: Path) -> None:
+    text = deployed(settings, site_file(tmp_path)).text("clinic", SHARED)
+    assert text.direction == Direction("de", "fr")
+    assert text.account.read == sum(len(pairs) for pairs in text.splits.values()) == 60
+
+
+def test_the_rules_of_the_message_split_a_deployed_sites_text(settings: Settings, tmp_path: Path) -> None:
+    host = deployed(settings, site_file(tmp_path))
+    other = TextRules(SplitRules("shared-side", "another key", 0.5, 0.25, 0.25), directions=SHARED.directions)
+    assert host.text("clinic", SHARED).splits != host.text("clinic", other).splits
+
+
+def test_a_split_by_components_cannot_be_deployed(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'components' needs all sites' text in one place"):
+        deployed(settings, site_file(tmp_path)).text("clinic", TextRules())
+
+
+def test_no_path_of_the_servers_means_anything_at_a_site(settings: Settings, tmp_path: Path) -> None:
+    servers = {"data-dir": "/server/data", "run-dir": "/server/run", "federation": "/server/f.toml"}
+    host = deployed(settings_from({**settings.flat(), **servers}), site_file(tmp_path))
+    assert not [value for value in host.settings.flat().values() if "/server" in str(value)]
+    assert host.directory("clinic", "9f1c") == tmp_path / "state" / "runs" / "9f1c" / "clinic"
+    assert len(host.text("clinic", SHARED).splits["train"]) > 0
+
+
+def test_a_deployed_run_takes_the_backbone_that_the_site_names(settings: Settings, tmp_path: Path) -> None:
+    named = settings_from({**settings.flat(), "backbone": "tiny"})
+    assert deployed(named, site_file(tmp_path, "/here/tiny")).settings.backbone == "/here/tiny"
+    assert deployed(settings, site_file(tmp_path, "/here/tiny")).settings.backbone == "demo"
+
+
+def test_a_backbone_by_a_path_of_the_servers_is_refused(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a path on the server's machine"):
+        deployed(settings_from({**settings.flat(), "backbone": "/server/tiny"}), site_file(tmp_path))
+
+
+def asked(run_config: dict[str, Any], file: Path, rules: TextRules) -> Message:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    question = Message(RecordDict({protocol.RULES: ConfigRecord(rules.flat())}), dst_node_id=1, message_type=protocol.DESCRIBE)
+    question.metadata.__dict__["_message_id"] = "1"
+    return client_app(question, context(run_config, **{SITE_FILE: str(file)}))
+
+
+def test_a_deployed_node_answers_though_the_servers_files_are_elsewhere(
+    tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path
+) -> None:
+    """The run config as `fedlingua run --server` submits it, on another machine than the server's."""
+    config = {**tiny_run_config, "backbone": "tiny", "federation": "/server/federation.toml", "run-dir": "/server/runs/x"}
+    file = site_file(tmp_path, str(tiny_backbone))
+    (tmp_path / "nowhere.tsv").write_bytes((tmp_path / "text.tsv").read_bytes())
+    reply = asked(config, file, SHARED)
+    assert not reply.has_error(), reply.error.reason
+    about = reply.content.config_records[f"{protocol.SITE_PREFIX}clinic"]
+    assert (about["directions"], about["read"], about["kept"]) == (["de-fr"], 60, 60)
+    assert about["train"] + about["dev"] + about["test"] == 60  # type: ignore[operator]
+
+
+def test_a_deployed_node_says_in_its_own_words_why_it_cannot(
+    tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path
+) -> None:
+    config = {**tiny_run_config, "backbone": "tiny"}
+    reply = asked(config, site_file(tmp_path, str(tiny_backbone)), TextRules())
+    assert reply.has_error()
+    assert "ConfigError: split mode 'components'" in str(reply.error.reason)

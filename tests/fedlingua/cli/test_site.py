@@ -1,0 +1,127 @@
+"""`fedlingua site`: set one up, check it, approve a bundle."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedlingua.cli import site as command
+from fedlingua.cli.app import app
+from fedlingua.config import APP_DIR, Scalar, settings_from
+from fedlingua.deployment.bundle import approve, approved, build_bundle, bundle_hash
+from fedlingua.deployment.site_file import read_site_file
+from fedlingua.errors import DeploymentError
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.protocol import SENT_BY_A_SITE
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
+    """An insecure site's folder that knows where the tiny backbone lies."""
+    arguments = ["--name", "clinic", "--direction", "de-fr", "--server", "127.0.0.1:9092", "--phrasebook", "hospital"]
+    made = CliRunner().invoke(
+        app, ["site", "init", *arguments, "--sentences", "60", "--to", str(tmp_path / "site"), "--insecure"]
+    )
+    assert made.exit_code == 0, made.output
+    assert str(tmp_path / "site" / "clinic.join.toml") in made.output
+    assert "warning: insecure = true" in made.output
+    with (tmp_path / "site" / "site.toml").open("a") as file:
+        file.write(f'[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
+    """The tiny run; its backbone goes by a name, as in any run of a deployment."""
+    keys = {**tiny_run_config, "backbone": "tiny"}
+    file = tmp_path / "tiny.toml"
+    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
+    return file
+
+
+def checked(folder: Path, experiment: Path, expected: str = "") -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=100)
+    try:
+        command.check(folder, experiment, None, expected, knock=False, console=console)
+    except DeploymentError as error:
+        out.write(f"error: {error}\n")
+    return out.getvalue()
+
+
+def test_a_site_with_an_authority_has_a_key_and_needs_no_warning(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("")
+    arguments = ["--name", "clinic", "--direction", "de-fr", "--server", "a:1", "--phrasebook", "hospital"]
+    places = ["--to", str(tmp_path / "site"), "--authority", str(tmp_path / "ca.crt")]
+    made = CliRunner().invoke(app, ["site", "init", *arguments, *places])
+    assert made.exit_code == 0, made.output
+    assert read_site_file(tmp_path / "site" / "site.toml").key.is_file()
+    assert "warning" not in made.output
+
+
+def test_without_an_authority_tls_has_to_be_given_up_in_so_many_words(tmp_path: Path) -> None:
+    arguments = ["--name", "clinic", "--direction", "de-fr", "--server", "a:1", "--phrasebook", "hospital"]
+    refused = CliRunner().invoke(app, ["site", "init", *arguments, "--to", str(tmp_path / "site")])
+    assert refused.exit_code == 2
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_site_that_is_ready_is_told_so_with_all_that_it_will_send(folder: Path, experiment: Path) -> None:
+    text = checked(folder, experiment)
+    assert "wrong" not in text
+    assert "error" not in text.replace("an error's reason", "")
+    for what in ("corpora", "backbone", "memory", "disk", "certificate"):
+        assert f"ok    {what}: " in text
+    assert "approved bundles: none yet" in text
+    listed = text.partition("all that this site will ever send:\n")[2].splitlines()
+    assert len(listed) == len(SENT_BY_A_SITE) + 1
+    tensors = build_trainable(settings_from({**json_keys(experiment), "backbone": tiny(folder)})).tensor_set
+    assert f"{len(tensors.specs)} tensors, {tensors.num_parameters} numbers of 4 bytes" in listed[1]
+    assert listed[-1] == "  - an error's reason; where it could quote text, its type alone"
+
+
+def json_keys(experiment: Path) -> dict[str, Scalar]:
+    return {key: json.loads(value) for key, _, value in (line.partition(" = ") for line in experiment.read_text().splitlines())}
+
+
+def tiny(folder: Path) -> str:
+    return str(read_site_file(folder / "site.toml").backbones["tiny"])
+
+
+def test_a_site_that_is_not_ready_fails_after_all_of_its_findings(folder: Path, experiment: Path) -> None:
+    text = checked(folder, experiment, expected="00000000")
+    assert "wrong backbone: " in text
+    assert "ok    certificate: " in text
+    assert "  - each round: the tensors that travel;" in text
+    assert text.endswith("error: 1 of the checks above failed; the site is not ready\n")
+
+
+def test_check_by_the_command_ends_with_a_failure(folder: Path, experiment: Path) -> None:
+    arguments = ["site", "check", str(folder), "--experiment", str(experiment), "--no-knock", "--expect", "00000000"]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, DeploymentError)
+    good = CliRunner().invoke(app, arguments[:-2])
+    assert good.exit_code == 0, good.output
+
+
+def test_brackets_in_what_is_told_are_no_markup(folder: Path, experiment: Path) -> None:
+    experiment.write_text(experiment.read_text().replace('"tiny"', '"[red]nowhere"'))
+    assert "[red]nowhere" in checked(folder, experiment)
+
+
+def test_approved_bundles_are_shown_by_their_beginning(folder: Path, experiment: Path) -> None:
+    approve(folder / "approved.txt", "ab" * 32)
+    assert "approved bundles: abababababab\n" in checked(folder, experiment)
+
+
+def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
+    given = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
+    assert given.exit_code == 0, given.output
+    mine = CliRunner().invoke(app, ["site", "approve", "--site", str(folder)])
+    assert mine.exit_code == 0, mine.output
+    assert approved(folder / "approved.txt") == {"ab" * 32, bundle_hash(build_bundle(APP_DIR))}
+    again = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
+    assert "is approved already" in again.output

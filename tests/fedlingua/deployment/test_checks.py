@@ -1,0 +1,199 @@
+"""What a site proves before it joins: each check against a site that is right and one that is wrong in just that."""
+
+import dataclasses
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fedlingua.config import Scalar, Settings, settings_from
+from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.deployment.checks import PROCESS_BYTES, Finding, check_site, memory_estimate, sends
+from fedlingua.deployment.keys import make_key
+from fedlingua.deployment.site_file import SiteFile
+from fedlingua.deployment.site_setup import init_site
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.protocol import SENT_BY_A_SITE, TRAIN
+
+
+@pytest.fixture
+def settings(tiny_run_config: dict[str, Scalar]) -> Settings:
+    return settings_from(tiny_run_config)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> SiteFile:
+    """With a key, and an authority for a server that nobody runs."""
+    (tmp_path / "ca").write_text("")
+    corpus = {"phrasebook": "hospital", "sentences": 60}
+    return init_site(tmp_path / "site", "clinic", "de-fr", corpus, "127.0.0.1:1", tmp_path / "ca")[0]
+
+
+def federation(folder: Path, name: str = "clinic", direction: str = "de-fr", key: str = "") -> Federation:
+    line = f'public-key = "{key}"\n' if key else ""
+    rules = '[split]\nmode = "shared-side"\ntrain = 0.5\ndev = 0.25\ntest = 0.25\n[cleaning]\nmin-words = 1\n'
+    (folder / "f.toml").write_text(f'{rules}[[site]]\nname = "{name}"\ndirection = "{direction}"\n{line}')
+    return read_federation(folder / "f.toml", Path())
+
+
+def findings(site: SiteFile, settings: Settings, known: Federation | None = None, expected: str = "") -> dict[str, Finding]:
+    return {finding.what: finding for finding in check_site(site, settings, known, expected, knock=False)}
+
+
+def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
+    site: SiteFile, settings: Settings, tmp_path: Path
+) -> None:
+    key = site.key.with_suffix(".pub").read_text().strip()
+    found = findings(site, settings, federation(tmp_path, key=key))
+    assert list(found) == ["corpora", "federation", "key", "backbone", "memory", "disk", "certificate"]
+    assert [what for what, finding in found.items() if not finding.good] == ["certificate"]
+
+
+def test_an_insecure_site_is_told_what_that_means_and_needs_no_key(site: SiteFile, settings: Settings) -> None:
+    found = findings(dataclasses.replace(site, insecure=True), settings)
+    assert "key" not in found
+    assert all(finding.good for finding in found.values())
+    assert "anybody between may read and change" in found["certificate"].told
+
+
+def test_the_corpus_is_counted_under_the_federations_rules(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    told = findings(site, settings, federation(tmp_path))["corpora"].told
+    assert told.startswith("clinic (de-fr): read 60, kept ")
+    numbers = [int(word.strip(",;")) for word in told.split() if word.strip(",;").isdigit()]
+    read, kept, *_, train, dev, test = numbers
+    assert (read, kept) == (60, train + dev + test)
+    assert train > max(dev, test)
+    strict = dataclasses.replace(federation(tmp_path).rules.cleaning, min_words=50)
+    rules = dataclasses.replace(federation(tmp_path).rules, cleaning=strict)
+    none = findings(site, settings, dataclasses.replace(federation(tmp_path), rules=rules))["corpora"]
+    assert not none.good
+    assert "none of 60 pairs was kept" in none.told
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"name": "court"}, "'clinic' is not in the federation file; send its join file"),
+        ({"direction": "de-es"}, "the federation file says de-es, the site's file de-fr"),
+    ],
+)
+def test_a_federation_that_knows_the_site_otherwise_is_told(
+    site: SiteFile, settings: Settings, tmp_path: Path, other: dict[str, Any], told: str
+) -> None:
+    found = findings(site, settings, federation(tmp_path, **other))["federation"]
+    assert not found.good
+    assert told in found.told
+
+
+def test_a_federation_with_another_key_is_told_with_both_fingerprints(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    found = findings(site, settings, federation(tmp_path, key=make_key(tmp_path / "other.key")))["federation"]
+    assert not found.good
+    assert found.told.count("SHA256:") == 2
+
+
+def test_a_missing_key_is_a_finding_of_its_own_and_no_crash(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    known = federation(tmp_path, key=site.key.with_suffix(".pub").read_text().strip())
+    site.key.with_suffix(".pub").unlink()
+    found = findings(site, settings, known)
+    assert (found["federation"].good, found["key"].good) == (False, False)
+    assert "site.pub" in found["federation"].told
+    assert "`fedlingua site init` makes the key" in found["key"].told
+
+
+def test_a_key_that_others_can_read_is_told(site: SiteFile, settings: Settings) -> None:
+    site.key.chmod(0o640)
+    found = findings(site, settings)["key"]
+    assert not found.good
+    assert "mode 640); chmod 600 it" in found.told
+
+
+def test_the_fingerprint_is_compared_as_far_as_it_was_given(site: SiteFile, settings: Settings) -> None:
+    fingerprint = build_trainable(settings).fingerprint
+    for expected in (fingerprint, fingerprint[:8]):
+        found = findings(site, settings, expected=expected)["backbone"]
+        assert found.good
+        assert found.told.endswith("as the server has it")
+    assert findings(site, settings)["backbone"].told.endswith("compare it with the server's run")
+    other = findings(site, settings, expected="0" * 8)
+    assert not other["backbone"].good
+    assert f"{fingerprint[:16]}; the server has 00000000" in other["backbone"].told
+    assert "memory" not in other  # nothing to estimate of a backbone that is another
+
+
+def test_a_backbone_that_lacks_the_sites_language_is_told(settings: Settings, tmp_path: Path) -> None:
+    """M2M-100 knows no Telugu."""
+    (tmp_path / "text.tsv").write_text("".join(f"Satz {number}\tvakyam {number}\n" for number in range(60)))
+    site, _ = init_site(tmp_path / "site", "clinic", "de-te", {"tsv": str(tmp_path / "text.tsv")}, "127.0.0.1:1", None)
+    found = findings(site, settings)
+    assert [what for what, finding in found.items() if not finding.good] == ["backbone"]
+    assert "'te'" in found["backbone"].told
+
+
+def test_the_memory_of_the_tiny_backbone_adds_up_by_hand(settings: Settings) -> None:
+    """d_model 32, 2+2 layers, feed-forward 64; adapters of 4; batches of 8 sentences of at most 32 tokens."""
+    trainable = build_trainable(settings)
+    vocabulary = trainable.model.config.vocab_size
+    norm, attention, feed_forward = 2 * 32, 4 * (32 * 32 + 32), (32 * 64 + 64) + (64 * 32 + 32)
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    adapters = (2 * 2 + 2 * 3) * ((32 * 4 + 4) + (4 * 32 + 32))
+    norms = (2 * 2 + 2 * 3 + 2) * norm
+    tokens = 8 * 32
+    assert memory_estimate(settings, trainable) == {
+        "process": PROCESS_BYTES,
+        "backbone": 4 * (vocabulary * 32 + 2 * encoder + 2 * decoder + 2 * norm + adapters),
+        "trained tensors": 6 * 4 * (adapters + norms),
+        "activations": tokens * (2 + 2) * (14 * 32 + 2 * 64) * 4,
+        "output layer": 2 * tokens * vocabulary * 4,
+    }
+
+
+def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(settings: Settings) -> None:
+    trainable = build_trainable(settings)
+    full = memory_estimate(settings, trainable)
+    half = memory_estimate(dataclasses.replace(settings, precision="bf16"), trainable)
+    assert half == {**full, "activations": full["activations"] // 2}
+    assert memory_estimate(dataclasses.replace(settings, method="base"), trainable)["trained tensors"] == 0
+
+
+def test_too_little_memory_is_told_with_what_would_help(
+    site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = int(1.3 * sum(memory_estimate(settings, build_trainable(settings)).values()))
+    memory = namedtuple("memory", "available")
+    for free, good in ((wanted, True), (wanted - 1, False)):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: memory(free))
+        found = findings(site, settings)["memory"]
+        assert found.good is good
+        assert ("smaller batch-size or max-tokens" in found.told) is not good
+
+
+def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(100 * 2**20))
+    found = findings(site, settings)["disk"]
+    assert not found.good
+    assert "100 MiB are free" in found.told
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [("adapter-local", "no tensors under adapter-local"), ("adapter-families", "numbers of 4 bytes")],
+)
+def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method: str, told: str) -> None:
+    settings = dataclasses.replace(settings, method=method)
+    trainable = build_trainable(settings)
+    listed = sends(settings, trainable)
+    assert set(listed) == set(SENT_BY_A_SITE)
+    assert told in listed[TRAIN]
+    num = trainable.tensor_set.num_parameters
+    assert (f"{num} numbers of 4 bytes, {4 * num / 1e6:.2f} MB" in listed[TRAIN]) is (method == "adapter-families")
+    assert {kind: line for kind, line in listed.items() if kind != TRAIN} == {
+        kind: line for kind, line in SENT_BY_A_SITE.items() if kind != TRAIN
+    }
+
+
+def test_without_a_backbone_the_list_still_names_the_tensors(settings: Settings) -> None:
+    assert "the tensors that travel;" in sends(settings, None)[TRAIN]
