@@ -167,9 +167,8 @@ def freeze_a_site(folder: Path) -> dict[str, float]:
             process.resume()
     record = rounds(folder / "hanging")[1]
     training, kinds = record["phase_s"]["train"], {failure["kind"] for failure in record["failures"]}
-    say(
-        f"round 1 with {len(frozen)} frozen processes ({', '.join(sorted(kinds))}): training {training:.1f} s, round {record['seconds']:.1f} s"
-    )
+    told = f"{len(frozen)} frozen processes ({', '.join(sorted(kinds))})"
+    say(f"round 1 with {told}: training {training:.1f} s, round {record['seconds']:.1f} s")
     return {
         "deadline_s": HANG_DEADLINE_S,
         "training_s": training,

@@ -113,6 +113,8 @@ def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:
     if not most_ratio or len(norms) < 2:
         return {}
     median = sorted(norms.values())[(len(norms) - 1) // 2]
+    if not median:  # most sites changed nothing, so there is nothing to compare with
+        return {}
     return {
         site: f"the update changes the tensors by {norm:.4g} (L2 norm); the round's median is {median:.4g} and "
         f"max-update-ratio = {most_ratio:g}"

@@ -68,3 +68,7 @@ def test_a_digest_is_of_the_numbers_alone() -> None:
     assert one != digest({"x": array(2, 1)})
     turned = np.array([[1, 3], [2, 4]], dtype=np.float32).T
     assert digest({"x": turned}) == digest({"x": array(1, 2, 3, 4)})
+
+
+def test_where_most_changed_nothing_there_is_nothing_to_compare_with():
+    assert over_ratio({"a": 0.0, "b": 0.0, "c": 1.0}, 5.0) == {}

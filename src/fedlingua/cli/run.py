@@ -54,7 +54,7 @@ def resume_run(
     check_resumable(folder.directory, content)
     assert content is not None
     given = _given(data, overrides, None)
-    if fixed := sorted(set(given) - set(MAY_CHANGE)):
+    if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
     settings = settings_from({**content["config"], **given, "resume": True, "run-dir": str(folder.directory)})
     settings = _at_home_anywhere(settings)

@@ -264,6 +264,8 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     Raises:
         ConfigError: an unknown key, name, direction or register, or more than one corpus.
     """
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{where}: site {number} is {entry!r}; wanted a table, [[site]] with keys below it")
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
     refuse_unknown(

@@ -11,6 +11,8 @@ from pathlib import Path
 from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.processes import flower_environment, program
 
+KEPT = 5
+"""Refused bundles that a site keeps, the newest."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -81,6 +83,9 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
         return
     refused.mkdir(parents=True, exist_ok=True)
     (refused / f"{bundle}.fab").write_bytes(content)
+    # A server may offer as many as it likes; they are not to fill the site's disk.
+    for old in sorted(refused.glob("*.fab"), key=lambda file: file.stat().st_mtime_ns)[:-KEPT]:
+        old.unlink(missing_ok=True)
     raise DeploymentError(
         f"this site has not approved the bundle {bundle}; it lies unopened in the site's state ({refused.name}/, a zip file): "
         "read it, then give its hash to `fedlingua site approve`"

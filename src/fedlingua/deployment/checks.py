@@ -17,7 +17,7 @@ from fedlingua.config import Settings
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora, read_text
 from fedlingua.deployment.certificates import check_certificate
-from fedlingua.deployment.keys import key_fingerprint, same_key
+from fedlingua.deployment.keys import key_fingerprint, public_line, same_key
 from fedlingua.deployment.programs import supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
@@ -129,6 +129,8 @@ def _key(site: SiteFile) -> str:
     for file in (site.key, public):
         if not file.is_file():
             raise DeploymentError(f"{file}: there is no such file; `fedlingua site init` makes the key")
+    if not same_key(public.read_text(encoding="ascii", errors="replace"), public_line(site.key).encode()):
+        raise DeploymentError(f"{public} does not belong to {site.key}; send the server's operator the right one")
     mode = stat.S_IMODE(site.key.stat().st_mode)
     if mode & 0o077:
         raise DeploymentError(f"{site.key} can be read by others (mode {mode:o}); chmod 600 it")

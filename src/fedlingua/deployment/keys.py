@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_public_key,
+    load_ssh_private_key,
     load_ssh_public_key,
 )
 
@@ -40,6 +41,19 @@ def make_key(file: Path) -> str:
     write_private(file, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public_file.write_text(line + "\n", encoding="ascii")
     return line
+
+
+def public_line(file: Path) -> str:
+    """The public key of a private key's file, as one OpenSSH line.
+
+    Raises:
+        ConfigError: the file holds no private key in OpenSSH's form.
+    """
+    try:
+        key = load_ssh_private_key(file.read_bytes(), None)
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{file} holds no private key in OpenSSH's form; `fedlingua site init` makes one") from error
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 def write_private(file: Path, content: bytes) -> None:

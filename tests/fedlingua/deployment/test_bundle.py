@@ -9,7 +9,7 @@ import pytest
 from flwr.supercore.fab import Fab
 
 from fedlingua.config import APP_DIR
-from fedlingua.deployment.bundle import approve, approved, build_bundle, bundle_hash, check_approved
+from fedlingua.deployment.bundle import KEPT, approve, approved, build_bundle, bundle_hash, check_approved
 from fedlingua.errors import ConfigError, DeploymentError
 
 ONE, OTHER = "1" * 64, "ab" * 32
@@ -85,3 +85,11 @@ def test_another_bundle_is_refused_and_kept_as_it_came(tmp_path: Path) -> None:
         check_approved(b"bad", tmp_path / "approved.txt", tmp_path / "state" / "bundles")
     (kept,) = (tmp_path / "state" / "bundles").iterdir()
     assert (kept.name, kept.read_bytes()) == (f"{bundle_hash(b'bad')}.fab", b"bad")
+
+
+def test_only_the_newest_refused_bundles_are_kept(tmp_path: Path) -> None:
+    for number in range(KEPT + 3):
+        with pytest.raises(DeploymentError):
+            check_approved(f"bundle {number}".encode(), tmp_path / "approved.txt", tmp_path / "bundles")
+    kept = {file.read_bytes() for file in (tmp_path / "bundles").iterdir()}
+    assert kept == {f"bundle {number}".encode() for number in range(3, KEPT + 3)}

@@ -110,6 +110,14 @@ def test_a_key_that_others_can_read_is_told(site: SiteFile, settings: Settings) 
     assert "mode 640); chmod 600 it" in found.told
 
 
+def test_two_keys_that_do_not_belong_together_are_told(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    make_key(tmp_path / "other.key")
+    site.key.with_suffix(".pub").write_bytes((tmp_path / "other.pub").read_bytes())
+    assert "does not belong to" in findings(site, settings)["key"].told
+    site.key.write_text("no key")
+    assert "holds no private key in OpenSSH's form" in findings(site, settings)["key"].told
+
+
 def test_the_fingerprint_is_compared_as_far_as_it_was_given(site: SiteFile, settings: Settings) -> None:
     fingerprint = build_trainable(settings).fingerprint
     for expected in (fingerprint, fingerprint[:8]):
