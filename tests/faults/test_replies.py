@@ -452,7 +452,7 @@ def test_go_on_skips_a_round_below_the_quorum(config, tmp_path, record_property)
 
 @pytest.mark.fault("resumed")
 def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch):
-    monkeypatch.setattr("strategies.site_strategy.WAIT_PAUSE_S", 0.01)
+    monkeypatch.setattr("strategies.conversation.WAIT_PAUSE_S", 0.01)
     times = {"failed": 0}
 
     def twice(request, reply):
@@ -474,7 +474,7 @@ def test_wait_asks_again_until_the_sites_are_back(config, tmp_path, monkeypatch)
 
 @pytest.mark.fault("stopped")
 def test_waiting_has_an_end(config, tmp_path, monkeypatch):
-    monkeypatch.setattr("strategies.site_strategy.WAIT_PAUSE_S", 0.01)
+    monkeypatch.setattr("strategies.conversation.WAIT_PAUSE_S", 0.01)
     config = {**config, "below-quorum": "wait", "wait-s": 0.05}
     with pytest.raises(RunError, match="court: the disk is full"):
         run(config, tmp_path / "wait", tamper=all_but("bank"))

@@ -1,0 +1,201 @@
+"""One phase with all sites: who is here, one message to each, every reply read as it comes, and what happens when too few are good."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedlingua import protocol
+from fedlingua.config import Phase, Settings
+from fedlingua.errors import ExchangeError, RunError
+from fedlingua.exchange.records import message_bytes
+from fedlingua.protocol import Task
+from fedlingua.runs import RunFolder
+from strategies.checks import check_task
+from strategies.progress import Progress
+from strategies.replies import Failure, gather
+from strategies.roll_call import Roll, sites_json
+from strategies.round_record import RoundRecord
+
+WAIT_PAUSE_S = 5.0
+"""Between two questions to sites that `below-quorum = "wait"` waits for."""
+Reader = Callable[[str, Message], Any]
+"""(site, reply) -> what the reply says; refuses with ExchangeError."""
+
+
+class RoundSkippedError(Exception):
+    """Too few good replies, and the run goes on without this round."""
+
+
+class Conversation:
+    """What the server says to the sites and hears from them, round after round; `record` is of the round at work."""
+
+    def __init__(self, settings: Settings, roll: Roll, folder: RunFolder) -> None:
+        self.settings, self.roll, self.folder = settings, roll, folder
+        self.record = RoundRecord(0, folder)
+        self._heard: dict[str, tuple[str, Any]] = {}
+        self._owed: dict[str, str] = {}
+        self._last_reply: float | None = None
+
+    def begin_round(self, number: int) -> None:
+        self.record = RoundRecord(number, self.folder)
+
+    # --- Who is asked ----------------------------------------------------------------------------------------------------------
+
+    def sites_here(self, grid: Grid, phase: Phase, progress: Progress) -> list[str]:
+        """The sites to ask now, in federation order; those that are away, at work or set aside are named as failures."""
+        known = set(self.roll.sites)
+        connected, refused = self.roll.refresh(grid, self.settings.deadline_of("join"))
+        for failure in refused:
+            self.record.fail(failure, phase)
+        for site in (site for site in self.roll.sites if site not in known):
+            self.folder.event("note", text=f"site {site} has joined")
+            self.folder.write("sites.json", sites_json(self.roll))
+        self._hear_late_ones(grid)
+        here = []
+        for site in self.roll.expected:
+            if self._is_aside(site, progress):
+                count = progress.bad_replies[site]
+                self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
+            elif site not in connected:
+                self._owed.pop(site, None)
+                self.record.fail(Failure(site, "its node is not connected", "away"), phase)
+            elif site in self._owed:  # it would take up the next message only after the one that it is at
+                self.record.fail(Failure(site, "still owes the reply to an earlier message, so it is not asked", "late"), phase)
+            else:
+                here.append(site)
+        return here
+
+    def _hear_late_ones(self, grid: Grid) -> None:
+        """Whoever has answered an earlier phase's message by now, or never will, may be asked again; the answer is dropped."""
+        if not self._owed:
+            return
+        answered = {str(reply.metadata.reply_to_message_id) for reply in grid.pull_messages(sorted(self._owed.values()))}
+        for site, number in list(self._owed.items()):
+            if number in answered:
+                del self._owed[site]
+                self.folder.event("note", text=f"site {site} is back; its late reply does not count")
+
+    def _is_aside(self, site: str, progress: Progress) -> bool:
+        return 0 < self.settings.max_bad_replies <= progress.bad_replies.get(site, 0)
+
+    # --- Asking ----------------------------------------------------------------------------------------------------------------
+
+    def exchange(
+        self, grid: Grid, ask: Callable[[], Iterable[Message]], phase: Phase, read: Reader, progress: Progress, num_rounds: int
+    ) -> list[Message]:
+        """Send what `ask` makes, one message to each site; the good replies come back in federation order, a quorum at least.
+
+        Raises:
+            RunError, or RoundSkippedError under `below-quorum = "go-on"`: too few are good.
+        """
+        good: dict[str, Message] = {}
+        gives_up = time.monotonic() + self.settings.wait_s
+        while True:
+            by_site = {str(_task(message)["site"]): message for message in ask()}
+            asked = {site: message for site, message in by_site.items() if site not in good}
+            good |= self._ask_once(grid, asked, phase, read, progress, num_rounds, self.quorum - len(good))
+            if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
+                break
+            waiting = f"waiting for sites, {len(good)} of {self.quorum} are good"
+            self.folder.event("note", text=f"round {self.record.number}, {phase}: {waiting}")
+            time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
+        self.need_quorum(good, phase)
+        return [good[site] for site in self.roll.expected if site in good]
+
+    def heard(self, replies: Iterable[Message]) -> dict[str, Any]:
+        """site -> what its reply said, for replies that `exchange` gave; the site is the one that was asked, whoever the reply names."""
+        return dict(self._heard.pop(str(reply.metadata.reply_to_message_id)) for reply in replies)
+
+    def _ask_once(
+        self,
+        grid: Grid,
+        messages: Mapping[str, Message],
+        phase: Phase,
+        read: Reader,
+        progress: Progress,
+        num_rounds: int,
+        needed: int,
+    ) -> dict[str, Message]:
+        number = self.record.number
+        self.folder.event("phase", phase=phase, round=number, rounds=num_rounds, sites=len(messages))
+        for site, message in messages.items():
+            record = self.record.of(site)
+            if phase == "train":
+                record["downlink_bytes"] = message_bytes(message)
+        started = time.monotonic()
+
+        def on_sent() -> None:
+            if self._last_reply is not None:
+                self.record.pause_s[phase] = round(time.monotonic() - self._last_reply, 3)
+
+        def on_reply(site: str, reply: Message) -> Failure | None:
+            self._last_reply = time.monotonic()
+            uplink = message_bytes(reply) if phase == "train" else 0
+            self.record.of(site)["uplink_bytes"] += uplink
+            try:
+                check_task(reply, Task.of(_task(messages[site])))
+                said = read(site, reply)
+            except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
+                failure = Failure(site, f"bad reply: {error}")
+                self.refuse(failure, phase, progress)
+                return failure
+            self._heard[str(reply.metadata.reply_to_message_id)] = (site, said)
+            told = {"phase": phase, "round": number, "site": site, "seconds": round(time.monotonic() - started, 3)}
+            self.folder.event("reply", **told, loss=self._loss(site, phase), uplink_bytes=uplink)
+            # The numbers were copied out of the record; two copies of every site's tensors would be one too many.
+            reply.content.pop(protocol.ARRAYS, None)
+            return None
+
+        gathered = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
+        self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
+        self._owed |= gathered.owed
+        for failure in gathered.failures:
+            if failure.kind != "refused":  # those are entered as they come
+                self.record.fail(failure, phase)
+        return gathered.accepted
+
+    def _loss(self, site: str, phase: Phase) -> float | None:
+        record = self.record.of(site)
+        loss: float | None = record.get("train_loss" if phase == "train" else "dev_loss") if phase != "finish" else None
+        return loss
+
+    # --- What went wrong -------------------------------------------------------------------------------------------------------
+
+    def refuse(self, failure: Failure, phase: Phase, progress: Progress) -> None:
+        """Enter a refused reply, and set the site aside when it was one too many."""
+        self.record.fail(failure, phase)
+        progress.bad_replies[failure.site] = progress.bad_replies.get(failure.site, 0) + 1
+        if self._is_aside(failure.site, progress):
+            text = f"site {failure.site} is set aside: {progress.bad_replies[failure.site]} of its replies were refused"
+            self.folder.event("note", text=text)
+
+    @property
+    def quorum(self) -> int:
+        """How many sites have to answer well in a phase."""
+        return max(1, math.ceil(self.settings.quorum * len(self.roll.expected) - 1e-9))
+
+    def need_quorum(self, good: Collection[str], phase: Phase) -> None:
+        """Go by `below-quorum` where fewer sites than the quorum are good; at the end a run that goes on takes what there is.
+
+        Raises:
+            RunError, RoundSkippedError: names the sites that are missing, and why.
+        """
+        if len(good) >= self.quorum:
+            return
+        reasons = "; ".join(f"{failure['site']}: {failure['reason']}" for failure in self.record.failures)
+        told = (
+            f"round {self.record.number}, {phase}: {len(good)} of {len(self.roll.expected)} sites answered well, "
+            f"quorum = {self.settings.quorum:g} needs {self.quorum}; missing: {reasons}"
+        )
+        if self.settings.below_quorum == "go-on" and phase != "finish":
+            raise RoundSkippedError(told)
+        if self.settings.below_quorum != "go-on" or not good:
+            raise RunError(told)
+
+
+def _task(message: Message) -> Mapping[str, Any]:
+    return message.content.config_records[protocol.TASK]

@@ -1,0 +1,44 @@
+"""What one round leaves in rounds.jsonl: each site's figures, who failed and why, and how long the server took for what."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedlingua.config import Phase
+from fedlingua.runs import RunFolder
+from strategies.replies import Failure
+
+
+@dataclass
+class RoundRecord:
+    """Of the round at work. phase_s: seconds from the first message out to the last reply; pause_s: from the last reply of the phase
+    before to the messages of this one being out."""
+
+    number: int
+    folder: RunFolder
+    sites: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    phase_s: dict[str, float] = field(default_factory=dict)
+    pause_s: dict[str, float] = field(default_factory=dict)
+
+    def of(self, site: str) -> dict[str, Any]:
+        """A site's figures, to be added to."""
+        return self.sites.setdefault(site, {"seconds": {}, "uplink_bytes": 0, "downlink_bytes": 0})
+
+    def fail(self, failure: Failure, phase: Phase) -> None:
+        """Enter a failure, once, however often it comes."""
+        entry = {"site": failure.site, "phase": phase, "kind": failure.kind, "reason": failure.reason}
+        if entry not in self.failures:
+            self.failures.append(entry)
+            self.folder.event(
+                "failure", phase=phase, round=self.number, site=failure.site, kind=failure.kind, reason=failure.reason
+            )
+
+    @property
+    def traffic(self) -> list[tuple[int, int]]:
+        """(uplink, downlink) bytes of every site that was asked to train."""
+        return [(int(record["uplink_bytes"]), int(record["downlink_bytes"])) for record in self.sites.values()]
+
+    def line(self) -> dict[str, Any]:
+        """As rounds.jsonl holds it, but for what the strategy knows of the round."""
+        heard = {site: record for site, record in self.sites.items() if record["seconds"]}
+        return {"sites": heard, "failures": self.failures, "phase_s": self.phase_s, "pause_s": self.pause_s}
