@@ -11,11 +11,12 @@ from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, Record
 from flwr.clientapp import ClientApp
 from flwr.common import NDArrays
 
-from clients.hosted import host_of
+from clients.hosted import host_of, is_deployed
 from clients.translation import TranslationClient
 from fedlingua import protocol
 from fedlingua.config import Settings, settings_from
 from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.split import SPLITS
 from fedlingua.errors import ExchangeError, FedlinguaError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.records import pack, unpack
@@ -40,7 +41,11 @@ def _named(handle: Callable[[Message, Context], RecordDict]) -> Callable[[Messag
             reply = Message(handle(message, context), reply_to=message)
         except FedlinguaError as error:
             _log.error("%s: %s", about, error)
-            return Message(Error(SITE_FAILED, f"{type(error).__name__}: {error}"), reply_to=message)
+            # What we say ourselves quotes no text, but it may name a file: that stays at a site on a machine of its own.
+            words = (
+                f": {error}" if isinstance(error, ExchangeError) or not is_deployed(context) else "; the site's log has the rest"
+            )
+            return Message(Error(SITE_FAILED, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
             _log.error("%s: %s", about, _without_words(error))
             return Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
@@ -84,8 +89,8 @@ def describe(message: Message, context: Context) -> RecordDict:
         trainable.backbone.codec.check([text.direction])
         about = ConfigRecord({"directions": [str(text.direction)], "read": text.account.read, "kept": text.account.kept})
         about["reasons"], about["dropped"] = list(text.account.dropped), list(text.account.dropped.values())
-        for split, pairs in text.splits.items():
-            about[split] = len(pairs)
+        for split in SPLITS:
+            about[split] = len(text.splits[split])
         records[f"{protocol.SITE_PREFIX}{name}"] = about
     return records
 

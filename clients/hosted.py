@@ -16,7 +16,7 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import SiteText, read_federation, read_sites, read_text
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.deployment.site_file import SiteFile, read_site_file
-from fedlingua.errors import ConfigError
+from fedlingua.errors import ExchangeError
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import run_directory
 
@@ -39,8 +39,14 @@ class Host(Protocol):
 
 def host_of(context: Context, settings: Settings) -> Host:
     """This node: deployed when its config names a site file, else a partition of a simulation."""
-    file = context.node_config.get(SITE_FILE)
-    return DeployedHost(settings, read_site_file(Path(str(file)))) if file else SimulatedHost(settings, context)
+    if not is_deployed(context):
+        return SimulatedHost(settings, context)
+    return DeployedHost(settings, read_site_file(Path(str(context.node_config[SITE_FILE]))))
+
+
+def is_deployed(context: Context) -> bool:
+    """Whether the node's config names a site file."""
+    return SITE_FILE in context.node_config
 
 
 class SimulatedHost:
@@ -75,7 +81,7 @@ class DeployedHost:
 
     def text(self, site: str, rules: TextRules) -> SiteText:
         if rules.split.mode == "components":
-            raise ConfigError(
+            raise ExchangeError(
                 "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
             )
         return read_text([mine for mine in self._file.sites if mine.name == site], rules)[site]

@@ -3,11 +3,13 @@
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MetricRecord
 
 from fedlingua import protocol
+from fedlingua.corpora.clean import REASONS
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.records import message_bytes, unpack
@@ -15,6 +17,7 @@ from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.protocol import Task
 
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
+_TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
 
 WITHOUT_TENSORS = 64 * 1024
@@ -106,13 +109,13 @@ def change_norm(tensors: Tensors, sent: Tensors) -> float:
 
 
 def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:
-    """site -> reason, of the updates longer than `most_ratio` times the round's lower median (0 sets no bound).
+    """site -> reason, of the updates longer than `most_ratio` times the round's upper median (0 sets no bound).
 
-    The lower median of two is the smaller, so one bad update of two is found; of a single one nothing can be said.
+    Of two nobody can say which is the odd one. The upper median keeps half of the sites from making the other half look long.
     """
-    if not most_ratio or len(norms) < 2:
+    if not most_ratio or len(norms) < 3:
         return {}
-    median = sorted(norms.values())[(len(norms) - 1) // 2]
+    median = sorted(norms.values())[len(norms) // 2]
     if not median:  # most sites changed nothing, so there is nothing to compare with
         return {}
     return {
@@ -129,6 +132,34 @@ def digest(tensors: Tensors) -> str:
     for array in tensors.values():
         total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()
+
+
+def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
+    """What a site tells of itself in the roll call: its directions, and sizes that add up.
+
+    Raises:
+        ExchangeError: names the key.
+    """
+    missing, extra = _TOLD - set(record), set(record) - _TOLD
+    if missing or extra:
+        raise ExchangeError(
+            f"does not tell its {', '.join(sorted(missing))}" if missing else f"tells an unknown {sorted(extra)[0]!r}"
+        )
+    if record["directions"] != list(directions):
+        raise ExchangeError(f"has the directions {record['directions']}; the federation file says {list(directions)}")
+    reasons, dropped = record["reasons"], record["dropped"]
+    if not isinstance(reasons, list) or not isinstance(dropped, list) or len(reasons) != len(dropped):
+        raise ExchangeError("its reasons and numbers of dropped pairs are not two lists of one length")
+    if not set(reasons) <= set(REASONS):
+        raise ExchangeError(f"drops pairs for reasons that are not known; wanted some of {', '.join(REASONS)}")
+    counts = {key: record[key] for key in ("read", "kept", "train", "dev", "test")} | dict(zip(reasons, dropped, strict=True))
+    for key, count in counts.items():
+        if type(count) is not int or not 0 <= count < 2**53:
+            raise ExchangeError(f"{key} = {count!r}; wanted a count")
+    if record["kept"] + sum(dropped) != record["read"] or record["train"] + record["dev"] + record["test"] > record["kept"]:
+        raise ExchangeError(
+            "its numbers of sentences do not add up: read = kept + dropped, and the splits are some of what is kept"
+        )
 
 
 def check_scores(record: MetricRecord, most: int) -> ScoreSums:

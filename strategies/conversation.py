@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Message
@@ -16,7 +17,7 @@ from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from strategies.checks import check_task
 from strategies.progress import Progress
-from strategies.replies import Failure, gather
+from strategies.replies import Failure, Unreadable, gather, pull_one
 from strategies.roll_call import Roll, sites_json
 from strategies.round_record import RoundRecord
 
@@ -30,6 +31,14 @@ class RoundSkippedError(Exception):
     """Too few good replies, and the run goes on without this round."""
 
 
+@dataclass(frozen=True)
+class _Debt:
+    """A message that a site has not answered. let_off_until: when it is asked again all the same; twice as long each time it is late."""
+
+    number: str
+    let_off_until: float
+
+
 class Conversation:
     """What the server says to the sites and hears from them, round after round; `record` is of the round at work."""
 
@@ -37,11 +46,13 @@ class Conversation:
         self.settings, self.roll, self.folder = settings, roll, folder
         self.record = RoundRecord(0, folder)
         self._heard: dict[str, tuple[str, Any]] = {}
-        self._owed: dict[str, str] = {}
+        self._owed: dict[str, _Debt] = {}
+        self._pauses: dict[str, float] = {}
         self._last_reply: float | None = None
 
     def begin_round(self, number: int) -> None:
         self.record = RoundRecord(number, self.folder)
+        self._heard.clear()  # of a round that was skipped, updates would stay in memory
 
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
@@ -61,7 +72,7 @@ class Conversation:
                 count = progress.bad_replies[site]
                 self.record.fail(Failure(site, f"set aside after {count} refused replies", "aside"), phase)
             elif site not in connected:
-                self._owed.pop(site, None)
+                self._owed.pop(site, None)  # with its node the message is gone, too
                 self.record.fail(Failure(site, "its node is not connected", "away"), phase)
             elif site in self._owed:  # it would take up the next message only after the one that it is at
                 self.record.fail(Failure(site, "still owes the reply to an earlier message, so it is not asked", "late"), phase)
@@ -70,14 +81,15 @@ class Conversation:
         return here
 
     def _hear_late_ones(self, grid: Grid) -> None:
-        """Whoever has answered an earlier phase's message by now, or never will, may be asked again; the answer is dropped."""
-        if not self._owed:
-            return
-        answered = {str(reply.metadata.reply_to_message_id) for reply in grid.pull_messages(sorted(self._owed.values()))}
-        for site, number in list(self._owed.items()):
-            if number in answered:
-                del self._owed[site]
+        """Whoever has answered an earlier phase's message by now may be asked again, and so may, for a try, who has been let off long
+        enough: its node may have been started anew, and the message be lost. The late answer itself is dropped."""
+        for site, debt in list(self._owed.items()):
+            answers = [reply for reply in pull_one(grid, debt.number) if isinstance(reply, Unreadable) or not reply.has_error()]
+            if answers:
+                self._pauses.pop(site, None)
                 self.folder.event("note", text=f"site {site} is back; its late reply does not count")
+            if answers or time.monotonic() > debt.let_off_until:
+                del self._owed[site]
 
     def _is_aside(self, site: str, progress: Progress) -> bool:
         return 0 < self.settings.max_bad_replies <= progress.bad_replies.get(site, 0)
@@ -97,7 +109,10 @@ class Conversation:
         while True:
             by_site = {str(_task(message)["site"]): message for message in ask()}
             asked = {site: message for site, message in by_site.items() if site not in good}
-            good |= self._ask_once(grid, asked, phase, read, progress, num_rounds, self.quorum - len(good))
+            # Those who wait for a quorum, or take what there is at the end, hear everybody out.
+            hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
+            needed = 0 if hears_all else self.quorum - len(good)
+            good |= self._ask_once(grid, asked, phase, read, progress, num_rounds, needed)
             if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
                 break
             waiting = f"waiting for sites, {len(good)} of {self.quorum} are good"
@@ -152,9 +167,15 @@ class Conversation:
 
         gathered = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
-        self._owed |= gathered.owed
+        for site in gathered.accepted:
+            self._pauses.pop(site, None)
+        for site, message_id in gathered.owed.items():
+            self._pauses[site] = 2 * self._pauses.get(site, self.settings.deadline_of(phase) / 2)
+            self._owed[site] = _Debt(message_id, time.monotonic() + self._pauses[site])
         for failure in gathered.failures:
-            if failure.kind != "refused":  # those are entered as they come
+            if failure.kind == "unreadable":
+                self.refuse(failure, phase, progress)
+            elif failure.kind != "refused":  # those are entered as they come
                 self.record.fail(failure, phase)
         return gathered.accepted
 

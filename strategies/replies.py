@@ -4,8 +4,9 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
+import httpx
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
@@ -13,10 +14,11 @@ from flwr.serverapp import Grid
 POLL_S = 0.1
 """The grid's own send_and_receive looks every 3 s, which is most of a short round."""
 
-Kind = Literal["refused", "failed", "late", "dead", "away", "not waited for", "aside", "foreign", "duplicate"]
-"""refused: a reply that is not what it has to be. failed: the site says that it could not. late: connected, and silent past the
-deadline. dead: its node was lost with the task. away: its node is not connected, so it was not asked. aside: refused too often, so not
-asked any more. foreign: a node that may not speak for the site. duplicate: a second reply to the same message."""
+Kind = Literal["refused", "unreadable", "failed", "late", "dead", "away", "not waited for", "aside", "foreign", "duplicate"]
+"""refused: a reply that is not what it has to be; unreadable: not even Flower's own form. failed: the site says that it could not.
+late: connected, and silent past the deadline. dead: its node was lost with the task. away: its node is not connected, so it was not
+asked. aside: refused too often, so not asked any more. foreign: a node that may not speak for the site. duplicate: a second reply to the
+same message."""
 
 _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
 
@@ -28,6 +30,14 @@ class Failure:
     site: str
     reason: str
     kind: Kind = "refused"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What came in answer to a message and is no message itself."""
+
+    number: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -65,18 +75,18 @@ def gather(
     ends = time.monotonic() + deadline_s
     waiting = set(site_of)
     while waiting and time.monotonic() < ends:
-        for reply in grid.pull_messages(sorted(waiting)):
-            number = str(reply.metadata.reply_to_message_id)
-            if number not in waiting:
-                extra.append(_unasked(site_of.get(number)))
-                continue
-            waiting.discard(number)
-            site = site_of[number]
-            failure = _error_of(site, reply) if reply.has_error() else on_reply(site, reply)
-            if failure:
-                failures[site] = failure
-            else:
-                replies[site] = reply
+        for asked in sorted(waiting):
+            for reply in pull_one(grid, asked):
+                number = reply.number if isinstance(reply, Unreadable) else str(reply.metadata.reply_to_message_id)
+                if number not in waiting:
+                    extra.append(_unasked(site_of.get(number)))
+                    continue
+                waiting.discard(number)
+                site = site_of[number]
+                if failure := _fault(site, reply) or on_reply(site, cast(Message, reply)):
+                    failures[site] = failure
+                else:
+                    replies[site] = cast(Message, reply)
         if len(replies) + len(waiting) < needed:
             break
         if waiting:
@@ -88,7 +98,24 @@ def gather(
     return Gathered(accepted, [failures[site] for site in messages if site in failures] + extra, owed)
 
 
-def _error_of(site: str, reply: Message) -> Failure:
+def pull_one(grid: Grid, number: str) -> list[Message | Unreadable]:
+    """What has come in answer to one message.
+
+    Each is pulled by itself: Flower decodes what a site has sent while it pulls, and where that fails all others of the pull are lost.
+    """
+    try:
+        return list(grid.pull_messages([number]))
+    except (httpx.HTTPError, OSError):
+        raise  # the SuperLink is not there, which is no site's fault
+    except Exception as error:
+        return [Unreadable(number, f"bad reply: its records do not decode ({type(error).__name__})")]
+
+
+def _fault(site: str, reply: Message | Unreadable) -> Failure | None:
+    if isinstance(reply, Unreadable):
+        return Failure(site, reply.reason, "unreadable")
+    if not reply.has_error():
+        return None
     reason = first_line(reply.error.reason)
     if reply.error.code in _LOST:
         return Failure(site, f"its node was lost with the task ({reason})", "dead")

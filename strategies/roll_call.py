@@ -12,14 +12,17 @@ from flwr.serverapp import Grid
 from fedlingua import protocol
 from fedlingua.corpora.sites import Federation
 from fedlingua.deployment.keys import same_key
-from fedlingua.errors import RunError
+from fedlingua.errors import ExchangeError, RunError
+from fedlingua.exchange.records import message_bytes
 from fedlingua.languages import Direction
 from fedlingua.runs import RunFolder
-from strategies.replies import POLL_S, Failure, Kind, first_line
+from strategies.checks import check_about
+from strategies.replies import POLL_S, Failure, Kind, Unreadable, first_line, pull_one
 
+MOST_BYTES = 1_000_000
+"""Of a node's answer to who it hosts."""
 LAST_WORDS_S = 10.0
 """For nodes that have been asked, once all sites are here or too few can come: they may say what is wrong with them."""
-_TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 
 
 @dataclass
@@ -63,12 +66,12 @@ class Roll:
             ids = grid.push_messages([self._question(node, deadline_s) for node in new])
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
         failures: list[Failure] = []
-        open_questions = {number: node for node, number in self._asked.items() if number}
-        for reply in grid.pull_messages(sorted(open_questions)) if open_questions else []:
-            node = open_questions[str(reply.metadata.reply_to_message_id)]
-            self._asked[node] = ""
-            failures += self._take(reply, node, grid)
-        return {site for site, node in self.nodes.items() if node in connected}, failures
+        for node, number in sorted(self._asked.items()):
+            for reply in pull_one(grid, number) if number else []:
+                self._asked[node] = ""
+                failures += self._take(reply, node, grid)
+        # A node that was gone speaks for its sites again once it has said anew what it has.
+        return {site for site, node in self.nodes.items() if self._asked.get(node) == ""}, failures
 
     @property
     def waits_for_answers(self) -> bool:
@@ -79,11 +82,17 @@ class Roll:
         content = RecordDict({protocol.RULES: rules})
         return Message(content, dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0", ttl=max(deadline_s, 60.0))
 
-    def _take(self, reply: Message, node: int, grid: Grid) -> list[Failure]:
+    def _take(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
         """Enter a node's sites; what does not fit comes back, named."""
-        name = f"node {node}"
+        name, speaker = f"node {node}", self._speaker(node, grid)
+        for site in [site for site, other in self.nodes.items() if other == node]:
+            del self.nodes[site]
+        if isinstance(reply, Unreadable):
+            return [Failure(speaker or name, reply.reason)]
         if reply.has_error():
-            return [Failure(self._speaker(node, grid) or name, first_line(reply.error.reason), "failed")]
+            return [Failure(speaker or name, first_line(reply.error.reason), "failed")]
+        if message_bytes(reply) > MOST_BYTES:
+            return [Failure(speaker or name, f"tells more than {MOST_BYTES} bytes of itself")]
         failures = []
         told = reply.content.config_records.get(protocol.NODE, ConfigRecord())
         for key, record in reply.content.config_records.items():
@@ -114,11 +123,10 @@ class Roll:
             return "refused", f"has another backbone, tokenizer or tensor set ({other})"
         if told.get("code") != self.code:
             return "refused", f"runs other code ({str(told.get('code'))[:12]}; wanted {self.code[:12]})"
-        if not set(record) >= _TOLD:
-            return "refused", f"does not tell its {', '.join(sorted(_TOLD - set(record)))}"
-        wanted = [str(known[site].direction)]
-        if list(record["directions"]) != wanted:
-            return "refused", f"has the directions {record['directions']}; the federation file says {wanted}"
+        try:
+            check_about(record, [str(known[site].direction)])
+        except ExchangeError as error:
+            return "refused", str(error)
         return None
 
     def _speaker(self, node: int, grid: Grid) -> str:

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedlingua.clustering import Clusters, alone, by_families, no_clusters
 from fedlingua.config import Settings, settings_from
 from fedlingua.corpora.sites import Federation, read_federation
-from fedlingua.errors import ConfigError, FedlinguaError
+from fedlingua.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
@@ -52,6 +52,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     """From the first question to the last score."""
     strategy_class = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
+    keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     if settings.backbone == "demo":
         demo_backbone(lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s"))
@@ -65,6 +66,27 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.initial), rounds)
     folder.write("scores.json", scores_json(strategy))
+
+
+def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) -> None:
+    """Enter into run.json who the sites are and how their text is treated; a resumed run has to have the same.
+
+    Raises:
+        RunError: names what has changed in the federation file since the run began.
+    """
+    now = {
+        "sites": {site.name: str(site.direction) for site in federation.sites},
+        "families": dict(federation.families),
+        "rules": federation.rules.flat(),
+    }
+    before = (folder.read("run.json") or {}).get("federation")
+    if resumed and before:
+        changed = [f"{what} = {now[what]} (was {before.get(what)})" for what in now if now[what] != before.get(what)]
+        if changed:
+            raise RunError(
+                f"the federation file has changed since the run began: {'; '.join(changed)}; a resumed run keeps its own"
+            )
+    folder.update(federation=now)
 
 
 def find_strategy(settings: Settings) -> type[SiteStrategy]:

@@ -166,6 +166,8 @@ class SiteStrategy(Strategy):
         except RoundSkippedError as skipped:
             self.state = before
             self.restore(own, values)
+            for trained in self.progress.stages.values():
+                trained.pop(number, None)
             self.folder.event("note", text=f"{skipped}; its tensors stay as they were before")
         self._close_round(number, num_rounds, time.monotonic() - started)
 
@@ -201,6 +203,7 @@ class SiteStrategy(Strategy):
             self.restore(found.own, found.values["strategy"])
             self.folder.event("note", text=f"resumed after round {found.number}, attempt {self.attempt}")
         self.folder.cut_rounds(self.progress.round)
+        self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
     def _has_its_best(self, checkpoint: Checkpoint) -> None:
         """Refuse a round whose best round is not there any more: going on from an earlier one makes that one again."""
@@ -241,8 +244,8 @@ class SiteStrategy(Strategy):
             protocol.RULES: ConfigRecord(self.roll.federation.rules.flat()),
             protocol.ARRAYS: pack(tensors, self.tensor_set),
         }
-        # A request that nobody has taken up by the deadline is not taken up later.
-        lives = max(60.0, self.settings.deadline_of(PHASES[message_type]))
+        # A request that nobody has taken up is not taken up much later; past the deadline, so that a late site is told from a lost one.
+        lives = 60.0 + 1.5 * self.settings.deadline_of(PHASES[message_type])
         to = self.roll.nodes[site]
         return Message(RecordDict(records), dst_node_id=to, message_type=message_type, group_id=str(number), ttl=lives)
 

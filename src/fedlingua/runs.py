@@ -19,6 +19,7 @@ from fedlingua.config import APP_DIR, MAY_CHANGE, Settings
 from fedlingua.errors import RunError
 from fedlingua.hashing import sha256
 
+HOLD_TRIES = 5
 LIBRARIES = ("fedlingua", "flwr", "ray", "torch", "transformers", "numpy", "safetensors", "sentencepiece", "sacrebleu")
 
 
@@ -104,11 +105,27 @@ class RunFolder:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(f"{self.directory}: its run is still going; stop it first, or wait for its end") from error
+            for left in reversed(range(HOLD_TRIES)):  # somebody's look takes the lock for a moment
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if not left:
+                        raise RunError(f"{self.directory}: its run is still going; stop it first, or wait for its end") from error
+                    time.sleep(0.05)
             yield
+
+    def is_held(self) -> bool:
+        """Whether a server is at work in the folder; looking changes nothing."""
+        file = self.directory / ".lock"
+        if not file.is_file():
+            return False
+        with file.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def cut_rounds(self, last: int) -> None:
         """Drop from rounds.jsonl what came after round `last`, and a line that was broken off: those rounds are made again."""

@@ -15,7 +15,7 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation, read_sites
 from fedlingua.corpora.split import SplitRules
 from fedlingua.deployment.programs import SITE_FILE
-from fedlingua.errors import ConfigError
+from fedlingua.errors import ExchangeError
 from fedlingua.languages import Direction
 from tests.in_process import SITES
 
@@ -92,7 +92,7 @@ def test_the_rules_of_the_message_split_a_deployed_sites_text(settings: Settings
 
 
 def test_a_split_by_components_cannot_be_deployed(settings: Settings, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'components' needs all sites' text in one place"):
+    with pytest.raises(ExchangeError, match="'components' needs all sites' text in one place"):
         deployed(settings, site_file(tmp_path)).text("clinic", TextRules())
 
 
@@ -111,8 +111,32 @@ def test_a_deployed_run_takes_the_backbone_that_the_site_names(settings: Setting
 
 
 def test_a_backbone_by_a_path_of_the_servers_is_refused(settings: Settings, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a path on the server's machine"):
+    with pytest.raises(ExchangeError, match=r"in \[backbones\]"):
         deployed(settings_from({**settings.flat(), "backbone": "/server/tiny"}), site_file(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "revision"), [("somebody/else", ""), ("facebook/m2m100_418M", "0" * 40), ("../tiny", ""), ("~/tiny", "")]
+)
+def test_weights_that_nobody_here_has_looked_at_are_refused(
+    settings: Settings, tmp_path: Path, backbone: str, revision: str
+) -> None:
+    chosen = settings_from({**settings.flat(), "backbone": backbone, "backbone-revision": revision})
+    with pytest.raises(ExchangeError, match="neither built in nor pinned here"):
+        deployed(chosen, site_file(tmp_path))
+
+
+def test_a_pinned_backbone_is_taken_by_its_name(settings: Settings, tmp_path: Path) -> None:
+    pinned = settings_from({**settings.flat(), "backbone": "facebook/m2m100_418M"})
+    assert deployed(pinned, site_file(tmp_path)).settings.backbone == "facebook/m2m100_418M"
+
+
+def test_a_site_takes_part_in_the_methods_that_it_names(settings: Settings, tmp_path: Path) -> None:
+    file = site_file(tmp_path)
+    file.write_text(file.read_text() + '[node]\nmethods = ["adapter-fed"]\n')
+    with pytest.raises(ExchangeError, match="method is model-fed; this site takes part in adapter-fed only"):
+        deployed(settings_from({**settings.flat(), "method": "model-fed"}), file)
+    assert deployed(settings_from({**settings.flat(), "method": "adapter-fed"}), file).settings.method == "adapter-fed"
 
 
 def asked(run_config: dict[str, Any], file: Path, rules: TextRules) -> Message:
@@ -142,4 +166,14 @@ def test_a_deployed_node_says_in_its_own_words_why_it_cannot(
     config = {**tiny_run_config, "backbone": "tiny"}
     reply = asked(config, site_file(tmp_path, str(tiny_backbone)), TextRules())
     assert reply.has_error()
-    assert "ConfigError: split mode 'components'" in str(reply.error.reason)
+    assert "ExchangeError: split mode 'components'" in str(reply.error.reason)
+
+
+def test_no_place_of_a_site_leaves_it(tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path) -> None:
+    """A broken corpus and a missing backbone: the server hears the kind, the site's log the file."""
+    file = site_file(tmp_path, str(tiny_backbone))
+    (tmp_path / "text.tsv").write_text("one column\n")
+    for config in ({**tiny_run_config, "backbone": "tiny"}, {**tiny_run_config, "backbone": "never-trained"}):
+        reason = str(asked(config, file, SHARED).error.reason)
+        assert reason in ("CorpusError; the site's log has the rest", "BackboneError; the site's log has the rest")
+        assert str(tmp_path) not in reason

@@ -252,6 +252,40 @@ def test_an_update_of_the_round_before_is_refused(config, tmp_path):
     assert failure["reason"] == "bad reply: sends the update of an earlier round again"
 
 
+class Garbled(InProcessGrid):
+    """The court's first update does not decode: Flower finds that out while it pulls, and raises."""
+
+    def pull_messages(self, message_ids):
+        (number,) = message_ids
+        message = next(m for m in self.sent if m.object_id == number)
+        task = message.content.config_records.get(protocol.TASK, {})
+        if message.metadata.message_type == protocol.TRAIN and task["site"] == SITE:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        return super().pull_messages([number])
+
+
+@pytest.mark.fault("refused")
+def test_a_reply_that_flower_cannot_decode_is_refused_by_name(config, tmp_path, without_the_court):
+    config = {**config, "rounds": 1, "run-dir": str(tmp_path / "garbled")}
+    folder = run_on(Garbled(config, 2), config)
+    (failure,) = failures_of(folder, 1)
+    assert (failure["site"], failure["kind"]) == (SITE, "unreadable")
+    assert "its records do not decode (UnicodeDecodeError)" in failure["reason"]
+    silent, _ = run(config, tmp_path / "silent", tamper=failing(SITE, protocol.TRAIN, 1))
+    assert checkpoint_bytes(folder) == checkpoint_bytes(silent)
+
+
+@pytest.mark.fault("refused")
+def test_a_header_that_numpy_chokes_on_is_refused_by_name(config, tmp_path):
+    def choke(data):
+        header = b"{'descr': ((((" + b" " * 100 + b"\n"
+        return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+    folder, _ = run({**config, "rounds": 1}, tmp_path / "bad", tamper=spoil(raw_bytes(choke)))
+    (failure,) = failures_of(folder, 1)
+    assert "does not decode" in failure["reason"]
+
+
 class Talkative(InProcessGrid):
     """Sends the court's first update twice, and a reply to a message that never was."""
 
@@ -478,3 +512,66 @@ def test_waiting_has_an_end(config, tmp_path, monkeypatch):
     config = {**config, "below-quorum": "wait", "wait-s": 0.05}
     with pytest.raises(RunError, match="court: the disk is full"):
         run(config, tmp_path / "wait", tamper=all_but("bank"))
+
+
+class Trickling(InProcessGrid):
+    """Every training reply is ready only some looks after the last one, and the bank is away for the first of them."""
+
+    looks = 0
+
+    def get_node_ids(self):
+        return [100, 101, 102] if self.looks < 4 else [100, 101, 102, 103]
+
+    def pull_messages(self, message_ids):
+        (number,) = message_ids
+        message = next(m for m in self.sent if m.object_id == number)
+        if message.metadata.message_type == protocol.TRAIN:
+            self.looks += 1
+            self.age[number] = self.age.get(number, 0) + 1
+            if self.age[number] < 3:
+                return []
+        return super().pull_messages([number])
+
+
+@pytest.mark.fault("resumed")
+def test_waiting_hears_everybody_out(config, tmp_path, monkeypatch):
+    """Sites that take longer than the pause between two questions are not asked anew before they could answer."""
+    monkeypatch.setattr("strategies.conversation.WAIT_PAUSE_S", 0.01)
+    config = {
+        **config,
+        "quorum": 1.0,
+        "below-quorum": "wait",
+        "rounds": 1,
+        "run-dir": str(tmp_path / "wait"),
+        "join-deadline-s": 0.5,
+    }
+    grid = Trickling(config, 4)
+    grid.age, grid.looks = {}, 9  # all are here for the roll call
+    original = grid.push_messages
+
+    def push(messages):
+        messages = list(messages)
+        if messages[0].metadata.message_type == protocol.TRAIN and not grid.age:
+            grid.looks = 0
+        return original(messages)
+
+    grid.push_messages = push
+    folder = run_on(grid, config)
+    trained = [m.content.config_records[protocol.TASK]["site"] for m in grid.sent if m.metadata.message_type == protocol.TRAIN]
+    assert sorted(trained) == ["bank", SITE, "hospital", "school"]  # each once
+    assert checkpoint_bytes(folder) == checkpoint_bytes(run({**config, "below-quorum": "fail"}, tmp_path / "whole")[0])
+
+
+@pytest.mark.fault("resumed")
+def test_going_on_takes_the_scores_that_there_are(config, tmp_path):
+    """At the end a site that is away does not cost the others their scores."""
+
+    class WithoutTheBank(InProcessGrid):
+        def get_node_ids(self):
+            evaluated = sum(m.metadata.message_type == protocol.EVALUATE for m in self.sent)
+            return [100, 101, 102] if evaluated >= 8 else [100, 101, 102, 103]
+
+    config = {**config, "quorum": 1.0, "below-quorum": "go-on", "rounds": 1, "run-dir": str(tmp_path / "on")}
+    folder = run_on(WithoutTheBank(config, 4), config)
+    assert set(folder.read("scores.json")["sites"]) == {"hospital", SITE, "school"}
+    assert [failure["kind"] for failure in folder.read("run.json")["failures_at_the_end"]] == ["away"]

@@ -256,3 +256,20 @@ def test_a_run_that_is_still_going_is_not_resumed(families, tmp_path):
     folder = begin(families, tmp_path / "killed", protocol.TRAIN, 1)
     with folder.held(), pytest.raises(RunError, match="its run is still going"):
         resume(families, RunFolder(folder.directory))
+
+
+@pytest.mark.fault("stopped")
+def test_a_run_is_not_resumed_with_another_federation(families, tmp_path):
+    folder = begin(families, tmp_path / "killed", protocol.TRAIN, 2)
+    file = tmp_path / "four.toml"
+    file.write_text(file.read_text().replace("train = 0.5", "train = 0.4").replace("dev = 0.25", "dev = 0.35"))
+    with pytest.raises(RunError, match=r"the federation file has changed since the run began: rules = .*'split.train': 0.4"):
+        resume(families, folder)
+
+
+@pytest.mark.fault("resumed")
+def test_run_json_says_the_round_that_the_run_goes_on_from(families, tmp_path):
+    folder = begin(families, tmp_path / "killed")
+    (folder.directory / "checkpoints" / "0003" / "checksums").unlink()
+    begin({**families, "resume": True}, folder.directory, protocol.TRAIN, 3)
+    assert folder.read("run.json")["rounds"] == 2

@@ -147,3 +147,51 @@ def test_a_site_that_comes_late_takes_its_place(config, tmp_path):
     assert [sorted({f["site"] for f in record["failures"]}) for record in rounds(folder)] == [["bank"], ["bank"], []]
     assert set(folder.read("sites.json")) == {"hospital", "court", "school", "bank"}
     assert "bank" in folder.read("scores.json")["sites"]
+
+
+class Changed(InProcessGrid):
+    """The court's node goes in round 1 and comes back with another backbone."""
+
+    def get_node_ids(self):
+        trained = sum(m.metadata.message_type == protocol.TRAIN for m in self.sent)
+        evaluated = sum(m.metadata.message_type == protocol.EVALUATE for m in self.sent)
+        return [100, 102, 103] if trained and evaluated < 7 else [100, 101, 102, 103]
+
+
+@pytest.mark.fault("refused")
+def test_a_node_that_comes_back_with_another_backbone_is_not_used(config, tmp_path):
+    asked = []
+
+    def other_backbone(request, reply):
+        if request.metadata.message_type == protocol.DESCRIBE and COURT in reply.content:
+            asked.append(reply)
+            if len(asked) > 1:
+                reply.content.config_records[protocol.NODE]["fingerprint"] = "0" * 64
+        return reply
+
+    config = {**config, "rounds": 3, "run-dir": str(tmp_path / "run")}
+    grid = Changed(config, 4, tamper=other_backbone)
+    folder = run_on(grid, config)
+    assert len(asked) == 2
+    told = [m.content.config_records[protocol.TASK] for m in grid.sent if m.metadata.message_type == protocol.TRAIN]
+    assert [task["round"] for task in told if task["site"] == "court"] == [1]
+    refused = [f for record in rounds(folder) for f in record["failures"] if f["kind"] == "refused"]
+    assert [(f["site"], "another backbone" in f["reason"]) for f in refused] == [("court", True)]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (said(COURT, "directions", 5), "has the directions 5"),
+        (said(COURT, "dropped", [1, 2]), "two lists of one length"),
+        (said(COURT, "read", b"0"), "wanted a count"),
+        (said(COURT, "train", 10**12), "do not add up"),
+        (said(COURT, "note", "x" * 2_000_000), "more than 1000000 bytes"),
+    ],
+    ids=["directions", "reasons", "bytes", "too-many", "too-long"],
+)
+@pytest.mark.fault("refused")
+def test_what_a_node_tells_of_its_site_has_to_make_sense(config, tmp_path, change, reason):
+    folder, _ = run(config, tmp_path / "run", num_nodes=4, tamper=describe(change))
+    assert "court" not in folder.read("sites.json")
+    assert reason in (folder.directory / "progress.jsonl").read_text()

@@ -6,22 +6,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlingua.errors import ExchangeError
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
-from strategies.checks import change_norm, digest, over_ratio, size_limit
+from strategies.checks import change_norm, check_about, digest, over_ratio, size_limit
 
 
 def array(*numbers: float) -> np.ndarray[Any, Any]:
     return np.array(numbers, dtype=np.float32)
 
 
-def test_of_one_update_nothing_can_be_said() -> None:
+def test_of_one_or_two_updates_nothing_can_be_said() -> None:
     assert over_ratio({}, 2) == {}
-    assert over_ratio({"a": 1e30}, 2) == over_ratio({"a": 1.0}, 0.5) == {}
+    assert over_ratio({"a": 1e30}, 2) == over_ratio({"a": 1.0}, 0.5) == over_ratio({"a": 1e-9, "b": 1.0}, 2) == {}
 
 
-def test_of_two_updates_the_longer_is_found() -> None:
-    assert over_ratio({"a": 1.0, "b": 2.0}, 2) == {}
-    found = over_ratio({"a": 1.0, "b": 2.001}, 2)
+def test_an_update_over_the_ratio_is_told_with_the_median() -> None:
+    assert over_ratio({"a": 1.0, "b": 2.0, "c": 1.0}, 2) == {}
+    found = over_ratio({"a": 1.0, "b": 2.001, "c": 1.0}, 2)
     assert list(found) == ["b"]
     assert found["b"].endswith("by 2.001 (L2 norm); the round's median is 1 and max-update-ratio = 2")
 
@@ -31,8 +32,10 @@ def test_of_three_updates_the_middle_one_is_the_measure() -> None:
     assert over_ratio({"a": 0.001, "b": 6.0, "c": 3.0}, 2) == {}
 
 
-def test_of_four_updates_the_lower_middle_one_is_the_measure() -> None:
-    assert over_ratio({"a": 1.0, "b": 2.0, "c": 5.0, "d": 4.0}, 2).keys() == {"c"}
+def test_of_four_updates_the_upper_middle_one_is_the_measure() -> None:
+    """So two that hardly change anything cannot make the other two look long."""
+    assert over_ratio({"a": 1.0, "b": 2.0, "c": 9.0, "d": 4.0}, 2).keys() == {"c"}
+    assert over_ratio({"a": 1e-9, "b": 1e-9, "c": 5.0, "d": 4.0}, 2) == {}
 
 
 def test_a_ratio_of_zero_sets_no_bound() -> None:
@@ -72,3 +75,30 @@ def test_a_digest_is_of_the_numbers_alone() -> None:
 
 def test_where_most_changed_nothing_there_is_nothing_to_compare_with():
     assert over_ratio({"a": 0.0, "b": 0.0, "c": 1.0}, 5.0) == {}
+
+
+ABOUT = {"directions": ["de-fr"], "read": 10, "kept": 8, "reasons": ["empty"], "dropped": [2], "train": 5, "dev": 1, "test": 2}
+
+
+def test_what_a_site_tells_of_itself_is_taken_when_it_adds_up() -> None:
+    check_about(ABOUT, ["de-fr"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"directions": 5}, "has the directions 5"),
+        ({"directions": ["fr-de"]}, "the federation file says"),
+        ({"reasons": []}, "two lists of one length"),
+        ({"reasons": ["a sentence"]}, "reasons that are not known"),
+        ({"read": b"\0"}, "read = b'.x00'; wanted a count"),
+        ({"train": 10**12}, "do not add up"),
+        ({"train": -1}, "train = -1"),
+        ({"dev": 1.0}, "dev = 1.0"),
+        ({"dropped": [3]}, "do not add up"),
+        ({"words": "a sentence"}, "unknown 'words'"),
+    ],
+)
+def test_what_does_not_add_up_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ExchangeError, match=reason):
+        check_about({**ABOUT, **changes}, ["de-fr"])

@@ -12,12 +12,9 @@ from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.convert import KEPT, PICKLED, as_safetensors, files_hash, has_safetensors
+from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.errors import BackboneError
 
-PINNED_REVISIONS = {
-    "facebook/m2m100_418M": "55c2e61bbf05dfb8d7abccdc3fae6fc8512fd636",
-    "facebook/mbart-large-50-many-to-many-mmt": "e30b6cb8eb0d43a0b73cab73c7676b9863223a30",
-}
 MODEL_TYPES = ("m2m_100", "mbart")
 
 

@@ -205,11 +205,11 @@ def _line(event: Event, tally: _Tally) -> str:
             parts += [f"{_size(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(tally)]
             return ", ".join(filter(None, parts))
         case "failure":
-            return f"{event['phase']} of round {event['round']}: site {event['site']} failed: {_one_line(event['reason'])}"
+            return f"{event['phase']} of round {event['round']}: site {event['site']} failed: {one_line(event['reason'])}"
         case "note":
-            return _one_line(event["text"])
+            return one_line(event["text"])
         case "end" if event.get("status") != "completed":
-            return f"run {event.get('status')}: {_one_line(event.get('reason') or 'no reason given')}"
+            return f"run {event.get('status')}: {one_line(event.get('reason') or 'no reason given')}"
     return ""
 
 
@@ -246,6 +246,6 @@ def _size(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def _one_line(text: object) -> str:
+def one_line(text: object) -> str:
     """Without line breaks and control characters, which a site's message may hold."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text)).strip()

@@ -103,9 +103,9 @@ def _carry_out(
             console.print(tail, markup=False, highlight=False)
         _close(folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")
         reason = (folder.read("run.json") or {}).get("reason")
-        again = (
-            f"go on with: fedlingua run --resume {folder.directory}" if folder.checkpoints.rounds() else f"see {folder.directory}"
-        )
+        where = f" --server {server.path}" if server else ""
+        resumable = bool(folder.checkpoints.rounds())
+        again = f"go on with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
         raise RunError(f"the run failed: {reason}; {again}")
     page = write_report(folder.directory)
     console.print(score_table(folder.directory))

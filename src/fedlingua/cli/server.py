@@ -1,5 +1,6 @@
 """`fedlingua server`: set one up, enter its sites, run it."""
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,7 @@ def start(file: Path, console: Console) -> None:
         DeploymentError: it cannot start, or ends by itself.
     """
     server = read_server_file(file)
+    os.umask(0o077)
     keys = _keys(server)
     if server.insecure:
         _warn(console)

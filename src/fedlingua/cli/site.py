@@ -12,7 +12,7 @@ from fedlingua.config import APP_DIR, default_run_config, read_experiment, setti
 from fedlingua.corpora.sites import read_federation
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
-from fedlingua.deployment.gate import APPROVALS, REFUSED, write_program
+from fedlingua.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.deployment.programs import refused_bundles, supernode_command
 from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
@@ -82,8 +82,9 @@ def start(file: Path, console: Console) -> None:
     listed = approved(site.approvals)
     if not listed:
         console.print("no bundle is approved yet, so every run is refused; see `fedlingua site approve`", highlight=False)
+    os.umask(0o077)  # what the site keeps, text among it, is for its owner alone
     programs = site.home / "programs"
-    write_program(programs)
+    write_programs(programs)
     environment = flower_environment(site.home)
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
     environment |= {APPROVALS: str(site.approvals), REFUSED: str(refused_bundles(site))}
@@ -116,7 +117,7 @@ def translate(file: Path, site_name: str | None, run: str | None, text: Path | N
     )
     if not folders:
         raise RunError(f"{site.state}: nothing was delivered to {name} yet; a run delivers at its end")
-    newest = max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if folder.is_dir() else 0)
+    newest = max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if len(folders) > 1 else 0)
     translate_with(Translator.of_delivery(newest), text, sys.stdout)
 
 

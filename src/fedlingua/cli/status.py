@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from fedlingua.cli.progress import PROGRESS_FILE, duration
+from fedlingua.cli.progress import PROGRESS_FILE, duration, one_line
 from fedlingua.errors import RunError
 from fedlingua.runs import RunFolder
 
@@ -37,7 +38,7 @@ def show_status(run_dir: Path, console: Console) -> None:
     run = folder.read("run.json")
     if run is None:
         raise RunError(f"{run_dir} is no run folder: it has no run.json")
-    alive = run.get("status") == "running" and _is_held(folder)
+    alive = run.get("status") == "running" and folder.is_held()
     state = (
         str(run.get("status")) if run.get("status") != "running" or alive else "broken off (its server is gone; --resume goes on)"
     )
@@ -55,7 +56,8 @@ def show_status(run_dir: Path, console: Console) -> None:
     for name, site in sites.items():
         ago = f"{duration(max(0.0, time.time() - site.seen))} ago" if site.seen else "never"
         sent = f"{site.uplink_bytes / 1e6:.2f} MB"
-        table.add_row(name, str(site.round), site.phase, ago, sent, str(site.failures), site.trouble)
+        # A site's own words are neither markup nor control characters for this terminal.
+        table.add_row(escape(name), str(site.round), site.phase, ago, sent, str(site.failures), escape(one_line(site.trouble)))
     console.print(table)
 
 
@@ -87,11 +89,3 @@ def read_events(file: Path) -> list[dict[str, Any]]:
             continue
         events.append(event)
     return events
-
-
-def _is_held(folder: RunFolder) -> bool:
-    try:
-        with folder.held():
-            return False
-    except RunError:
-        return True

@@ -79,8 +79,11 @@ def check_approved(content: bytes, approvals: Path, refused: Path) -> None:
         DeploymentError: it is not approved.
     """
     bundle = bundle_hash(content)
-    if bundle in approved(approvals):
-        return
+    try:
+        if bundle in approved(approvals):
+            return
+    except (ConfigError, OSError, UnicodeDecodeError) as error:  # the words of which name a place, and these ones leave the site
+        raise DeploymentError("this site's list of approved bundles cannot be read, so nothing runs there") from error
     refused.mkdir(parents=True, exist_ok=True)
     (refused / f"{bundle}.fab").write_bytes(content)
     # A server may offer as many as it likes; they are not to fill the site's disk.

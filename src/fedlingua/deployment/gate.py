@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedlingua.deployment.bundle import check_approved
+from fedlingua.deployment.bundle import bundle_hash, check_approved
+from fedlingua.errors import DeploymentError
 
+CLIENT_APP = "flwr-clientapp"
 APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 """Environment variables: the site's list of approved bundles, and the folder for those that are refused."""
 
@@ -25,14 +27,26 @@ def main() -> None:
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
     flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
-    install: Callable[..., Any] = flower.install_from_fab  # AttributeError ends the process before anything is pulled
+    # An AttributeError ends the process here, before anything is pulled.
+    install: Callable[..., Any] = flower.install_from_fab
+    pull: Callable[..., Any] = flower.pull_task_input
     approvals, refused = Path(os.environ[APPROVALS]), Path(os.environ[REFUSED])
+    told: list[str] = []
+
+    def pull_and_remember(*arguments: Any) -> Any:
+        pulled = pull(*arguments)
+        told.append(pulled[3].hash_str)
+        return pulled
 
     def install_approved(content: bytes, *arguments: Any, **options: Any) -> Any:
         check_approved(content, approvals, refused)
+        if told != [
+            bundle_hash(content)
+        ]:  # Flower would load another bundle than the one it unpacks, by the name that it was told
+            raise DeploymentError(f"the bundle {bundle_hash(content)} came under the hash {', '.join(told)}; it is not run")
         return install(content, *arguments, **options)
 
-    flower.install_from_fab = install_approved
+    flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved
     _forget_this_install()
     flwr_clientapp()
 
@@ -53,14 +67,21 @@ def _forget_this_install() -> None:
         del sys.modules[name]
 
 
-def write_program(folder: Path) -> None:
-    """Put the gate into `folder` under the name that Flower starts; the folder goes first on the SuperNode's PATH."""
+def write_programs(folder: Path) -> None:
+    """Put the gate into `folder` under the name that Flower starts; the folder goes first on the SuperNode's PATH.
+
+    A SuperLink may name other kinds of task, whose programs would unpack a bundle without asking: each gets one that refuses.
+    """
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "flwr-clientapp"
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    aside.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fedlingua.deployment.gate "$@"\n', encoding="utf-8")
-    aside.chmod(0o755)
-    os.replace(aside, file)
+    refuse = '#!/bin/sh\necho "$0: this site runs ClientApps only" >&2\nexit 1\n'
+    gate = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fedlingua.deployment.gate "$@"\n'
+    for name in {*TASK_TYPE_TO_COMMAND.values(), CLIENT_APP}:
+        aside = folder / f".{name}.{os.getpid()}"
+        aside.write_text(gate if name == CLIENT_APP else refuse, encoding="utf-8")
+        aside.chmod(0o755)
+        os.replace(aside, folder / name)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import ConfigError
 from fedlingua.processes import HOST, program
 
+EVERYWHERE = ("0.0.0.0", "[::]")
 SITE_FILE = "site-file"
 """Key of a SuperNode's --node-config: the path of its site's file."""
 
@@ -20,7 +21,8 @@ def over_grpc() -> bool:
 
 def control_address(server: ServerFile) -> str:
     """Where runs are submitted, as seen from the server's own machine."""
-    return server.control if over_grpc() else f"{HOST}:{server.fleet.rpartition(':')[2]}"
+    host, _, port = (server.control if over_grpc() else server.fleet).rpartition(":")
+    return f"{HOST if host in EVERYWHERE else host}:{port}"
 
 
 def superlink_command(server: ServerFile) -> list[str]:

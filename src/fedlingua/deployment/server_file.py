@@ -76,7 +76,9 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     subject_alternative_names(hosts)
     directory.mkdir(parents=True, exist_ok=True)
     if not insecure:
-        make_certificates(directory / "certificates", hosts)
+        # The server asks its own control API under the address that it listens on.
+        listens_on = control.rpartition(":")[0]
+        make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "[::]") else [listens_on])])
     (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=_quoted(name)), encoding="utf-8")
     content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
     aside = directory / f".{FILE}.{os.getpid()}"

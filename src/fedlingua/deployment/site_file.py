@@ -15,6 +15,7 @@
     state = "state"                     # what the site keeps: its tensors, translations, bundles that were refused
     home = "flower"                     # Flower's own files
     device = ""                         # cpu or cuda, instead of the run's
+    methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
 
     [backbones]                         # where a run's backbone lies here, by the name that the run gives it
     "facebook/m2m100_418M" = "/models/m2m100_418M"
@@ -30,9 +31,10 @@ from typing import Any
 
 import tomli_w
 
-from fedlingua.config import Settings, read_toml
+from fedlingua.backbones.pinned import PINNED_REVISIONS
+from fedlingua.config import METHODS, Settings, read_toml
 from fedlingua.corpora.sites import FOLDER_NAME, Site, read_site, refuse_unknown
-from fedlingua.errors import ConfigError
+from fedlingua.errors import ConfigError, ExchangeError
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class SiteFile:
     state: Path
     home: Path
     device: str
+    methods: tuple[str, ...]
     backbones: Mapping[str, Path]
 
     @property
@@ -59,13 +62,18 @@ class SiteFile:
         """A run's settings as they hold at this site: its own backbone and device, and no path of the server's.
 
         Raises:
-            ConfigError: the run's backbone is a path, and the file does not say where it lies here.
+            ExchangeError: a backbone that the server chooses and nobody here has looked at, or a method that the site does not take
+                part in.
         """
         name = settings.backbone
-        if name not in self.backbones and name.startswith(("/", ".", "~")):
-            raise ConfigError(
-                f"the run's backbone = {name!r} is a path on the server's machine; say where it lies here, in [backbones] of the "
-                "site's file"
+        if self.methods and settings.method not in self.methods:
+            raise ExchangeError(f"the run's method is {settings.method}; this site takes part in {', '.join(self.methods)} only")
+        pinned = name in PINNED_REVISIONS and not settings.backbone_revision
+        chosen = "/" in name or name.startswith((".", "~")) or bool(settings.backbone_revision)
+        if chosen and not pinned and name not in self.backbones:
+            raise ExchangeError(
+                f"the run's backbone = {name!r} is neither built in nor pinned here; the site's file has to say where it lies, "
+                "in [backbones]"
             )
         backbone, device = str(self.backbones.get(name, name)), self.device or settings.device
         return dataclasses.replace(
@@ -96,7 +104,7 @@ def read_site_file(path: Path) -> SiteFile:
     refuse_unknown(raw, {"site", "server", "node", "backbones"}, path.name)
     server, node, backbones = (_table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
-    refuse_unknown(node, {"key", "state", "home", "device"}, f"{path.name} [node]")
+    refuse_unknown(node, {"key", "state", "home", "device", "methods"}, f"{path.name} [node]")
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path.name}: wanted [[site]] with name, direction and a corpus; `fedlingua site init` writes one")
@@ -124,6 +132,7 @@ def read_site_file(path: Path) -> SiteFile:
         state=folder / str(node.get("state", "state")),
         home=folder / str(node.get("home", "flower")),
         device=str(node.get("device", "")),
+        methods=_methods(node.get("methods", []), path.name),
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
 
@@ -131,6 +140,12 @@ def read_site_file(path: Path) -> SiteFile:
 def site_table(entry: Mapping[str, Any]) -> str:
     """One [[site]] as text."""
     return f"[[site]]\n{tomli_w.dumps(entry)}"
+
+
+def _methods(raw: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not set(raw) <= set(METHODS):
+        raise ConfigError(f"{where} [node]: methods = {raw!r}; wanted a list of {', '.join(METHODS)}")
+    return tuple(raw)
 
 
 def _table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

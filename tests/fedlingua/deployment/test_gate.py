@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,15 +51,22 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any
     return calls
 
 
-def taken_over(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
-    """Go through the gate; `then` runs in the place of Flower's program."""
-    monkeypatch.setattr(flower_program, "flwr_clientapp", then)
+def taken_over(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], told: str = bundle_hash(GOOD)) -> None:
+    """Go through the gate; `then` runs in the place of Flower's program, which has pulled a bundle under the hash `told`."""
+    fab = SimpleNamespace(hash_str=told)
+    monkeypatch.setattr(flower_runtime, "pull_task_input", lambda client: ("message", "context", "run", fab))
+
+    def flower() -> None:
+        assert flower_runtime.pull_task_input("client")[0] == "message"
+        then()
+
+    monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
     gate.main()
 
 
 def test_flower_calls_what_the_gate_replaces() -> None:
     """As `run_clientapp` does, by the name in its own module, before it loads the app."""
-    assert "install_from_fab" in flower_runtime.run_clientapp.__code__.co_names
+    assert {"install_from_fab", "pull_task_input"} <= set(flower_runtime.run_clientapp.__code__.co_names)
     assert flower_runtime.run_clientapp.__globals__ is vars(flower_runtime)
 
 
@@ -93,8 +100,33 @@ def test_the_list_is_read_anew_for_each_bundle(
         approve(tmp_path / "approved.txt", bundle_hash(BAD))
         flower_runtime.install_from_fab(BAD)
 
-    taken_over(monkeypatch, flower)
+    taken_over(monkeypatch, flower, told=bundle_hash(BAD))
     assert [content for content, _, _ in installed] == [BAD]
+
+
+def test_a_bundle_under_another_ones_hash_is_not_run(monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]]) -> None:
+    """Flower unpacks the content, and loads by the hash that the SuperLink says: maybe of a bundle that was struck off the list."""
+
+    def flower() -> None:
+        with pytest.raises(DeploymentError, match="came under the hash"):
+            flower_runtime.install_from_fab(GOOD)
+
+    taken_over(monkeypatch, flower, told=bundle_hash(BAD))
+    assert installed == []
+
+
+def test_a_list_that_cannot_be_read_lets_nothing_through_and_names_no_place(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    (tmp_path / "approved.txt").write_text("no hash at all\n")
+
+    def flower() -> None:
+        with pytest.raises(DeploymentError) as refused:
+            flower_runtime.install_from_fab(GOOD)
+        assert str(tmp_path) not in str(refused.value)
+
+    taken_over(monkeypatch, flower)
+    assert installed == []
 
 
 def test_no_module_of_this_install_is_left_when_flower_takes_over(
@@ -126,13 +158,26 @@ def test_without_its_environment_nothing_runs(
 
 
 def test_the_program_goes_by_flowers_name_and_hands_its_arguments_on(tmp_path: Path) -> None:
-    gate.write_program(tmp_path / "programs")
-    gate.write_program(tmp_path / "programs")
-    (program,) = (tmp_path / "programs").iterdir()
-    assert program.name == "flwr-clientapp"
+    gate.write_programs(tmp_path / "programs")
+    gate.write_programs(tmp_path / "programs")
+    program = tmp_path / "programs" / "flwr-clientapp"
     source = str(Path(gate.__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": source, gate.APPROVALS: "a", gate.REFUSED: "b"}
     done = subprocess.run([program, "--help"], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "--runtime-api-address" in done.stdout
     assert subprocess.run([program, "--nonsense"], env=environment, capture_output=True, timeout=60).returncode == 2
+
+
+def test_programs_of_every_other_kind_of_task_refuse(tmp_path: Path) -> None:
+    """A SuperLink may call a run an AgentApp, or what a later Flower knows: none of these starts Flower's own program."""
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    gate.write_programs(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == set(TASK_TYPE_TO_COMMAND.values())
+    others = set(TASK_TYPE_TO_COMMAND.values()) - {"flwr-clientapp"}
+    assert len(others) >= 3
+    for name in others:
+        done = subprocess.run([tmp_path / name, "--token", "x"], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "this site runs ClientApps only" in done.stderr
