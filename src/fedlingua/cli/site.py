@@ -53,7 +53,7 @@ def check(file: Path, experiment: Path | None, federation: Path | None, expected
         faults += not finding.good
     listed = approved(site.approvals)
     console.print(f"      approved bundles: {', '.join(sorted(bundle[:12] for bundle in listed)) or 'none yet'}", highlight=False)
-    console.print("all that this site will ever send:", highlight=False)
+    console.print("all that this site will ever send under these settings:", highlight=False)
     trainable = None if faults else build_trainable(settings)
     for told in sends(settings, trainable).values():
         console.print(f"  - {told}", soft_wrap=True, highlight=False)

@@ -76,7 +76,7 @@ def test_a_site_that_is_ready_is_told_so_with_all_that_it_will_send(folder: Path
     for what in ("corpora", "backbone", "memory", "disk", "certificate"):
         assert f"ok    {what}: " in text
     assert "approved bundles: none yet" in text
-    listed = text.partition("all that this site will ever send:\n")[2].splitlines()
+    listed = text.partition("all that this site will ever send under these settings:\n")[2].splitlines()
     assert len(listed) == len(SENT_BY_A_SITE) + 1
     tensors = build_trainable(settings_from({**json_keys(experiment), "backbone": tiny(folder)})).tensor_set
     assert f"{len(tensors.specs)} tensors, {tensors.num_parameters} numbers of 4 bytes" in listed[1]
