@@ -40,6 +40,16 @@ def flower_environment(home: Path) -> dict[str, str]:
     }
 
 
+def marked(variable: str, value: str) -> list[psutil.Process]:
+    """Processes with this in their environment, other than this one: also those that changed session or lost their parent."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(variable) == value:
+                found.append(process)
+    return found
+
+
 def program(name: str) -> str:
     """The command that belongs to this Python, whatever the PATH says."""
     beside = Path(sys.executable).parent / name

@@ -31,6 +31,7 @@ from fedlingua.processes import (
     json_object,
     last_lines,
     leave,
+    marked,
     program,
     signals_held,
 )
@@ -229,7 +230,7 @@ class Engine:
             end(self._below(), _GRACE_S, hurry)
             # What was being started while the others ended: a few looks, until there is nothing.
             for _ in range(10):
-                left = self._marked()
+                left = marked(MARK, self._mark)
                 if not left:
                     break
                 end(left, 0.0)
@@ -358,18 +359,9 @@ class Engine:
 
     # --- Ending ---
 
-    def _marked(self) -> list[psutil.Process]:
-        """Processes that carry this engine's mark; finds those that changed session or lost their parent."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.pid != os.getpid() and process.environ().get(MARK) == self._mark:
-                    found.append(process)
-        return found
-
     def _below(self) -> list[psutil.Process]:
         """All processes of this engine, gathered while the family tree still stands."""
-        family = set(self._marked())
+        family = set(marked(MARK, self._mark))
         if self._superlink is not None and self._superlink.poll() is None:
             with contextlib.suppress(psutil.Error):
                 top = psutil.Process(self._superlink.pid)

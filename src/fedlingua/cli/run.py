@@ -87,6 +87,12 @@ def _carry_out(
             run_id = engine.submit(run_config, nodes or len(federation.sites))
             status = watch(folder.directory, lambda: engine.status(run_id), console, skip=before)
             tail = engine.log_tail() if status.outcome != "completed" else ""
+    except RunError as error:
+        if server and folder.checkpoints.rounds():  # the server may be gone, and the run with it
+            raise RunError(
+                f"{error}\nOnce the server is back: fedlingua run --resume {folder.directory} --server {server.path}"
+            ) from error
+        raise
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         _close(folder, "interrupted", "stopped by the user")
         Console(stderr=True).print(f"interrupted; all that was started has ended, and {folder.directory} says so", soft_wrap=True)

@@ -2,12 +2,12 @@
 
 import contextlib
 import http.client
-import os
 import signal
 import ssl
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -16,9 +16,11 @@ from typing import Self
 import psutil
 
 from fedlingua.errors import DeploymentError
-from fedlingua.processes import end
+from fedlingua.processes import end, marked
 
 GRACE_S = 10.0
+MARK = "FEDLINGUA_SERVICE"
+"""Environment variable with which every process beneath a service can be told from all others."""
 
 
 class Service:
@@ -32,6 +34,7 @@ class Service:
     ) -> None:
         self.name, self.command, self.environment = name, list(command), dict(environment)
         self.folder, self.log = folder, log
+        self._mark = uuid.uuid4().hex
         self.stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._handlers: dict[int, object] = {}
@@ -44,7 +47,7 @@ class Service:
             # A session of its own, so that a Ctrl-C meant for us is ours to pass on in order.
             self._process = subprocess.Popen(
                 self.command,
-                env=self.environment,
+                env={**self.environment, MARK: self._mark},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=lines,
@@ -99,13 +102,8 @@ class Service:
         self.stopped.set()
 
     def _family(self) -> list[psutil.Process]:
-        """Every process of the program's session, also one whose parent is gone, and all below it."""
-        family = set()
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    family |= {process, *process.children(recursive=True)}
-        return list(family)
+        """Every process of the program's, also one whose parent is gone: what runs beneath a SuperLink outlives its kill -9."""
+        return [process for process in marked(MARK, self._mark) if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def answers(address: str, authority: Path | None) -> bool:
