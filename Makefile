@@ -20,13 +20,13 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy src clients strategies
 
-# Three sites across processes, over gRPC with TLS and authenticated nodes, compared with their simulation.
+# Three sites across processes, over gRPC with TLS and authenticated nodes, compared with their simulation. OPTIONS: --hang, --keep FILE.
 deploy-demo: .venv/ready
-	$(BIN)/python deploy/demo.py
+	$(BIN)/python deploy/demo.py $(OPTIONS)
 
 # The same with the newest flwr that this project allows, which speaks HTTP, in an environment of its own.
 deploy-demo-newest: .venv-newest/ready
-	.venv-newest/bin/python deploy/demo.py
+	.venv-newest/bin/python deploy/demo.py $(OPTIONS)
 
 # An index that cannot be reached costs a few seconds, and wheels that pip finds elsewhere serve.
 .venv/ready: pyproject.toml constraints.txt
