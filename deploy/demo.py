@@ -208,9 +208,18 @@ def compare(folder: Path) -> dict[str, Any]:
         "equal_to_simulation": True,
         "pause_s_max": max(pauses),
         "round_seconds": [record["seconds"] for record in trained],
-        "messages_per_site_and_round": {"train": 1, "evaluate": 1},
+        "messages_per_site_and_round": messages_per_site_and_round(folder / "run"),
         "uplink_bytes": {site: entry["uplink_bytes"] for site, entry in trained[-1]["sites"].items()},
     }
+
+
+def messages_per_site_and_round(run: Path) -> dict[str, float]:
+    """phase -> messages that a site answered in a training round, from the run's own progress."""
+    events = [json.loads(line) for line in (run / "progress.jsonl").read_text().split("\n")[:-1] if line]
+    replies = [event for event in events if event["event"] == "reply" and event["round"] > 0 and event["phase"] != "finish"]
+    made = {(event["site"], event["round"]) for event in replies}
+    phases = sorted({event["phase"] for event in replies})
+    return {phase: sum(event["phase"] == phase for event in replies) / len(made) for phase in phases}
 
 
 @contextmanager
