@@ -12,13 +12,13 @@ from fedlingua import protocol
 from fedlingua.corpora.clean import REASONS
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums
-from fedlingua.exchange.records import message_bytes, unpack
+from fedlingua.exchange.records import unpack
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.protocol import Task
 
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
-_TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
+_TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
 
 WITHOUT_TENSORS = 64 * 1024
 """Bytes that a reply may have besides its tensors: sums, names, headers."""
@@ -31,16 +31,14 @@ def size_limit(tensor_set: TensorSet | None) -> int:
     return WITHOUT_TENSORS + (int((1 + SHARE) * 4 * tensor_set.num_parameters) if tensor_set else 0)
 
 
-def check_size(reply: Message, limit: int) -> int:
-    """The reply's bytes.
+def check_size(size: int, limit: int) -> None:
+    """Refuse a reply of more bytes than the limit.
 
     Raises:
-        ExchangeError: more than `limit`.
+        ExchangeError: says both.
     """
-    size = message_bytes(reply)
     if size > limit:
         raise ExchangeError(f"the reply has {size} bytes; wanted at most {limit}")
-    return size
 
 
 def check_records(reply: Message, wanted: Collection[str]) -> None:

@@ -23,8 +23,8 @@ from strategies.round_record import RoundRecord
 
 WAIT_PAUSE_S = 5.0
 """Between two questions to sites that `below-quorum = "wait"` waits for."""
-Reader = Callable[[str, Message], Any]
-"""(site, reply) -> what the reply says; refuses with ExchangeError."""
+Reader = Callable[[str, Message, int], Any]
+"""(site, reply, its bytes) -> what the reply says; refuses with ExchangeError."""
 
 
 class RoundSkippedError(Exception):
@@ -149,11 +149,12 @@ class Conversation:
 
         def on_reply(site: str, reply: Message) -> Failure | None:
             self._last_reply = time.monotonic()
-            uplink = message_bytes(reply) if phase == "train" else 0
+            size = message_bytes(reply)
+            uplink = size if phase == "train" else 0
             self.record.of(site)["uplink_bytes"] += uplink
             try:
                 check_task(reply, Task.of(_task(messages[site])))
-                said = read(site, reply)
+                said = read(site, reply, size)
             except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
                 failure = Failure(site, f"bad reply: {error}")
                 self.refuse(failure, phase, progress)

@@ -18,15 +18,17 @@ from strategies.progress import Sums
 
 @dataclass(frozen=True)
 class Training:
-    """A site's update, the sums of its training, and the L2 norm of what it changed (0 where tensors stay)."""
+    """A site's update, the sums of its training, the L2 norm of what it changed, and its digest (0 and "" where tensors stay)."""
 
     update: Update
     sums: Sums
     norm: float
+    digest: str
 
 
 def read_training(
     reply: Message,
+    size: int,
     site: str,
     settings: Settings,
     about: Mapping[str, Any],
@@ -34,45 +36,48 @@ def read_training(
     sent: Tensors | None,
     earlier: str | None,
 ) -> Training:
-    """A training reply. about: what the site told of its text; sent: the tensors it started from, None where they stay with it;
-    earlier: digest of its last accepted update.
+    """A training reply of `size` bytes.
+
+    about: what the site told of its text. sent: the tensors it started from, None where they stay with it. earlier: digest of its last
+    accepted update.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(reply, checks.size_limit(None if sent is None else tensor_set))
+    checks.check_size(size, checks.size_limit(None if sent is None else tensor_set))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS})
     most = int(about["train"]) * settings.local_epochs
     sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.TRAINING_SUMS, most)
     tensors: Tensors = {}
-    norm = 0.0
+    norm, digest = 0.0, ""
     if sent is not None:
         tensors, norm = checks.check_update(reply, tensor_set, sent, settings.max_update_norm)
-        if norm and checks.digest(tensors) == earlier:
+        digest = checks.digest(tensors)
+        if norm and digest == earlier:
             raise ExchangeError("sends the update of an earlier round again")
     elif reply.content.array_records[protocol.ARRAYS]:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
-    return Training(Update(site, tensors, int(sums["num_examples"])), sums, norm)
+    return Training(Update(site, tensors, int(sums["num_examples"])), sums, norm, digest)
 
 
-def read_evaluation(reply: Message, about: Mapping[str, Any]) -> Sums:
+def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums:
     """The sums of a dev loss.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(reply, checks.size_limit(None))
+    checks.check_size(size, checks.size_limit(None))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     return checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, int(about["dev"]))
 
 
-def read_scores(reply: Message, split: str, about: Mapping[str, Any]) -> tuple[ScoreSums, ScoreSums]:
+def read_scores(reply: Message, size: int, split: str, about: Mapping[str, Any]) -> tuple[ScoreSums, ScoreSums]:
     """The sums of the scores: (of the result, of the base).
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(reply, checks.size_limit(None))
+    checks.check_size(size, checks.size_limit(None))
     checks.check_records(reply, {protocol.TASK, protocol.SCORES, protocol.BASE_SCORES})
     records = reply.content.metric_records
     most = int(about[split])

@@ -25,8 +25,8 @@ from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from strategies.aggregation import Update
-from strategies.checks import digest, over_ratio
-from strategies.conversation import Conversation, RoundSkippedError
+from strategies.checks import over_ratio
+from strategies.conversation import Conversation, Reader, RoundSkippedError
 from strategies.progress import Progress, Sums
 from strategies.readings import Training, read_evaluation, read_scores, read_training
 from strategies.replies import Failure
@@ -96,10 +96,10 @@ class SiteStrategy(Strategy):
         updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}
         self.conversation.need_quorum(updates, "train")
         self.fold(updates)
-        for site, update in updates.items():
+        for site in updates:
             self.progress.stages.setdefault(site, {})[server_round] = self.attempt
             if self.travels:
-                self.progress.digests[site] = digest(update.tensors)
+                self.progress.digests[site] = heard[site].digest
         return None, None
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -264,15 +264,15 @@ class SiteStrategy(Strategy):
         grid: Grid,
         ask: Callable[[], Iterable[Message]],
         phase: Phase,
-        read: Callable[[str, Message], Any],
+        read: Reader,
         num_rounds: int,
     ) -> list[Message]:
         return self.conversation.exchange(grid, ask, phase, read, self.progress, num_rounds)
 
-    def _read_training(self, site: str, reply: Message) -> Training:
+    def _read_training(self, site: str, reply: Message, size: int) -> Training:
         sent = self.downlink(site) if self.travels else None
         earlier = self.progress.digests.get(site)
-        training = read_training(reply, site, self.settings, self.roll.about[site], self.tensor_set, sent, earlier)
+        training = read_training(reply, size, site, self.settings, self.roll.about[site], self.tensor_set, sent, earlier)
         record = self.conversation.record.of(site)
         record["seconds"]["train"] = round(training.sums["seconds"], 3)
         record["train_loss"] = training.sums["nll_sum"] / training.sums["num_tokens"]
@@ -281,12 +281,12 @@ class SiteStrategy(Strategy):
             record["update_norm"] = training.norm
         return training
 
-    def _read_evaluation(self, site: str, reply: Message) -> Sums:
-        sums = read_evaluation(reply, self.roll.about[site])
+    def _read_evaluation(self, site: str, reply: Message, size: int) -> Sums:
+        sums = read_evaluation(reply, size, self.roll.about[site])
         record = self.conversation.record.of(site)
         record["seconds"]["evaluate"] = round(sums["seconds"], 3)
         record["dev_loss"], record["dev_tokens"] = sums["nll_sum"] / sums["num_tokens"], int(sums["num_tokens"])
         return sums
 
-    def _read_scores(self, site: str, reply: Message) -> tuple[ScoreSums, ScoreSums]:
-        return read_scores(reply, self.settings.score_split, self.roll.about[site])
+    def _read_scores(self, site: str, reply: Message, size: int) -> tuple[ScoreSums, ScoreSums]:
+        return read_scores(reply, size, self.settings.score_split, self.roll.about[site])

@@ -20,8 +20,9 @@ class Machines(InProcessGrid):
     def __init__(self, config, folders, tamper=None):
         super().__init__(config, len(folders), tamper=tamper)
         self.folders = folders
-        elsewhere = {"federation": "/srv/server/federation.toml", "run-dir": "/srv/server/runs/1", "data-dir": "/srv/data"}
-        self.run_config = {**config, **elsewhere}
+        elsewhere = folders[0].parent / "a folder of another machine"
+        places = {"federation": "federation.toml", "run-dir": "runs/1", "data-dir": "data"}
+        self.run_config = {**config, **{key: str(elsewhere / place) for key, place in places.items()}}
 
     def node_config(self, node):
         return {SITE_FILE: str(self.folders[node - 100] / "site.toml")}
