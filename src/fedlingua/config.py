@@ -27,31 +27,47 @@ APP_DIR = Path(__file__).resolve().parents[2]
 class Method:
     """A row of the paper's tables: which tensors, averaged among whom.
 
-    clustering: "none" (everybody), "families", or "alone" (every site by itself: local-only). `trains`: whether anything trains;
-    `travels`: whether what trains leaves the site.
+    clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
+    anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one.
     """
 
     tensor_set: str
     clustering: str
     trains: bool = True
     travels: bool = True
+    pooled: bool = False
 
 
 METHODS: dict[str, Method] = {
     "base": Method("adapters", "none", trains=False, travels=False),
+    "centralized-model": Method("full", "alone", travels=False, pooled=True),
+    "centralized-adapter": Method("adapters", "alone", travels=False, pooled=True),
     "adapter-local": Method("adapters", "alone", travels=False),
-    "adapter-fed": Method("adapters", "none"),
-    "adapter-families": Method("adapters", "families"),
     "model-fed": Method("full", "none"),
+    "adapter-fed": Method("adapters", "none"),
+    "adapter-random": Method("adapters", "random"),
+    "adapter-gradients": Method("adapters", "gradients"),
+    "adapter-families": Method("adapters", "families"),
 }
+"""In the order of the paper's tables 1 and 2; `base` stands beside them all."""
 
-PAPER_LEARNING_RATES = {"adapters": 1e-3, "full": 5e-5}
-"""Liu et al. 2023, §3.3."""
+PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
+"""Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""
+
+
+MOST_PRIVATE_DIM = 64
+"""Numbers of a private signature: noise grows with each."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "method": tuple(METHODS),
     "aggregation": ("fed-mean", "fed-avg"),
-    "cluster_by": ("group", "family"),
+    "tensor_set": ("", "adapters", "full", "controllers", "lora"),
+    "adapter_layers": ("all", "input-end", "middle", "output-end"),
+    "cluster_by": ("group", "family", "given"),
+    "cluster_parts": ("both", "encoder", "decoder"),
+    "signature_distance": ("cosine", "euclidean"),
+    "signature_algorithm": ("agglomerative", "k-means"),
+    "signature_form": ("raw", "private"),
     "best_by": ("examples", "tokens"),
     "adapter_init": ("paper", "zero"),
     "score_split": ("test", "dev"),
@@ -69,6 +85,11 @@ _AT_LEAST: dict[str, float] = {
     "learning_rate": 0.0,
     "max_tokens": 4,
     "adapter_dim": 1,
+    "controllers": 1,
+    "lora_rank": 1,
+    "num_clusters": -1,
+    "signature_examples": 0,
+    "signature_dim": 1,
     "adapter_init_std": 0.0,
     "beam": 1,
     "max_decode_tokens": 4,
@@ -112,6 +133,17 @@ class Settings:
     strategy: str
     aggregation: str
     cluster_by: str
+    cluster_parts: str
+    num_clusters: int
+    signature_adapter: str
+    signature_examples: int
+    signature_distance: str
+    signature_algorithm: str
+    signature_form: str
+    signature_dim: int
+    signature_clip: float
+    signature_noise: float
+    signature_delta: float
     seed: int
     rounds: int
     patience: int
@@ -123,9 +155,15 @@ class Settings:
     learning_rate: float
     max_tokens: int
     whole_steps: bool
+    tensor_set: str
+    adapter_layers: str
     adapter_dim: int
     adapter_init: str
     adapter_init_std: float
+    controllers: int
+    lora_rank: int
+    lora_alpha: float
+    lora_targets: str
     beam: int
     max_decode_tokens: int
     score_split: str
@@ -149,8 +187,13 @@ class Settings:
         return METHODS[self.method]
 
     @property
+    def trained_set(self) -> str:
+        """Name of the run's tensor set: the method's, unless `tensor-set` says another."""
+        return self.tensor_set or self.how.tensor_set
+
+    @property
     def step_learning_rate(self) -> float:
-        return self.learning_rate or PAPER_LEARNING_RATES[self.how.tensor_set]
+        return self.learning_rate or PAPER_LEARNING_RATES[self.trained_set]
 
     @property
     def federation_path(self) -> Path:
@@ -278,5 +321,20 @@ def _check_together(settings: Settings) -> None:
         raise ConfigError(f"quorum = {settings.quorum} is no share of the sites; wanted more than 0 and at most 1")
     if settings.resume and not settings.run_dir:
         raise ConfigError("resume = true needs run-dir, the folder of the run to go on with")
+    if settings.signature_form == "private":
+        if settings.signature_dim > MOST_PRIVATE_DIM:
+            raise ConfigError(
+                f"signature-dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers"
+            )
+        for key, value in (("signature-clip", settings.signature_clip), ("signature-noise", settings.signature_noise)):
+            if value <= 0:
+                raise ConfigError(f"{key} = {value:g}; a private signature needs more than 0")
+        if not 0 < settings.signature_delta < 1:
+            raise ConfigError(f"signature-delta = {settings.signature_delta:g} is no probability; wanted more than 0 and below 1")
+    if settings.adapter_layers != "all" and settings.trained_set not in ("adapters", "lora"):
+        raise ConfigError(
+            f"adapter-layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "
+            "give adapter-layers = 'all', or tensor-set = 'adapters' or 'lora'"
+        )
     if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
