@@ -7,7 +7,8 @@ import numpy as np
 
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
-from fedlingua.exchange.tensor_sets import PARTS, Part, Tensors, TensorSet
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.parts import PARTS, Part
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.clustering import by_families
+from fedlingua.clustering import Relatives, by_families
 from fedlingua.config import default_run_config, known_keys, read_experiment, settings_from
 from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import Federation, SiteText, check_files, read_federation, read_sites
@@ -84,7 +84,7 @@ def test_the_phrasebook_federation_needs_no_files() -> None:
 
 def test_the_phrasebook_federation_has_shared_clusters_on_both_sides() -> None:
     federation, _ = phrasebook()
-    clusters = by_families({site.name: [site.direction] for site in federation.sites}, federation.families, "group")
+    clusters = by_families({site.name: [site.direction] for site in federation.sites}, Relatives(federation.families, "group"))
     assert len(federation.sites) >= 8
     for part in ("encoder", "decoder"):
         assert sum(len(members) >= 2 for members in clusters[part].values()) >= 3  # type: ignore[index]

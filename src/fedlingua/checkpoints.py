@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import PARTS, Part, Tensors
+from fedlingua.exchange.tensor_sets import Tensors
 from fedlingua.hashing import sha256
+from fedlingua.parts import PARTS, Part
 
 ClusterTensors = Mapping[Part, Mapping[str, Tensors]]
 """part -> cluster -> its tensors"""

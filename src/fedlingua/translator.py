@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from safetensors.numpy import load_file
 
 from fedlingua.backbones.bottleneck import load_adapter
-from fedlingua.clustering import EVERYBODY, relatives
+from fedlingua.clustering import Clusters, cluster_for
 from fedlingua.config import Settings, resolve, settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import RunError
@@ -67,27 +67,21 @@ class Translator:
 
     @classmethod
     def of_direction(cls, run_dir: Path, direction: Direction) -> Self:
-        """Any direction, held by a site or not: the encoder cluster of the source's relatives, the decoder cluster of the target's.
+        """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target.
 
         Raises:
-            RunError: the run has no clusters to take, or none for these languages.
+            RunError: a method that leaves nothing at the server. ConfigError: no cluster for these languages.
         """
         folder, run, settings = _finished(run_dir)
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
         federation = read_federation(resolve(settings.federation), Path())
         kept = folder.checkpoints.load(int(run["best_round"])).tensors
-        wanted = {"shared": EVERYBODY, "encoder": EVERYBODY, "decoder": EVERYBODY}
-        if settings.how.clustering == "families":
-            wanted["encoder"] = relatives(direction.source, federation.families, settings.cluster_by)
-            wanted["decoder"] = relatives(direction.target, federation.families, settings.cluster_by)
+        clusters = cast(Clusters, folder.read("clusters.json"))
+        directions = {site.name: [site.direction] for site in federation.sites}
         tensors: Tensors = {}
-        for part, named in kept.items():
-            if named and wanted[part] not in named:
-                raise RunError(
-                    f"direction {direction}: the run has no {part} cluster {wanted[part]!r}; it has {', '.join(named)}"
-                )
-            tensors.update(named.get(wanted[part], {}))
+        for part in clusters:
+            tensors |= kept[part][cluster_for(direction, part, clusters, directions, federation.relatives(settings.cluster_by))]
         return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), tensors, direction)
 
     def translate(self, sentences: list[str]) -> list[str]:

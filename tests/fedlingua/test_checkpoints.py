@@ -7,7 +7,8 @@ import pytest
 
 from fedlingua.checkpoints import Checkpoint, Checkpoints
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import Part, Tensors
+from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.parts import Part
 
 TENSORS: dict[Part, dict[str, Tensors]] = {
     "encoder": {"Germanic": {"e.w": np.array([[1, 2]], np.float32)}, "Romance": {"e.w": np.array([[3, 4]], np.float32)}},

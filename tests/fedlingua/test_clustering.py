@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlingua.clustering import Clusters, alone, by_families, cluster_of, no_clusters, relatives
+from fedlingua.clustering import Clusters, Relatives, alone, by_families, cluster_of, no_clusters
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, parse_direction
 
@@ -31,7 +31,7 @@ def members(clusters: Clusters, part: str) -> set[frozenset[str]]:
 
 
 def test_ted_by_the_papers_families_has_four_encoder_clusters_and_one_decoder_cluster() -> None:
-    clusters = by_families(named(TED), TED_FAMILIES, "group")
+    clusters = by_families(named(TED), Relatives(TED_FAMILIES, "group"))
     assert clusters["encoder"] == {
         "Sino-Tibetan": ("zh-en", "th-en"),
         "Afro-Asiatic": ("ar-en", "he-en"),
@@ -42,11 +42,11 @@ def test_ted_by_the_papers_families_has_four_encoder_clusters_and_one_decoder_cl
 
 
 def test_ted_by_the_built_in_families_is_clustered_as_in_the_paper() -> None:
-    assert by_families(named(TED), {}, "family") == by_families(named(TED), TED_FAMILIES, "group")
+    assert by_families(named(TED), Relatives({}, "family")) == by_families(named(TED), Relatives(TED_FAMILIES, "group"))
 
 
 def test_ted_by_the_built_in_groups_parts_chinese_and_thai() -> None:
-    assert members(by_families(named(TED), {}, "group"), "encoder") == {
+    assert members(by_families(named(TED), Relatives({}, "group")), "encoder") == {
         frozenset({"zh-en"}),
         frozenset({"th-en"}),
         frozenset({"ar-en", "he-en"}),
@@ -56,7 +56,7 @@ def test_ted_by_the_built_in_groups_parts_chinese_and_thai() -> None:
 
 
 def test_europarl_by_groups_has_the_papers_clusters() -> None:
-    clusters = by_families(named(EUROPARL), {}, "group")
+    clusters = by_families(named(EUROPARL), Relatives({}, "group"))
     assert clusters["encoder"] == {
         "Germanic": ("de-fr", "nl-pl", "en-lt"),
         "Romance": ("fr-nl", "it-sl", "es-lv"),
@@ -72,21 +72,21 @@ def test_europarl_by_groups_has_the_papers_clusters() -> None:
 
 
 def test_europarl_by_families_is_one_cluster() -> None:
-    clusters = by_families(named(EUROPARL), {}, "family")
+    clusters = by_families(named(EUROPARL), Relatives({}, "family"))
     assert clusters["encoder"] == clusters["decoder"] == {"Indo-European": tuple(EUROPARL)}
 
 
 @pytest.mark.parametrize("by", ["group", "family"])
 @pytest.mark.parametrize("sites", [TED, EUROPARL])
 def test_every_site_stands_in_exactly_one_cluster_of_each_part(sites: list[str], by: str) -> None:
-    for clusters in (by_families(named(sites), {}, by), no_clusters(sites), alone(sites)):
+    for clusters in (by_families(named(sites), Relatives({}, by)), no_clusters(sites), alone(sites)):
         assert set(clusters) == {"encoder", "decoder", "shared"}
         for names in clusters.values():
             assert sorted(site for cluster in names.values() for site in cluster) == sorted(sites)
 
 
 def test_what_is_shared_is_averaged_over_all() -> None:
-    assert by_families(named(EUROPARL), {}, "group")["shared"] == {"all": tuple(EUROPARL)}
+    assert by_families(named(EUROPARL), Relatives({}, "group"))["shared"] == {"all": tuple(EUROPARL)}
 
 
 def test_plain_federation_is_one_cluster_and_local_training_is_one_for_each_site() -> None:
@@ -96,7 +96,7 @@ def test_plain_federation_is_one_cluster_and_local_training_is_one_for_each_site
 
 def test_a_site_may_have_several_directions_inside_one_cluster() -> None:
     site = {"museum": [parse_direction("de-fr"), parse_direction("nl-it")]}
-    clusters = by_families(site, {}, "group")
+    clusters = by_families(site, Relatives({}, "group"))
     assert clusters["encoder"] == {"Germanic": ("museum",)}
     assert clusters["decoder"] == {"Romance": ("museum",)}
 
@@ -108,20 +108,20 @@ def test_a_site_may_have_several_directions_inside_one_cluster() -> None:
 def test_a_site_between_two_clusters_is_refused(directions: str, part: str, names: str) -> None:
     site = {"museum": [parse_direction(text) for text in directions.split()]}
     with pytest.raises(ConfigError, match=f"site museum: .* 2 {part} clusters \\({names}\\).*adapter-fed"):
-        by_families(site, {}, "group")
+        by_families(site, Relatives({}, "group"))
 
 
 def test_families_of_the_federation_file_go_before_the_built_in_ones() -> None:
-    assert relatives("de", {}, "group") == "Germanic"
-    assert relatives("de", {}, "family") == "Indo-European"
-    assert relatives("de", {"de": "Alpine"}, "group") == relatives("de", {"de": "Alpine"}, "family") == "Alpine"
-    assert by_families(named(["de-fr", "it-de"]), {"de": "Alpine", "it": "Alpine"}, "group")["encoder"] == {
+    assert Relatives({}, "group").of("de") == "Germanic"
+    assert Relatives({}, "family").of("de") == "Indo-European"
+    assert Relatives({"de": "Alpine"}, "group").of("de") == Relatives({"de": "Alpine"}, "family").of("de") == "Alpine"
+    assert by_families(named(["de-fr", "it-de"]), Relatives({"de": "Alpine", "it": "Alpine"}, "group"))["encoder"] == {
         "Alpine": ("de-fr", "it-de")
     }
 
 
 def test_a_sites_cluster_is_found_in_each_part() -> None:
-    clusters = by_families(named(EUROPARL), {}, "group")
+    clusters = by_families(named(EUROPARL), Relatives({}, "group"))
     assert cluster_of(clusters, "encoder", "sl-lt") == "Slavic"
     assert cluster_of(clusters, "decoder", "sl-lt") == "Baltic"
     assert cluster_of(clusters, "shared", "sl-lt") == "all"

@@ -7,6 +7,7 @@ A federation file is TOML:
     [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site
     [cleaning]                                # optional, see CleaningRules
     [families]                                # optional: name = ["de", "nl"], goes before the built-in families
+    [clusters.encoder]                        # optional, and [clusters.decoder]: name = ["site", "site"], for cluster-by = "given"
     [[site]]
     name = "zh-en"
     direction = "zh-en"
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+from fedlingua.clustering import Clusters, Relatives, given_clusters
 from fedlingua.config import read_toml
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import Account, CleaningRules, clean
@@ -68,10 +70,16 @@ class Federation:
     families: Mapping[str, str]
     """language code -> family name, where the file gives families of its own"""
     base: Path | None
+    clusters: Clusters | None = None
+    """who is averaged with whom, where the file says it"""
 
     @property
     def site_names(self) -> list[str]:
         return [site.name for site in self.sites]
+
+    def relatives(self, cluster_by: str) -> Relatives:
+        """Which languages are averaged together; groups, where `cluster-by` speaks of something else."""
+        return Relatives(self.families, "family" if cluster_by == "family" else "group")
 
 
 @dataclass(frozen=True)
@@ -91,14 +99,14 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """
     raw = read_toml(path)
     where = path.name
-    for table in ("split", "cleaning", "families"):
+    for table in ("split", "cleaning", "families", "clusters"):
         if not isinstance(raw.get(table, {}), dict):
             raise ConfigError(f"{where}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
     if not isinstance(raw.get("site", []), list):
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    refuse_unknown(raw, {"name", "base", "split", "cleaning", "families", "site"}, where)
+    refuse_unknown(raw, {"name", "base", "split", "cleaning", "families", "clusters", "site"}, where)
     split_raw = dict(raw.get("split", {}))
     limits = Limits(**{s: _count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
@@ -126,6 +134,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         rules=TextRules(split, limits, cleaning, tuple(site.direction for site in sites)),
         families=_families(raw.get("families", {}), where),
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
+        clusters=given_clusters(raw["clusters"], names, where) if "clusters" in raw else None,
     )
 
 

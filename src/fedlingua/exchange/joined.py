@@ -6,7 +6,8 @@ two requests for nothing; and what a cluster's sites get alike is one object, wh
 
 import numpy as np
 
-from fedlingua.exchange.tensor_sets import PARTS, Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
+from fedlingua.parts import PARTS
 
 
 def joined_set(chosen: TensorSet) -> TensorSet:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,9 +10,8 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.bottleneck import is_adapter_set
 from fedlingua.errors import ExchangeError
+from fedlingua.parts import Part
 
-Part = Literal["encoder", "decoder", "shared"]
-PARTS: tuple[Part, ...] = ("encoder", "decoder", "shared")
 Tensors = dict[str, np.ndarray[Any, Any]]
 """Named float32 arrays, in the order of their tensor set."""
 
