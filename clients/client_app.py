@@ -2,8 +2,9 @@
 
 import logging
 import traceback
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
+from operator import add
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,10 +17,11 @@ from clients.translation import TranslationClient
 from fedlingua import protocol
 from fedlingua.config import Settings, settings_from
 from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.sites import SiteText
 from fedlingua.corpora.split import SPLITS
 from fedlingua.errors import ExchangeError, FedlinguaError
 from fedlingua.evaluation.scores import ScoreSums
-from fedlingua.exchange.records import pack, unpack
+from fedlingua.exchange.records import pack, to_record, unpack
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.protocol import Task
 from fedlingua.runs import code_hash
@@ -85,14 +87,32 @@ def describe(message: Message, context: Context) -> RecordDict:
     trainable = _trainable(host.settings)
     records = RecordDict({protocol.NODE: ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})})
     for name in host.names:
-        text = host.text(name, _rules(message))
-        trainable.backbone.codec.check([text.direction])
-        about = ConfigRecord({"directions": [str(text.direction)], "read": text.account.read, "kept": text.account.kept})
-        about["reasons"], about["dropped"] = list(text.account.dropped), list(text.account.dropped.values())
-        for split in SPLITS:
-            about[split] = len(text.splits[split])
-        records[f"{protocol.SITE_PREFIX}{name}"] = about
+        texts = host.texts(name, _rules(message))
+        trainable.backbone.codec.check([text.direction for text in texts.values()])
+        records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
     return records
+
+
+def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
+    """A site's directions and sizes: what was read, kept and dropped, and what is in each split, over all its texts."""
+    account = reduce(add, (text.account for text in texts))
+    about = ConfigRecord({"directions": [str(text.direction) for text in texts], "read": account.read, "kept": account.kept})
+    about["reasons"], about["dropped"] = list(account.dropped), list(account.dropped.values())
+    for split in SPLITS:
+        about[split] = sum(len(text.splits[split]) for text in texts)
+    return about
+
+
+@app.query("signature")
+@_named
+def signature(message: Message, context: Context) -> RecordDict:
+    """What this site's cluster is found by: the gradient of one adapter, or its private form."""
+    task, client, _ = _task(message, context)
+    host = host_of(context, _settings(context))
+    if host.settings.signature_form == "raw":
+        host.check_raw_gradients()
+    array = client.signature(host.noise(task.site))
+    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record({protocol.SIGNATURE_ARRAY: array})})
 
 
 @app.train()
@@ -121,9 +141,11 @@ def evaluate(message: Message, context: Context) -> RecordDict:
 def finish(message: Message, context: Context) -> RecordDict:
     """The best round's tensors arrive for good; score them once."""
     task, client, parameters = _task(message, context)
-    scores, base = client.finish(parameters, task.round, task.own)
-    records = {protocol.TASK: ConfigRecord(task.reply())}
-    return RecordDict({**records, protocol.SCORES: _sums(scores), protocol.BASE_SCORES: _sums(base)})
+    records = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
+    for name, (scores, base) in client.finish(parameters, task.round, task.own).items():
+        records[f"{protocol.SCORES_PREFIX}{name}"] = _sums(scores)
+        records[f"{protocol.BASE_SCORES_PREFIX}{name}"] = _sums(base)
+    return records
 
 
 def _sums(sums: ScoreSums) -> MetricRecord:
@@ -151,8 +173,8 @@ def _task(message: Message, context: Context) -> tuple[Task, TranslationClient, 
     if task.site not in host.names:
         raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")
     trainable = _trainable(host.settings)
-    text = host.text(task.site, _rules(message))
-    client = TranslationClient(task.site, text, trainable, host.settings, host.directory(task.site, task.run))
-    received = message.content.array_records[protocol.ARRAYS]
+    texts = host.texts(task.site, _rules(message))
+    client = TranslationClient(task.site, texts, trainable, host.settings, host.directory(task.site, task.run))
+    received = message.content.array_records.get(protocol.ARRAYS)
     parameters = list(unpack(received, trainable.tensor_set).values()) if received else []
     return task, client, parameters

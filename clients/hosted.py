@@ -1,19 +1,21 @@
 """Which sites a node hosts, where their text and folders are, and the run's settings as they hold here.
 
 In simulation one machine plays all sites, so the federation file says everything and components of equal sentences are sought across
-all of them. A deployed node has a file of its own (`site-file` in its node config); paths that the server names mean nothing there.
+all of them; for a centralized method it plays one pseudo-site that holds the text of all. A deployed node has a file of its own
+(`site-file` in its node config); paths that the server names mean nothing there.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from random import Random, SystemRandom
 from typing import Protocol
 
 from flwr.app import Context
 
 from fedlingua.config import Settings
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import SiteText, read_federation, read_sites, read_text
+from fedlingua.corpora.sites import POOLED, SiteText, read_federation, read_sites, read_text
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.errors import ExchangeError
@@ -30,17 +32,27 @@ class Host(Protocol):
     def names(self) -> list[str]:
         """The hosted sites."""
 
-    def text(self, site: str, rules: TextRules) -> SiteText:
-        """A site's text, cleaned and split."""
+    def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
+        """A site's text, cleaned and split, under its name; a pooled site's texts, each under the name of the site it is of."""
 
     def directory(self, site: str, run: str) -> Path:
         """A site's private folder for a run."""
+
+    def noise(self, site: str) -> Random:
+        """Where the noise of a private signature comes from: nobody else's guess in earnest, the run's seed where all is played."""
+
+    def check_raw_gradients(self) -> None:
+        """Refuse where the site does not give raw gradients away."""
 
 
 def host_of(context: Context, settings: Settings) -> Host:
     """This node: deployed when its config names a site file, else a partition of a simulation."""
     if not is_deployed(context):
         return SimulatedHost(settings, context)
+    if settings.how.pooled:
+        raise ExchangeError(
+            f"method {settings.method} pools all sites' text, in simulation only; a deployed site's text stays with it"
+        )
     return DeployedHost(settings, read_site_file(Path(str(context.node_config[SITE_FILE]))))
 
 
@@ -50,7 +62,7 @@ def is_deployed(context: Context) -> bool:
 
 
 class SimulatedHost:
-    """Partition p of n hosts sites p, p+n, ... of the federation file; their folders lie inside the run folder."""
+    """Partition p of n hosts sites p, p+n, ... of the federation file, or the pooled one; their folders lie inside the run folder."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self.settings = settings
@@ -60,13 +72,21 @@ class SimulatedHost:
     @property
     def names(self) -> list[str]:
         federation = read_federation(self.settings.federation_path, Path(self.settings.data_dir).expanduser())
-        return federation.site_names[self._partition :: self._partitions]
+        hosted = [POOLED] if self.settings.how.pooled else federation.site_names
+        return hosted[self._partition :: self._partitions]
 
-    def text(self, site: str, rules: TextRules) -> SiteText:
-        return _all_texts(self.settings.federation_path, self.settings.data_dir)[site]
+    def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
+        texts = _all_texts(self.settings.federation_path, self.settings.data_dir)
+        return texts if self.settings.how.pooled else {site: texts[site]}
 
     def directory(self, site: str, run: str) -> Path:
         return run_directory(self.settings, self._run_id) / "sites" / site
+
+    def noise(self, site: str) -> Random:
+        return Random(f"{self.settings.seed}/{site}/noise")
+
+    def check_raw_gradients(self) -> None:
+        """In simulation nothing leaves the machine."""
 
 
 class DeployedHost:
@@ -79,15 +99,25 @@ class DeployedHost:
     def names(self) -> list[str]:
         return [site.name for site in self._file.sites]
 
-    def text(self, site: str, rules: TextRules) -> SiteText:
+    def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
         if rules.split.mode == "components":
             raise ExchangeError(
                 "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
             )
-        return read_text([mine for mine in self._file.sites if mine.name == site], rules)[site]
+        return read_text([mine for mine in self._file.sites if mine.name == site], rules)
 
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)
+
+    def noise(self, site: str) -> Random:
+        return SystemRandom()  # the server knows the run's seed
+
+    def check_raw_gradients(self) -> None:
+        if not self._file.raw_gradients:
+            raise ExchangeError(
+                "this site gives no raw gradients away, since text can be read out of them; the run may take signature-form = 'private', "
+                "or the site's file allow them: [node] raw-gradients = true"
+            )
 
 
 @lru_cache(maxsize=4)

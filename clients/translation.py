@@ -8,7 +8,8 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -21,29 +22,76 @@ from fedlingua.backbones.bottleneck import save_adapter
 from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sites import SiteText
+from fedlingua.corpora.split import Split
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
+from fedlingua.languages import Direction
 from fedlingua.protocol import Stage
 from fedlingua.training.batches import Example, by_tokens, encode_pairs, pad
 from fedlingua.training.loop import LocalTraining, autocast, train_locally
 from fedlingua.training.objective import corpus_nll
+from fedlingua.training.signature import Array as Signature
+from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, private_signature, random_projection
 
 EVALUATION_TOKENS = 3000
 """Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
 
 
+@dataclass(frozen=True)
+class Scored:
+    """Sentences to be translated and scored; they and their translations stay at the site."""
+
+    direction: Direction
+    pairs: Sequence[Pair]
+
+    def sums(self, hypotheses: Sequence[str]) -> ScoreSums:
+        """BLEU and chrF counts of the translations."""
+        return score_sums(hypotheses, [pair.target for pair in self.pairs], self.direction.target)
+
+    def table(self, base: Sequence[str], hypotheses: Sequence[str]) -> str:
+        """All of it as tab-separated lines, for the site's own eyes."""
+        lines = ["\t".join((*pair, *both)) for pair, *both in zip(self.pairs, base, hypotheses, strict=True)]
+        return "\n".join(["source\treference\tbase\thypothesis", *lines]) + "\n"
+
+
 class TranslationClient(NumPyClient):
     """Trains, evaluates and scores for one site. `parameters` are the tensor set's arrays in its order; none means: the site's own.
 
-    `folder` is the site's private directory; a method whose tensors do not travel keeps them there by round and attempt.
+    `texts` is the site's text under its name, or those of all sites that are pooled in it. `folder` is the site's private directory; a
+    method whose tensors do not travel keeps them there by round and attempt.
     """
 
-    def __init__(self, site: str, text: SiteText, trainable: Trainable, settings: Settings, folder: Path) -> None:
-        self.site, self.text, self.trainable, self.settings, self.folder = site, text, trainable, settings, folder
+    def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
+        self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
         torch.set_num_threads(settings.threads)
+
+    def signature(self, noise: Random) -> Signature:
+        """The gradient of the adapter that `signature-adapter` names, on the training text, before any round; or its private form.
+
+        The same answer however often it is asked for: noise drawn anew each time could be averaged away.
+        """
+        file = self.folder / "signature.safetensors"
+        if not file.is_file():
+            array = self._new_signature(noise)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _save_whole({"signature": array}, file)
+        return load_file(file)["signature"]
+
+    def _new_signature(self, noise: Random) -> Signature:
+        settings, model, codec = self.settings, self.trainable.model, self.trainable.backbone.codec
+        write_tensors(model, self.trainable.initial)
+        adapter = chosen_adapter(model, settings.signature_adapter)
+        examples = self._examples("train")
+        if 0 < settings.signature_examples < len(examples):
+            examples = Random(f"{settings.seed}/{self.site}/signature").sample(examples, settings.signature_examples)
+        if settings.signature_form == "raw":
+            return mean_gradient(model, adapter, examples, codec)
+        projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
+        clip, multiplier = settings.signature_clip, settings.signature_noise
+        return private_signature(model, adapter, examples, codec, projection, clip, multiplier, noise)
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round from `parameters`; give back what travels, the number of sentences, and the training loss as sums."""
@@ -82,7 +130,7 @@ class TranslationClient(NumPyClient):
         else:
             self._take(parameters, _own(config))
             nll_sum, num_tokens = self._dev_nll()
-        sentences = len(self.text.splits["dev"])
+        sentences = sum(len(text.splits["dev"]) for text in self.texts.values())
         sums: dict[str, Scalar] = {
             "nll_sum": nll_sum,
             "num_tokens": num_tokens,
@@ -91,34 +139,33 @@ class TranslationClient(NumPyClient):
         }
         return nll_sum / num_tokens, sentences, sums
 
-    def finish(self, parameters: NDArrays, number: int, own: Stage) -> tuple[ScoreSums, ScoreSums]:
-        """Translate the scored split with the best round's tensors and with the base: (its sums, the base's sums).
+    def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
+        """Translate the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).
 
         The site keeps both translations and, when adapters were trained, the adapter: it can translate on its own from now on.
         """
-        pairs = self.text.splits["test" if self.settings.score_split == "test" else "dev"]
+        split: Split = "test" if self.settings.score_split == "test" else "dev"
+        scored = {name: Scored(text.direction, text.splits[split]) for name, text in self.texts.items()}
         with self.trainable.as_base():
-            base = self._translate(pairs)
+            base = {name: self._translate(one) for name, one in scored.items()}
         hypotheses = base
         trained = self.settings.how.trains and number > 0
         if trained:
             self._take(parameters, own)
-            hypotheses = self._translate(pairs)
+            hypotheses = {name: self._translate(one) for name, one in scored.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
-        lines = ["source\treference\tbase\thypothesis"]
-        lines += ["\t".join((*pair, *both)) for pair, *both in zip(pairs, base, hypotheses, strict=True)]
-        (self.folder / "translations.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for name, one in scored.items():
+            file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
+            (self.folder / file).write_text(one.table(base[name], hypotheses[name]), encoding="utf-8")
         if trained:
             self._deliver(number)
-        references = [pair.target for pair in pairs]
-        target = self.text.direction.target
-        return score_sums(hypotheses, references, target), score_sums(base, references, target)
+        return {name: (one.sums(hypotheses[name]), one.sums(base[name])) for name, one in scored.items()}
 
     def _deliver(self, number: int) -> None:
         """Keep the tensors that the model holds now, with all that it takes to translate with them."""
         about = {
             "site": self.site,
-            "direction": str(self.text.direction),
+            "direction": str(next(iter(self.texts.values())).direction),
             "round": number,
             "backbone": self.settings.backbone,
             "backbone_fingerprint": self.trainable.backbone.fingerprint,
@@ -146,10 +193,7 @@ class TranslationClient(NumPyClient):
 
     def _keep(self, tensors: Tensors, stage: Stage) -> None:
         self._rounds.mkdir(parents=True, exist_ok=True)
-        file = self._file(stage)
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
-        save_file(dict(tensors), aside)
-        os.replace(aside, file)
+        _save_whole(tensors, self._file(stage))
 
     def _kept(self, stage: Stage) -> Tensors:
         """The site's own tensors of a round and attempt; of (0, 0) those that everybody starts from.
@@ -174,9 +218,9 @@ class TranslationClient(NumPyClient):
     def _file(self, stage: Stage) -> Path:
         return self._rounds / f"{stage[0]:04d}-{stage[1]}.safetensors"
 
-    def _examples(self, split: str) -> list[Example]:
-        pairs = self.text.splits[split]  # type: ignore[index]
-        return encode_pairs(pairs, self.text.direction, self.trainable.backbone.codec, self.settings.max_tokens)
+    def _examples(self, split: Split) -> list[Example]:
+        codec, cut = self.trainable.backbone.codec, self.settings.max_tokens
+        return [one for text in self.texts.values() for one in encode_pairs(text.splits[split], text.direction, codec, cut)]
 
     def _dev_nll(self) -> tuple[float, int]:
         model, codec = self.trainable.model, self.trainable.backbone.codec
@@ -184,16 +228,22 @@ class TranslationClient(NumPyClient):
         with autocast(model, self.settings.precision):
             return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups])
 
-    def _translate(self, pairs: Sequence[Pair]) -> list[str]:
+    def _translate(self, scored: Scored) -> list[str]:
         return translate(
             self.trainable.model,
             self.trainable.backbone.codec,
-            [pair.source for pair in pairs],
-            self.text.direction,
+            [pair.source for pair in scored.pairs],
+            scored.direction,
             self.settings.beam,
             self.settings.max_tokens,
             self.settings.max_decode_tokens,
         )
+
+
+def _save_whole(tensors: Tensors, file: Path) -> None:
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    save_file(dict(tensors), aside)
+    os.replace(aside, file)
 
 
 def _own(config: dict[str, Scalar]) -> Stage:

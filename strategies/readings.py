@@ -1,6 +1,6 @@
 """What a reply says, once it can be believed: one function a phase, each refusing with an ExchangeError what is not as it has to be."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,14 @@ class Training:
     sums: Sums
     norm: float
     digest: str
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Score sums of one text: of what was trained, and of the base."""
+
+    result: ScoreSums
+    base: ScoreSums
 
 
 def read_training(
@@ -71,14 +79,17 @@ def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums
     return checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, int(about["dev"]))
 
 
-def read_scores(reply: Message, size: int, split: str, about: Mapping[str, Any]) -> tuple[ScoreSums, ScoreSums]:
-    """The sums of the scores: (of the result, of the base).
+def read_scores(reply: Message, size: int, split: str, about: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Scores]:
+    """The sums of the scores of each of the site's `texts`.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
     checks.check_size(size, checks.size_limit(None))
-    checks.check_records(reply, {protocol.TASK, protocol.SCORES, protocol.BASE_SCORES})
-    records = reply.content.metric_records
-    most = int(about[split])
-    return checks.check_scores(records[protocol.SCORES], most), checks.check_scores(records[protocol.BASE_SCORES], most)
+    keys = {text: (f"{protocol.SCORES_PREFIX}{text}", f"{protocol.BASE_SCORES_PREFIX}{text}") for text in texts}
+    checks.check_records(reply, {protocol.TASK, *(key for pair in keys.values() for key in pair)})
+    records, most = reply.content.metric_records, int(about[split])
+    return {
+        text: Scores(checks.check_scores(records[result], most), checks.check_scores(records[base], most))
+        for text, (result, base) in keys.items()
+    }

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedlingua import protocol
-from fedlingua.corpora.sites import Federation
+from fedlingua.corpora.sites import POOLED, Federation, Site
 from fedlingua.deployment.keys import same_key
 from fedlingua.errors import ExchangeError, RunError
 from fedlingua.exchange.records import message_bytes
@@ -29,21 +29,29 @@ LAST_WORDS_S = 10.0
 class Roll:
     """The sites of a federation, and which nodes speak for those that are known so far.
 
-    fingerprint, code: what a node's have to be. nodes: site -> Flower node id; about: site -> what it told of its text.
+    pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. nodes: site -> Flower node id;
+    about: site -> what it told of its text.
     """
 
     federation: Federation
     fingerprint: str
     code: str
+    pooled: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _asked: dict[int, str] = field(default_factory=dict)
     """node id -> the question on its way to it; "" once it is answered"""
 
     @property
+    def members(self) -> dict[str, tuple[Site, ...]]:
+        """Each name that answers -> the sites of the federation file that it stands for: itself, or all that are pooled."""
+        sites = self.federation.sites
+        return {POOLED: sites} if self.pooled else {site.name: (site,) for site in sites}
+
+    @property
     def expected(self) -> list[str]:
-        """All names of the federation file."""
-        return self.federation.site_names
+        """All names that have to answer, in the order of the federation file."""
+        return list(self.members)
 
     @property
     def sites(self) -> list[str]:
@@ -53,7 +61,7 @@ class Roll:
     @property
     def directions(self) -> dict[str, list[Direction]]:
         """Of all sites, here or not."""
-        return {site.name: [site.direction] for site in self.federation.sites}
+        return {name: [site.direction for site in sites] for name, sites in self.members.items()}
 
     def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
         """Ask nodes that have come and hear those that answer, without waiting: (sites whose node is connected, what was refused)."""
@@ -111,10 +119,10 @@ class Roll:
         self, site: str, node: int, told: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
     ) -> tuple[Kind, str] | None:
         """Why a node may not speak for a site, or None."""
-        known = {one.name: one for one in self.federation.sites}
-        if site not in known:
+        members = self.members.get(site)
+        if members is None:
             return "foreign", "is not in the federation file"
-        if known[site].public_key and not same_key(known[site].public_key, _key_of(node, grid)):
+        if any(one.public_key and not same_key(one.public_key, _key_of(node, grid)) for one in members):
             return "foreign", "speaks with another key than the one that the federation file has for this site"
         if site in self.nodes and self.nodes[site] != node and self.nodes[site] in set(grid.get_node_ids()):
             return "foreign", "is hosted by a second node; a name belongs to one node, so rename one of them"
@@ -124,7 +132,7 @@ class Roll:
         if told.get("code") != self.code:
             return "refused", f"runs other code ({str(told.get('code'))[:12]}; wanted {self.code[:12]})"
         try:
-            check_about(record, [str(known[site].direction)])
+            check_about(record, [str(one.direction) for one in members])
         except ExchangeError as error:
             return "refused", str(error)
         return None
@@ -158,7 +166,7 @@ def call_roll(grid: Grid, roll: Roll, quorum: float, deadline_s: float, folder: 
                 break
             ends = min(ends, time.monotonic() + LAST_WORDS_S)
         time.sleep(POLL_S)
-    keyless = {site.name for site in roll.federation.sites if not site.public_key}
+    keyless = {name for name, sites in roll.members.items() if not all(site.public_key for site in sites)}
     doubtful = [fault for fault in faults if fault.kind == "foreign" and fault.site in keyless]
     if len(roll.sites) >= needed and not doubtful:
         return
@@ -184,11 +192,13 @@ def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
         "kept": about["kept"],
         "dropped": dict(zip(cast(list[str], about["reasons"]), cast(list[int], about["dropped"]), strict=True)),
     }
+    members = roll.members[site]
     return {
-        "directions": [str(direction) for direction in roll.directions[site]],
+        "directions": [str(one.direction) for one in members],
+        "members": {one.name: str(one.direction) for one in members},
         "node": nodes.index(roll.nodes[site]),
         **{split: about[split] for split in ("train", "dev", "test")},
-        "accounts": {str(direction): account for direction in roll.directions[site]},
+        "accounts": {str(members[0].direction) if len(members) == 1 else "all": account},
     }
 
 

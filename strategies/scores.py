@@ -14,8 +14,9 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     macro: plain mean over sites. micro: mean weighted by test size. pooled: all sites' counts as one corpus.
     """
     sites: dict[str, Any] = {}
-    for site, (sums, base) in strategy.scores.items():
-        direction = strategy.roll.directions[site][0]
+    directions = {site.name: site.direction for site in strategy.roll.federation.sites}
+    for site, scores in strategy.scores.items():
+        direction, sums, base = directions[site], scores.result, scores.base
         bleu_signature, chrf_signature = signatures(direction.target)
         sites[site] = {
             "direction": str(direction),
@@ -41,7 +42,7 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
         "sites": sites,
         "macro_bleu": macro,
         "micro_bleu": micro,
-        "pooled_bleu": bleu_score(reduce(add, (sums for sums, _ in strategy.scores.values()))),
+        "pooled_bleu": bleu_score(reduce(add, (scores.result for scores in strategy.scores.values()))),
         "base_macro_bleu": base_macro,
         "macro_chrf": macro_chrf,
         "base_macro_chrf": base_macro_chrf,

@@ -3,11 +3,13 @@
 import importlib
 import logging
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedlingua.clustering import Clusters, alone, by_families, no_clusters
+from fedlingua.cluster_plan import planned_clusters
+from fedlingua.clustering import Clusters
 from fedlingua.config import Settings, settings_from
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import ConfigError, FedlinguaError, RunError
@@ -16,6 +18,7 @@ from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
 from fedlingua.pretraining.demo import demo_backbone
 from fedlingua.runs import RunFolder, code_hash, run_directory
+from strategies.clusters import find_clusters
 from strategies.fed_mean import FedAvg, FedMean
 from strategies.local_only import LocalOnly
 from strategies.roll_call import Roll, call_roll, sites_json
@@ -52,15 +55,16 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     """From the first question to the last score."""
     strategy_class = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
+    planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     if settings.backbone == "demo":
         demo_backbone(lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s"))
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
-    roll = Roll(federation, trainable.fingerprint, code_hash())
+    roll = Roll(federation, trainable.fingerprint, code_hash(), settings.how.pooled)
     call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
-    clusters = find_clusters(settings, federation, roll)
+    clusters = find_clusters(grid, settings, roll, trainable, folder)
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
     _describe(folder, settings, trainable, roll, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0
@@ -74,9 +78,10 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
     Raises:
         RunError: names what has changed in the federation file since the run began.
     """
-    now = {
+    now: dict[str, Any] = {
         "sites": {site.name: str(site.direction) for site in federation.sites},
         "families": dict(federation.families),
+        "clusters": _as_json(federation.clusters) if federation.clusters else None,
         "rules": federation.rules.flat(),
     }
     before = (folder.read("run.json") or {}).get("federation")
@@ -116,22 +121,18 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
     return found
 
 
-def find_clusters(settings: Settings, federation: Federation, roll: Roll) -> Clusters:
-    """Who is averaged with whom under the run's method."""
-    if settings.how.clustering == "families":
-        return by_families(roll.directions, federation.families, settings.cluster_by)
-    return alone(roll.expected) if settings.how.clustering == "alone" else no_clusters(roll.expected)
-
-
 def _describe(
     folder: RunFolder, settings: Settings, trainable: Trainable, roll: Roll, clusters: Clusters, strategy: SiteStrategy
 ) -> None:
     folder.write("sites.json", sites_json(roll))
-    held = {part: named for part, named in clusters.items() if trainable.tensor_set.of_part(part)}
-    folder.write("clusters.json", {part: {name: list(sites) for name, sites in named.items()} for part, named in held.items()})
+    folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))
     backbone = trainable.backbone
     folder.update(
         backbone={"name": backbone.name, "fingerprint": backbone.fingerprint, "parameters": backbone.num_parameters},
         trained_parameters=trainable.tensor_set.num_parameters if settings.how.trains else 0,
         exchanged_parameters=trainable.tensor_set.num_parameters if strategy.travels else 0,
     )
+
+
+def _as_json(clusters: Clusters) -> dict[str, dict[str, list[str]]]:
+    return {part: {name: list(sites) for name, sites in named.items()} for part, named in clusters.items()}

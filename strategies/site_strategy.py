@@ -19,7 +19,6 @@ from fedlingua import protocol
 from fedlingua.checkpoints import Checkpoint, ClusterTensors
 from fedlingua.clustering import Clusters
 from fedlingua.config import Phase, Settings
-from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.records import from_record, pack
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.protocol import Task
@@ -28,7 +27,7 @@ from strategies.aggregation import Update
 from strategies.checks import over_ratio
 from strategies.conversation import Conversation, Reader, RoundSkippedError
 from strategies.progress import Progress, Sums
-from strategies.readings import Training, read_evaluation, read_scores, read_training
+from strategies.readings import Scores, Training, read_evaluation, read_scores, read_training
 from strategies.replies import Failure
 from strategies.roll_call import Roll
 
@@ -50,7 +49,7 @@ class SiteStrategy(Strategy):
         self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
         self.state: ClusterTensors = {}
         self.progress = Progress(Random(f"{settings.seed}/server"))
-        self.scores: dict[str, tuple[ScoreSums, ScoreSums]] = {}
+        self.scores: dict[str, Scores] = {}
         self.conversation = Conversation(settings, roll, folder)
 
     # --- What a method says ----------------------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ class SiteStrategy(Strategy):
             ]
 
         heard = self.conversation.heard(self._exchange(grid, ask, "finish", self._read_scores, num_rounds))
-        self.scores = {site: heard[site] for site in self.roll.expected if site in heard}
+        self.scores = {text: scores for site in self.roll.expected if site in heard for text, scores in heard[site].items()}
         best_round = self.progress.best_round if self.one_best_round else best
         self.folder.update(best_round=best_round, failures_at_the_end=self.conversation.record.failures)
 
@@ -288,5 +287,6 @@ class SiteStrategy(Strategy):
         record["dev_loss"], record["dev_tokens"] = sums["nll_sum"] / sums["num_tokens"], int(sums["num_tokens"])
         return sums
 
-    def _read_scores(self, site: str, reply: Message, size: int) -> tuple[ScoreSums, ScoreSums]:
-        return read_scores(reply, size, self.settings.score_split, self.roll.about[site])
+    def _read_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
+        texts = [member.name for member in self.roll.members[site]]
+        return read_scores(reply, size, self.settings.score_split, self.roll.about[site], texts)

@@ -331,6 +331,17 @@ def _check_together(settings: Settings) -> None:
                 raise ConfigError(f"{key} = {value:g}; a private signature needs more than 0")
         if not 0 < settings.signature_delta < 1:
             raise ConfigError(f"signature-delta = {settings.signature_delta:g} is no probability; wanted more than 0 and below 1")
+    if settings.how.clustering == "gradients" and settings.trained_set != "adapters":
+        raise ConfigError(
+            f"method {settings.method} takes the gradient of an adapter, and the tensor set is {settings.trained_set!r}; "
+            "give tensor-set = 'adapters', or another method"
+        )
+    if settings.cluster_parts != "both" and settings.how.clustering in ("none", "alone"):
+        raise ConfigError(
+            f"cluster-parts = {settings.cluster_parts!r}, and method {settings.method} has no clusters; leave it 'both'"
+        )
+    if not re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", settings.signature_adapter):
+        raise ConfigError(f"signature-adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2'")
     if settings.adapter_layers != "all" and settings.trained_set not in ("adapters", "lora"):
         raise ConfigError(
             f"adapter-layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "

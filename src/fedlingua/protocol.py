@@ -8,6 +8,8 @@ from fedlingua.errors import ExchangeError
 
 DESCRIBE = "query.describe"
 """Server: the text rules. Site: who it hosts, sizes, fingerprint. No tensors."""
+SIGNATURE = "query.signature"
+"""Server, once, for method adapter-gradients: nothing but the task. Site: the gradient of one adapter, or its private form."""
 TRAIN = "train"
 """Server: the site's cluster tensors. Site: its update and sums."""
 EVALUATE = "evaluate"
@@ -16,13 +18,16 @@ FINISH = "evaluate.finish"
 """Server: the best round's tensors, once, at the end. Site: keeps them, and answers with its score sums."""
 
 ARRAYS = "arrays"
+SIGNATURE_ARRAY = "signature"
+"""The one array of a signature reply: (dimensions,) float32."""
 TASK = "task"
 """ConfigRecord of a request and of its reply: see Task."""
 RULES = "rules"
 """ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
 METRICS = "metrics"
-SCORES = "scores"
-BASE_SCORES = "base-scores"
+SCORES_PREFIX = "scores."
+BASE_SCORES_PREFIX = "base-scores."
+"""A finish reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name."""
 SITE_PREFIX = "site."
 """A describe reply has one ConfigRecord for each hosted site under this prefix and the site's name."""
 NODE = "node"
@@ -31,6 +36,8 @@ NODE = "node"
 SENT_BY_A_SITE = {
     DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
     "hashes of backbone with tokenizer and tensor set, and of the code",
+    SIGNATURE: "once a run, method adapter-gradients alone: the gradient of one adapter on the training text (raw), or at most 64 noised "
+    "numbers made of it (private)",
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
     EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
     FINISH: "at the end: number of test sentences; 10 counts for BLEU and 18 for chrF, of the result and of the base",

@@ -63,7 +63,7 @@ def test_a_simulated_site_has_the_text_and_folder_that_the_federation_and_the_ru
     settings = settings_from({**four_sites, "run-dir": str(tmp_path / "run")})
     host = host_of(context(four_sites, **{"partition-id": 0, "num-partitions": 4}), settings)
     whole = read_sites(read_federation(settings.federation_path, Path()), frozenset())
-    assert host.text("hospital", SHARED) == whole["hospital"]
+    assert host.texts("hospital", SHARED)["hospital"] == whole["hospital"]
     assert host.directory("hospital", "9f1c") == tmp_path / "run" / "sites" / "hospital"
 
 
@@ -80,7 +80,7 @@ def deployed(settings: Settings, file: Path) -> DeployedHost:
 
 
 def test_a_deployed_site_reads_its_own_text_alone(settings: Settings, tmp_path: Path) -> None:
-    text = deployed(settings, site_file(tmp_path)).text("clinic", SHARED)
+    text = deployed(settings, site_file(tmp_path)).texts("clinic", SHARED)["clinic"]
     assert text.direction == Direction("de", "fr")
     assert text.account.read == sum(len(pairs) for pairs in text.splits.values()) == 60
 
@@ -88,12 +88,12 @@ def test_a_deployed_site_reads_its_own_text_alone(settings: Settings, tmp_path: 
 def test_the_rules_of_the_message_split_a_deployed_sites_text(settings: Settings, tmp_path: Path) -> None:
     host = deployed(settings, site_file(tmp_path))
     other = TextRules(SplitRules("shared-side", "another key", 0.5, 0.25, 0.25), directions=SHARED.directions)
-    assert host.text("clinic", SHARED).splits != host.text("clinic", other).splits
+    assert host.texts("clinic", SHARED)["clinic"].splits != host.texts("clinic", other)["clinic"].splits
 
 
 def test_a_split_by_components_cannot_be_deployed(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(ExchangeError, match="'components' needs all sites' text in one place"):
-        deployed(settings, site_file(tmp_path)).text("clinic", TextRules())
+        deployed(settings, site_file(tmp_path)).texts("clinic", TextRules())["clinic"]
 
 
 def test_no_path_of_the_servers_means_anything_at_a_site(settings: Settings, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_no_path_of_the_servers_means_anything_at_a_site(settings: Settings, tmp
     host = deployed(settings_from({**settings.flat(), **servers}), site_file(tmp_path))
     assert not [value for value in host.settings.flat().values() if "/server" in str(value)]
     assert host.directory("clinic", "9f1c") == tmp_path / "state" / "runs" / "9f1c" / "clinic"
-    assert len(host.text("clinic", SHARED).splits["train"]) > 0
+    assert len(host.texts("clinic", SHARED)["clinic"].splits["train"]) > 0
 
 
 def test_a_deployed_run_takes_the_backbone_that_the_site_names(settings: Settings, tmp_path: Path) -> None:

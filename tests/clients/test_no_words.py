@@ -59,7 +59,7 @@ def test_an_error_that_quotes_a_sentence_leaves_as_its_type_and_place(config, ca
     caplog.set_level(logging.DEBUG)
 
     def quoting(self, *arguments, **more):
-        sentence = self.text.splits["train"][0].source
+        sentence = next(iter(self.texts.values())).splits["train"][0].source
         assert CANARY in sentence
         raise ValueError(f"cannot tokenize {sentence!r}")
 

@@ -190,7 +190,7 @@ def test_a_bad_dev_loss_is_refused_by_name(config, tmp_path, record_property, ca
 
 def scores(change):
     def apply(reply):
-        values = reply.content.metric_records[protocol.SCORES]
+        values = reply.content.metric_records[f"scores.{SITE}"]
         change(values)
 
     return apply
@@ -200,7 +200,7 @@ SCORES = {
     "bleu-counts-of-another-length": (scores(lambda values: values.__setitem__("bleu", [1] * 9)), "10 BLEU counts"),
     "negative-counts": (scores(lambda values: values.__setitem__("chrf", [-1] * 18)), "something else than counts"),
     "more-test-sentences-than-there-are": (scores(lambda values: values.__setitem__("sentences", 10**6)), "the site has"),
-    "no-base-scores": (without(protocol.BASE_SCORES), "no 'base-scores'"),
+    "no-base-scores": (without(f"base-scores.{SITE}"), "no 'base-scores"),
     "words-with-the-scores": (record("hypotheses", ConfigRecord({"0": "a sentence"})), "unknown 'hypotheses'"),
 }
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from fedlingua.cli.engine import Engine
 from fedlingua.cli.progress import PROGRESS_FILE, watch
 from fedlingua.cli.server import profile_of
+from fedlingua.cluster_plan import planned_clusters
 from fedlingua.config import APP_DIR, MAY_CHANGE, Scalar, Settings, parse_override, read_experiment, settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
@@ -84,7 +85,7 @@ def _carry_out(
         with Engine(APP_DIR, home, profile_of(server) if server else profile) as engine:
             seen = folder.directory / PROGRESS_FILE
             before = seen.stat().st_size if seen.is_file() else 0
-            run_id = engine.submit(run_config, nodes or len(federation.sites))
+            run_id = engine.submit(run_config, 1 if settings.how.pooled else nodes or len(federation.sites))
             status = watch(folder.directory, lambda: engine.status(run_id), console, skip=before)
             tail = engine.log_tail() if status.outcome != "completed" else ""
     except RunError as error:
@@ -131,7 +132,11 @@ def check_experiment(
     if server:
         given["federation"] = str(server.federation)
     settings = _at_home_anywhere(read_experiment(experiment, given))
-    return settings, _federation(settings, server)
+    if server and settings.how.pooled:
+        raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
+    federation = _federation(settings, server)
+    planned_clusters(settings, federation)  # refuses what cannot be clustered
+    return settings, federation
 
 
 def _at_home_anywhere(settings: Settings) -> Settings:

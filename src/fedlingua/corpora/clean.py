@@ -37,6 +37,11 @@ class Account:
     def drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
+    def __add__(self, other: "Account") -> "Account":
+        reasons = dict.fromkeys([*self.dropped, *other.dropped])
+        dropped = {reason: self.dropped.get(reason, 0) + other.dropped.get(reason, 0) for reason in reasons}
+        return Account(self.read + other.read, self.kept + other.kept, dropped)
+
     def check(self, where: str) -> None:
         assert self.read == self.kept + sum(self.dropped.values()), f"{where}: {self}"
         if self.kept == 0:

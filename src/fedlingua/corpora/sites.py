@@ -36,6 +36,8 @@ from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
 T = TypeVar("T")
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What sites and recipes may be called, since folders are named after them."""
+POOLED = "pooled"
+"""The one pseudo-site of a centralized method; no site may have its name."""
 
 
 @dataclass(frozen=True)
@@ -284,6 +286,8 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
         )
+    if name == POOLED:
+        raise ConfigError(f"{here}: centralized methods call all sites together {POOLED!r}; give the site another name")
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
     key = str(entry.get("public-key", ""))
     if not {"tsv", "moses", "nway", "phrasebook"} & set(entry):

@@ -16,6 +16,7 @@
     home = "flower"                     # Flower's own files
     device = ""                         # cpu or cuda, instead of the run's
     methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
+    raw-gradients = false               # whether adapter-gradients may ask for raw gradients, out of which text can be read
 
     [backbones]                         # where a run's backbone lies here, by the name that the run gives it
     "facebook/m2m100_418M" = "/models/m2m100_418M"
@@ -51,6 +52,7 @@ class SiteFile:
     home: Path
     device: str
     methods: tuple[str, ...]
+    raw_gradients: bool
     backbones: Mapping[str, Path]
 
     @property
@@ -104,7 +106,7 @@ def read_site_file(path: Path) -> SiteFile:
     refuse_unknown(raw, {"site", "server", "node", "backbones"}, path.name)
     server, node, backbones = (_table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
-    refuse_unknown(node, {"key", "state", "home", "device", "methods"}, f"{path.name} [node]")
+    refuse_unknown(node, {"key", "state", "home", "device", "methods", "raw-gradients"}, f"{path.name} [node]")
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path.name}: wanted [[site]] with name, direction and a corpus; `fedlingua site init` writes one")
@@ -115,11 +117,9 @@ def read_site_file(path: Path) -> SiteFile:
             raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of tsv, moses, nway, phrasebook")
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
-    address, insecure = server.get("address", ""), server.get("insecure", False)
+    address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")
     if not isinstance(address, str) or not address.rpartition(":")[2].isdigit() or not address.rpartition(":")[0]:
         raise ConfigError(f"{path.name} [server]: address = {address!r}; wanted host:port of the SuperLink's fleet API")
-    if type(insecure) is not bool:
-        raise ConfigError(f"{path.name} [server]: insecure = {insecure!r}; wanted true or false")
     if node.get("device", "") not in ("", "cpu", "cuda"):
         raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
     return SiteFile(
@@ -133,6 +133,7 @@ def read_site_file(path: Path) -> SiteFile:
         home=folder / str(node.get("home", "flower")),
         device=str(node.get("device", "")),
         methods=_methods(node.get("methods", []), path.name),
+        raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
 
@@ -140,6 +141,13 @@ def read_site_file(path: Path) -> SiteFile:
 def site_table(entry: Mapping[str, Any]) -> str:
     """One [[site]] as text."""
     return f"[[site]]\n{tomli_w.dumps(entry)}"
+
+
+def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
+    return value
 
 
 def _methods(raw: Any, where: str) -> tuple[str, ...]:

@@ -1,0 +1,52 @@
+"""Who is averaged with whom under a run's settings, as far as that is known before any site is asked."""
+
+from collections.abc import Mapping
+
+from fedlingua.clustering import CLUSTERED, Clusters, alone, at_random, by_families, check_number, no_clusters, only
+from fedlingua.config import Settings
+from fedlingua.corpora.sites import POOLED, Federation
+from fedlingua.errors import ConfigError
+from fedlingua.parts import Part
+
+
+def planned_clusters(settings: Settings, federation: Federation) -> Clusters | None:
+    """The clusters of a run; None where the sites' gradients will decide.
+
+    Raises:
+        ConfigError: more clusters than sites, no [clusters] in the federation file where they are to be taken, or a site that belongs to
+            more than one.
+    """
+    sites, clustering = federation.site_names, settings.how.clustering
+    if clustering == "alone":
+        return alone([POOLED] if settings.how.pooled else sites)
+    if clustering == "none":
+        return no_clusters(sites)
+    numbers = numbers_of_clusters(settings, federation)
+    if clustering == "gradients":
+        return None
+    if clustering == "random":
+        return only(at_random(sites, numbers, settings.seed), settings.cluster_parts)
+    return only(_known(settings, federation), settings.cluster_parts)
+
+
+def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[Part, int]:
+    """How many clusters each part has: as many as `cluster-by` makes, or `num-clusters`; a part that `cluster-by` does not divide
+    (the decoder, of many sites into English) stays whole.
+
+    Raises:
+        ConfigError: more clusters than sites.
+    """
+    check_number(settings.num_clusters, federation.site_names)
+    known = {part: len(_known(settings, federation)[part]) for part in CLUSTERED}
+    return {part: settings.num_clusters if settings.num_clusters > 0 and number > 1 else number for part, number in known.items()}
+
+
+def _known(settings: Settings, federation: Federation) -> Clusters:
+    if settings.cluster_by != "given":
+        return by_families({site.name: [site.direction] for site in federation.sites}, federation.relatives(settings.cluster_by))
+    if federation.clusters is None:
+        raise ConfigError(
+            f"cluster-by = 'given', and {settings.federation} has no [clusters.encoder] or [clusters.decoder]; give them there, or "
+            "choose cluster-by = 'group' or 'family'"
+        )
+    return federation.clusters

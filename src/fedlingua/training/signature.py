@@ -1,0 +1,114 @@
+"""A site's signature: the gradient of one adapter on the site's text (Liu et al. 2023, §2.3), and its private form.
+
+On mBART-50 an adapter's two weight matrices have 131,072 numbers, as many as the paper sends. Such a gradient can give training text
+away; the private form is a random projection of every sentence's gradient, clipped, summed and noised.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.bottleneck import PLACES, BottleneckAdapter
+from fedlingua.backbones.codec import Codec
+from fedlingua.errors import ConfigError
+from fedlingua.training.batches import Example, by_tokens, pad
+from fedlingua.training.objective import translation_nll
+
+Array = np.ndarray[Any, Any]
+BATCH_TOKENS = 3000
+"""Padded tokens of a batch where no sentence has to be looked at by itself."""
+
+
+def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
+    """The adapter that `signature-adapter` names, as in "encoder.-1.fc2"; layers are counted among those that have adapters.
+
+    Raises:
+        ConfigError: no such adapter; with those there are.
+    """
+    found = re.fullmatch(r"(encoder|decoder)\.(-?\d+)\.(\w+)", name)
+    part = found[1] if found else ""
+    layers: Any = model.get_submodule(f"model.{part}.layers") if found else []
+    adapters = [layer.adapters for layer in layers if hasattr(layer, "adapters")]
+    number = int(found[2]) if found else 0
+    if not found or found[3] not in PLACES[part] or not -len(adapters) <= number < len(adapters):
+        places = "; ".join(f"{part}.LAYER.PLACE, PLACE one of {', '.join(names)}" for part, names in PLACES.items())
+        raise ConfigError(
+            f"signature-adapter = {name!r}: there is no such adapter; wanted {places}; LAYER from 0, or from -1 backwards, "
+            f"of {len(adapters) or 'the'} layers with adapters"
+        )
+    adapter: BottleneckAdapter = adapters[number][found[3]]
+    return adapter
+
+
+def num_weights(adapter: BottleneckAdapter) -> int:
+    """How many numbers the gradient has."""
+    return sum(weight.numel() for weight in _weights(adapter))
+
+
+def mean_gradient(model: PreTrainedModel, adapter: BottleneckAdapter, examples: Sequence[Example], codec: Codec) -> Array:
+    """Gradient of the loss a token (eq. 1) over all examples, with respect to the adapter's two weight matrices: (2 x d x dim,)."""
+    total, num_tokens = np.zeros(num_weights(adapter), np.float32), 0
+    for batch in by_tokens(examples, BATCH_TOKENS, Random(0)):
+        gradient, tokens = _gradient(model, adapter, batch, codec)
+        total, num_tokens = total + gradient, num_tokens + tokens
+    return total / np.float32(num_tokens)
+
+
+def private_signature(
+    model: PreTrainedModel,
+    adapter: BottleneckAdapter,
+    examples: Sequence[Example],
+    codec: Codec,
+    projection: Array,
+    clip: float,
+    noise: float,
+    random: Random,
+) -> Array:
+    """Mean over sentences of their projected gradients, each clipped to norm `clip`, plus Gaussian noise: (dimensions,).
+
+    A sentence adds at most `clip` to the sum, and the noise on the sum has standard deviation `noise` x `clip` in every dimension. The
+    number of sentences is no secret: a site tells it anyway. projection: (dimensions, 2 x d x dim).
+    """
+    total = np.zeros(len(projection), np.float64)
+    for one in projected_gradients(model, adapter, examples, codec, projection):
+        total += one * min(1.0, clip / max(float(np.linalg.norm(one)), np.finfo(np.float64).tiny))
+    total += [random.gauss(0.0, noise * clip) for _ in range(len(projection))]
+    return (total / len(examples)).astype(np.float32)
+
+
+def projected_gradients(
+    model: PreTrainedModel, adapter: BottleneckAdapter, examples: Sequence[Example], codec: Codec, projection: Array
+) -> Iterator[Array]:
+    """Each sentence's gradient of its loss a token, projected: (dimensions,) float64, one after the other."""
+    for example in examples:
+        gradient, tokens = _gradient(model, adapter, [example], codec)
+        yield (projection @ (gradient / np.float32(tokens))).astype(np.float64)
+
+
+def random_projection(dimensions: int, size: int, seed: int) -> Array:
+    """A matrix that keeps lengths in the mean (Johnson & Lindenstrauss): (dimensions, size), N(0, 1 / dimensions), alike at all sites."""
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((dimensions, size), np.float32) / np.float32(np.sqrt(dimensions))
+
+
+def _gradient(model: PreTrainedModel, adapter: BottleneckAdapter, batch: Sequence[Example], codec: Codec) -> tuple[Array, int]:
+    """(gradient of nll_sum, number of target tokens); without dropout, and the model stays as it was."""
+    weights = _weights(adapter)
+    for weight in weights:
+        weight.requires_grad_(True)
+    try:
+        nll, tokens = translation_nll(model, pad(batch, codec).to(model.device))
+        gradients = torch.autograd.grad(nll, weights)
+    finally:
+        for weight in weights:
+            weight.requires_grad_(False)
+    return np.concatenate([gradient.float().cpu().numpy().ravel() for gradient in gradients]), tokens
+
+
+def _weights(adapter: BottleneckAdapter) -> list[torch.Tensor]:
+    return [adapter.down.weight, adapter.up.weight]

@@ -1,0 +1,155 @@
+"""Who is averaged with whom: planned from the settings, or found by asking every site once for its signature."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedlingua import protocol
+from fedlingua.cluster_plan import numbers_of_clusters, planned_clusters
+from fedlingua.clustering import Clusters, by_labels, only
+from fedlingua.config import Settings
+from fedlingua.errors import ExchangeError, RunError
+from fedlingua.exchange.records import from_record, message_bytes
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.privacy import gaussian_epsilon
+from fedlingua.protocol import Task
+from fedlingua.runs import RunFolder
+from fedlingua.signatures import Array, Grouping, group
+from fedlingua.training.signature import chosen_adapter, num_weights
+from strategies.checks import WITHOUT_TENSORS, check_records, check_size, check_task
+from strategies.replies import Failure, gather
+from strategies.roll_call import Roll
+
+FILE = "signatures.json"
+
+
+def find_clusters(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> Clusters:
+    """The clusters of a run; a resumed run keeps those that gradients made when it began.
+
+    Raises:
+        ConfigError: what `planned_clusters` refuses, or an adapter that is not there. RunError: a site that gave no signature.
+    """
+    planned = planned_clusters(settings, roll.federation)
+    if planned is not None:
+        return planned
+    known = folder.read(FILE) if settings.resume else None
+    if known is None:
+        known = _ask_and_group(grid, settings, roll, trainable, folder)
+        folder.write(FILE, known)
+    names = list(known["clusters"].values())
+    labels = [names.index(known["clusters"][site]) for site in roll.expected]
+    return only(by_labels("gradients", labels, roll.expected), settings.cluster_parts)
+
+
+def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
+    """What signatures.json says."""
+    private = settings.signature_form == "private"
+    size = settings.signature_dim if private else num_weights(chosen_adapter(trainable.model, settings.signature_adapter))
+    epsilon = gaussian_epsilon(settings.signature_noise, settings.signature_delta) if private else None
+    folder.event("note", text=_said_before(size, epsilon, settings))
+    signatures, sent = _signatures(grid, settings, roll, folder, size)
+    number = settings.num_clusters if settings.num_clusters == -1 else numbers_of_clusters(settings, roll.federation)["encoder"]
+    grouping = group(list(signatures.values()), number, settings.signature_distance, settings.signature_algorithm, settings.seed)
+    return {
+        "form": settings.signature_form,
+        "adapter": settings.signature_adapter,
+        "dimensions": size,
+        "examples": {site: _num_examples(settings, roll, site) for site in roll.expected},
+        "distance": settings.signature_distance,
+        "algorithm": settings.signature_algorithm,
+        **_found(grouping, roll, settings),
+        "uplink_bytes": round(sum(sent.values()) / len(sent)),
+        "epsilon": epsilon,
+        "delta": settings.signature_delta if private else None,
+        "noise": settings.signature_noise if private else None,
+        "clip": settings.signature_clip if private else None,
+    }
+
+
+def _found(grouping: Grouping, roll: Roll, settings: Settings) -> dict[str, Any]:
+    clusters = by_labels("gradients", grouping.labels, roll.expected)["encoder"]
+    chosen_by = {0: "families", -1: "silhouette"}.get(settings.num_clusters, "setting")
+    return {
+        "sites": roll.expected,
+        "distances": grouping.distances.tolist(),
+        "merges": grouping.merges.tolist(),
+        "num_clusters": len(clusters),
+        "chosen_by": chosen_by,
+        "silhouettes": {str(number): value for number, value in grouping.silhouettes.items()},
+        "clusters": {site: name for name, members in clusters.items() for site in members},
+    }
+
+
+def _said_before(size: int, epsilon: float | None, settings: Settings) -> str:
+    if epsilon is None:
+        return (
+            f"warning: every site sends a raw gradient of {size} numbers, once; text it was trained on can be read out of it by whoever "
+            "gets it; signature-form = 'private' sends a noised projection instead"
+        )
+    return f"every site sends {size} noised numbers, once: ({epsilon:.3g}, {settings.signature_delta:g})-differentially private a sentence"
+
+
+def _signatures(
+    grid: Grid, settings: Settings, roll: Roll, folder: RunFolder, size: int
+) -> tuple[dict[str, Array], dict[str, int]]:
+    """(site -> its signature, site -> bytes of its reply), in federation order."""
+    run = folder.read("run.json") or {}
+    tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in roll.sites}
+    deadline = settings.deadline_of("train")
+    rules = ConfigRecord(roll.federation.rules.flat())
+    messages = {
+        site: Message(
+            RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: rules}),
+            dst_node_id=roll.nodes[site],
+            message_type=protocol.SIGNATURE,
+            group_id="0",
+            ttl=60.0 + 1.5 * deadline,
+        )
+        for site, task in tasks.items()
+    }
+    found: dict[str, Array] = {}
+    sent: dict[str, int] = {}
+
+    def on_reply(site: str, reply: Message) -> Failure | None:
+        try:
+            sent[site] = message_bytes(reply)
+            check_task(reply, tasks[site])
+            found[site] = read_signature(reply, sent[site], size)
+        except ExchangeError as error:
+            return Failure(site, f"bad reply: {error}")
+        return None
+
+    folder.event("phase", phase="signature", round=0, rounds=0, sites=len(messages))
+    gathered = gather(grid, messages, deadline, on_reply)
+    absent = [Failure(site, "is not here") for site in roll.expected if site not in messages]
+    if missing := [*gathered.failures, *absent]:
+        reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
+        raise RunError(f"clusters by gradients need every site's signature, and {len(missing)} gave none ({reasons})")
+    return {site: found[site] for site in roll.expected}, sent
+
+
+def read_signature(reply: Message, num_bytes: int, size: int) -> Array:
+    """The signature in a reply: (size,) float32.
+
+    Raises:
+        ExchangeError: anything else.
+    """
+    check_size(num_bytes, WITHOUT_TENSORS + 5 * size)
+    check_records(reply, {protocol.TASK, protocol.ARRAYS})
+    arrays: Mapping[str, Array] = from_record(reply.content.array_records[protocol.ARRAYS])
+    if set(arrays) != {protocol.SIGNATURE_ARRAY}:
+        raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {protocol.SIGNATURE_ARRAY}")
+    signature = arrays[protocol.SIGNATURE_ARRAY]
+    if signature.shape != (size,) or signature.dtype != np.float32 or not np.isfinite(signature).all():
+        raise ExchangeError(f"the signature is {signature.dtype} {signature.shape}; wanted {size} finite float32 numbers")
+    if not signature.any():
+        raise ExchangeError("the signature is zero everywhere, so it points nowhere")
+    return signature
+
+
+def _num_examples(settings: Settings, roll: Roll, site: str) -> int:
+    there = int(roll.about[site]["train"])
+    return min(there, settings.signature_examples) if settings.signature_examples else there
