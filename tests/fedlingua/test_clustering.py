@@ -1,10 +1,26 @@
 """Who is averaged with whom, on the paper's two federations and by hand."""
 
+from typing import Any
+
 import pytest
 
-from fedlingua.clustering import Clusters, Relatives, alone, by_families, cluster_of, no_clusters
+from fedlingua.clustering import (
+    Clusters,
+    Relatives,
+    alone,
+    at_random,
+    by_families,
+    by_labels,
+    cluster_for,
+    cluster_of,
+    given_clusters,
+    no_clusters,
+    only,
+)
+from fedlingua.clustering import named as clusters_named
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, parse_direction
+from fedlingua.parts import Part
 
 TED = ["zh-en", "th-en", "ar-en", "he-en", "fi-en", "et-en", "ru-en", "sl-en"]
 TED_FAMILIES = {
@@ -125,3 +141,85 @@ def test_a_sites_cluster_is_found_in_each_part() -> None:
     assert cluster_of(clusters, "encoder", "sl-lt") == "Slavic"
     assert cluster_of(clusters, "decoder", "sl-lt") == "Baltic"
     assert cluster_of(clusters, "shared", "sl-lt") == "all"
+
+
+SITES = [f"site-{number}" for number in range(12)]
+
+
+def test_random_clusters_are_of_equal_size_and_hold_every_site_once() -> None:
+    clusters = at_random(SITES, {"encoder": 4, "decoder": 5}, seed=2022)
+    assert sorted(map(len, clusters["encoder"].values())) == [3, 3, 3, 3]
+    assert sorted(map(len, clusters["decoder"].values())) == [2, 2, 2, 3, 3]
+    for part in ("encoder", "decoder"):
+        assert sorted(site for sites in clusters[part].values() for site in sites) == sorted(SITES)  # type: ignore[index]
+
+
+def test_random_clusters_differ_by_seed_and_between_encoder_and_decoder_and_come_back_for_the_same_seed() -> None:
+    numbers: dict[Part, int] = {"encoder": 4, "decoder": 4}
+    one = at_random(SITES, numbers, seed=2022)
+    assert one == at_random(SITES, numbers, seed=2022)
+    assert members(one, "encoder") != members(at_random(SITES, numbers, seed=2023), "encoder")
+    assert members(one, "encoder") != members(one, "decoder")
+
+
+def test_more_clusters_than_sites_are_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match="num-clusters = 3, and there are 2 sites"):
+        at_random(["a", "b"], {"encoder": 3, "decoder": 1}, seed=1)
+
+
+def test_clusters_are_numbered_by_their_first_site_whatever_the_labels() -> None:
+    wanted = {"x-1": ("a", "c"), "x-2": ("b",)}
+    assert clusters_named("x", [7, 0, 7], ["a", "b", "c"]) == wanted == clusters_named("x", [0, 1, 0], ["a", "b", "c"])
+
+
+def test_given_clusters_keep_their_names_and_a_part_that_is_not_given_is_everybodys() -> None:
+    clusters = given_clusters({"encoder": {"west": ["c", "a"], "east": ["b"]}}, ["a", "b", "c"], "f.toml")
+    assert clusters == {
+        "encoder": {"west": ("a", "c"), "east": ("b",)},
+        "decoder": {"all": ("a", "b", "c")},
+        "shared": {"all": ("a", "b", "c")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ({"encoder": {"west": ["a"], "east": ["b"]}}, "c stands in no cluster"),
+        ({"encoder": {"west": ["a", "b"], "east": ["b", "c"]}}, "b stands in more than one cluster"),
+        ({"decoder": {"west": ["a", "b", "c", "bb"]}}, "names 'bb', and there is no such site; did you mean 'b'"),
+        ({"encoder": {"west": []}}, "wanted a list of sites"),
+        ({"shared": {"west": ["a", "b", "c"]}}, r"wanted tables \[clusters.encoder\] and \[clusters.decoder\]"),
+    ],
+)
+def test_given_clusters_that_do_not_hold_every_site_once_are_refused(raw: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        given_clusters(raw, ["a", "b", "c"], "f.toml")
+
+
+@pytest.mark.parametrize(("parts", "whole"), [("encoder", "decoder"), ("decoder", "encoder")])
+def test_clusters_of_one_part_alone_leave_the_other_whole(parts: str, whole: str) -> None:
+    clusters = by_families(named(EUROPARL), Relatives({}, "group"))
+    halved = only(clusters, parts)
+    assert halved[parts] == clusters[parts]  # type: ignore[index]
+    assert halved[whole] == {"all": tuple(EUROPARL)}  # type: ignore[index]
+    assert only(clusters, "both") == clusters
+
+
+def test_a_direction_that_no_site_holds_takes_the_nearest_cluster_of_each_part() -> None:
+    directions = named(EUROPARL)
+    relatives = Relatives({}, "group")
+    clusters = by_families(directions, relatives)
+    # Nobody translates from Portuguese or into Swedish.
+    assert cluster_for(Direction("pt", "sv"), "encoder", clusters, directions, relatives) == "Romance"
+    assert cluster_for(Direction("pt", "sv"), "decoder", clusters, directions, relatives) == "Germanic"
+    with pytest.raises(ConfigError, match="no site has source zh or another of Sinitic"):
+        cluster_for(Direction("zh", "sv"), "encoder", clusters, directions, relatives)
+
+
+def test_a_direction_that_a_site_holds_takes_that_sites_clusters_before_its_relatives() -> None:
+    clusters = by_labels("random", [0, 1, 1], ["de-fr", "de-it", "nl-it"])
+    directions, relatives = named(["de-fr", "de-it", "nl-it"]), Relatives({}, "group")
+    assert cluster_for(Direction("de", "it"), "encoder", clusters, directions, relatives) == "random-2"
+    # By the source alone the first site that has it decides.
+    assert cluster_for(Direction("de", "pl"), "encoder", clusters, directions, relatives) == "random-1"
+    assert cluster_for(Direction("nl", "fr"), "decoder", clusters, directions, relatives) == "random-1"

@@ -35,7 +35,8 @@ def test_gradients_make_the_same_clusters_of_encoder_and_decoder_and_leave_one_g
     assert len(clusters["encoder"]) == told["num_clusters"] == 2
     # One adapter of the tiny backbone: d_model x dim, twice.
     assert [len(signature) for signature in signatures_of(grid)] == [told["dimensions"]] * 4 == [256] * 4
-    assert told["form"] == "raw" and told["epsilon"] is None
+    assert told["form"] == "raw"
+    assert told["epsilon"] is None
     assert "raw gradient" in (folder.directory / "progress.jsonl").read_text()
 
 
@@ -44,7 +45,8 @@ def test_a_private_signature_has_at_most_64_numbers_and_states_what_it_cost(conf
     folder, grid = run(gradients(config, **private), tmp_path / "run")
     told = folder.read("signatures.json")
     assert {len(signature) for signature in signatures_of(grid)} == {16}
-    assert 0 < told["epsilon"] < 3 and told["delta"] == 1e-5
+    assert 0 < told["epsilon"] < 3
+    assert told["delta"] == 1e-5
     assert "raw gradient" not in (folder.directory / "progress.jsonl").read_text()
 
 

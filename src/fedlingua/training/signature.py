@@ -99,14 +99,13 @@ def random_projection(dimensions: int, size: int, seed: int) -> Array:
 def _gradient(model: PreTrainedModel, adapter: BottleneckAdapter, batch: Sequence[Example], codec: Codec) -> tuple[Array, int]:
     """(gradient of nll_sum, number of target tokens); without dropout, and the model stays as it was."""
     weights = _weights(adapter)
+    required = [weight.requires_grad for weight in weights]
     for weight in weights:
         weight.requires_grad_(True)
-    try:
-        nll, tokens = translation_nll(model, pad(batch, codec).to(model.device))
-        gradients = torch.autograd.grad(nll, weights)
-    finally:
-        for weight in weights:
-            weight.requires_grad_(False)
+    nll, tokens = translation_nll(model, pad(batch, codec).to(model.device))
+    gradients = torch.autograd.grad(nll, weights)
+    for weight, before in zip(weights, required, strict=True):
+        weight.requires_grad_(before)
     return np.concatenate([gradient.float().cpu().numpy().ravel() for gradient in gradients]), tokens
 
 
