@@ -5,20 +5,22 @@ A federation file is TOML:
     name = "tatoeba-m2en"
     base = "../backbones/tatoeba_half.toml"   # optional: recipe of the backbone, whose text no dev or test may touch
     [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site
+    [sizes]                                   # optional: train, dev, test: exactly so many sentences of a site that asks for none
     [cleaning]                                # optional, see CleaningRules
     [families]                                # optional: name = ["de", "nl"], goes before the built-in families
     [[site]]
     name = "zh-en"
     direction = "zh-en"
     tsv = "tatoeba/zh-en.tsv.gz"              # or moses = "corpus" (corpus.zh, corpus.en), or nway = "flores200/dev.{}.txt.gz",
-                                              # or phrasebook = "hospital"
+                                              # or phrasebook = "hospital"; sentences = 540, or as many as the sizes need
+    train = 9984                              # optional, as dev and test: exactly so many, whatever [sizes] says
     public-key = "ecdsa-sha2-nistp384 AAAA"   # or none of these in a deployment: the site knows its text, the server the site's key
 """
 
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -27,6 +29,16 @@ from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs
 from fedlingua.corpora.rules import Limits, TextRules
+from fedlingua.corpora.sizes import (
+    REGISTER_SENTENCES,
+    Sizes,
+    check_found,
+    check_limits,
+    first_sentences,
+    more_sentences,
+    read_sizes,
+    take,
+)
 from fedlingua.corpora.split import SPLITS, Side, Split, SplitRules, split_sites
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
@@ -38,10 +50,10 @@ FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class Register:
-    """Text that the phrasebook writes: one register, so many sentences."""
+    """Text that the phrasebook writes: one register, so many sentences; None: as many as the sizes asked need."""
 
     name: str
-    sentences: int
+    sentences: int | None
     seed: int
 
 
@@ -50,12 +62,14 @@ class Site:
     """One institution: its name, its direction, and where its text comes from, which a deployment's server does not know.
 
     public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
+    sizes: what the site asks for itself; the federation's where it does not.
     """
 
     name: str
     direction: Direction
     corpus: CorpusFiles | Register | None
     public_key: str = ""
+    sizes: Sizes = field(default_factory=Sizes)
 
 
 @dataclass(frozen=True)
@@ -87,18 +101,19 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """Parse and check a federation file; opens no corpus.
 
     Raises:
-        ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1.
+        ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1,
+            a size above its limit.
     """
     raw = read_toml(path)
     where = path.name
-    for table in ("split", "cleaning", "families"):
+    for table in ("split", "sizes", "cleaning", "families"):
         if not isinstance(raw.get(table, {}), dict):
             raise ConfigError(f"{where}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
     if not isinstance(raw.get("site", []), list):
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    refuse_unknown(raw, {"name", "base", "split", "cleaning", "families", "site"}, where)
+    refuse_unknown(raw, {"name", "base", "split", "sizes", "cleaning", "families", "site"}, where)
     split_raw = dict(raw.get("split", {}))
     limits = Limits(**{s: _count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
@@ -120,10 +135,15 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
     cleaning = fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]")
+    refuse_unknown(raw.get("sizes", {}), set(SPLITS), f"{where} [sizes]")
+    sizes = read_sizes(raw.get("sizes", {}), f"{where} [sizes]")
+    rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes)
+    for site in sites:
+        _sizes(site, rules)
     return Federation(
         name=raw.get("name", path.stem),
         sites=sites,
-        rules=TextRules(split, limits, cleaning, tuple(site.direction for site in sites)),
+        rules=rules,
         families=_families(raw.get("families", {}), where),
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
     )
@@ -159,41 +179,81 @@ def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dic
     """Read, clean and split every site's text; `base` is what the backbone was trained on.
 
     Raises:
-        CorpusError: a corpus that cannot be read, or of which nothing is left.
+        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
     """
     return read_text(federation.sites, federation.rules, base)
 
 
-def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
-    """Read, clean and split the text of some of a federation's sites, by the rules of all.
+def check_sizes(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> None:
+    """Refuse a federation whose text cannot be read or is too small, before anything is started; reads all of it.
 
     Raises:
-        CorpusError: a corpus that cannot be read, or of which nothing is left.
+        ConfigError, CorpusError: as `check_files` and `read_sites`, of the first site that is not as it has to be.
     """
+    check_files(federation)
+    read_sites(federation, base)
+
+
+def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
+    """Read, clean, split and cut the text of some of a federation's sites, by the rules of all.
+
+    A register without a number of sentences grows until the sizes asked are met, or it has no more.
+
+    Raises:
+        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
+        ConfigError: a size above its limit.
+    """
+    sites = tuple(sites)
+    wanted = {site.name: _sizes(site, rules) for site in sites}
+    growing = {site.name: first_sentences(wanted[site.name], rules.split) for site in sites if _grows(site)}
+    while True:
+        texts = _split_text(sites, rules, base, growing)
+        grown = {name: more_sentences(count, texts[name].splits, wanted[name]) for name, count in growing.items()}
+        if grown == growing:
+            return {name: _cut(name, text, wanted[name], rules) for name, text in texts.items()}
+        growing = grown
+
+
+def _sizes(site: Site, rules: TextRules) -> Sizes:
+    """What is asked of a site: its own sizes before the federation's, none above its limit."""
+    sizes = site.sizes.before(rules.sizes)
+    check_limits(sizes, dataclasses.asdict(rules.limits), f"site {site.name}")
+    return sizes
+
+
+def _grows(site: Site) -> bool:
+    return isinstance(site.corpus, Register) and site.corpus.sentences is None
+
+
+def _split_text(
+    sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side], sentences: Mapping[str, int]
+) -> dict[str, SiteText]:
+    """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
     cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
     accounts: dict[str, Account] = {}
     for site in sites:
         cleaned[site.name] = (site.direction, [])
         accounts[site.name] = Account()
-        cleaned[site.name][1].extend(clean(_pairs(site), site.direction, rules.cleaning, accounts[site.name]))
+        pairs = _pairs(site, sentences.get(site.name, REGISTER_SENTENCES))
+        cleaned[site.name][1].extend(clean(pairs, site.direction, rules.cleaning, accounts[site.name]))
         accounts[site.name].check(f"site {site.name}")
     splits = split_sites(cleaned, rules.split, base, rules.directions)
-    for name, parts in splits.items():
-        for split in SPLITS:
-            if not parts[split]:
-                sizes = ", ".join(f"{part} {len(pairs)}" for part, pairs in parts.items())
-                raise CorpusError(
-                    f"site {name}: no {split} sentence is left ({sizes}); give more text, or other shares in [split]"
-                )
+    return {name: SiteText(direction, accounts[name], splits[name]) for name, (direction, _) in cleaned.items()}
+
+
+def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
+    """Every split at the size asked, or within its limit."""
+    check_found(name, text.splits, sizes)
+    for split in SPLITS:
+        if not text.splits[split]:
+            told = ", ".join(f"{part} {len(pairs)}" for part, pairs in text.splits.items())
+            raise CorpusError(f"site {name}: no {split} sentence is left ({told}); give more text, or other shares in [split]")
     limits = dataclasses.asdict(rules.limits)
-    return {
-        name: SiteText(
-            cleaned[name][0],
-            accounts[name],
-            {split: pairs[: limits.get(split) or len(pairs)] for split, pairs in splits[name].items()},
-        )
-        for name in cleaned
+    parts = {
+        split: take(pairs, split, sizes.of(split), rules.split)[: limits.get(split) or len(pairs)]
+        for split, pairs in text.splits.items()
     }
+    return dataclasses.replace(text, splits=parts)
 
 
 def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
@@ -227,7 +287,7 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
     Raises:
         ConfigError: an unknown key, or a value of another type than the field's default.
     """
-    fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields = {one.name.replace("_", "-"): one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
     refuse_unknown(raw, set(fields), where)
     values: dict[str, Any] = {}
     for key, value in raw.items():
@@ -269,18 +329,24 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
     refuse_unknown(
-        entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed", "public-key"}, here
+        entry,
+        {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed", "public-key", *SPLITS},
+        here,
     )
     if not FOLDER_NAME.fullmatch(name):
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
         )
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
-    key = str(entry.get("public-key", ""))
+    key, sizes = str(entry.get("public-key", "")), read_sizes(entry, here)
     if not {"tsv", "moses", "nway", "phrasebook"} & set(entry):
+        if sizes != Sizes():
+            raise ConfigError(
+                f"{here}: got sizes and no corpus; a deployed site asks for sizes in its own file, beside its corpus, or takes [sizes]"
+            )
         return Site(name, direction, None, key)
     if "phrasebook" not in entry:
-        return Site(name, direction, corpus_files(entry, direction, here, data_dir), key)
+        return Site(name, direction, corpus_files(entry, direction, here, data_dir), key, sizes)
     if also := sorted({"tsv", "moses", "nway"} & set(entry)):
         raise ConfigError(f"{here}: got phrasebook and {' and '.join(also)}; wanted one corpus")
     register = str(entry["phrasebook"])
@@ -295,16 +361,18 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
             raise ConfigError(
                 f"{here}: the phrasebook has no language {code!r}{nearest(code, phrasebook.LANGUAGES)}; it has {known}"
             )
-    sentences = _count(entry.get("sentences", 1000), f"{here}: sentences")
-    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")), key)
+    sentences = _count(entry["sentences"], f"{here}: sentences") if "sentences" in entry else None
+    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")), key, sizes)
 
 
-def _pairs(site: Site) -> Iterable[Pair]:
+def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
+    """sentences: of a register that gives no number."""
     assert site.corpus is not None, site.name  # check_corpora refuses it before
     if not isinstance(site.corpus, Register):
         return read_pairs(site.corpus)
     try:
-        text = phrasebook.register_corpus(site.corpus.name, site.corpus.sentences, site.corpus.seed)
+        given = site.corpus.sentences
+        text = phrasebook.register_corpus(site.corpus.name, sentences if given is None else given, site.corpus.seed)
     except ValueError as error:
         raise CorpusError(f"site {site.name}: {error}") from error
     return map(Pair, text[site.direction.source], text[site.direction.target])
