@@ -12,9 +12,12 @@ A federation file is TOML:
     name = "zh-en"
     direction = "zh-en"
     tsv = "tatoeba/zh-en.tsv.gz"              # or moses = "corpus" (corpus.zh, corpus.en), or nway = "flores200/dev.{}.txt.gz",
-                                              # or phrasebook = "hospital"; sentences = 540, or as many as the sizes need
+                                              # or phrasebook = "hospital"; sentences = 540, or as many as the sizes need,
+                                              # or splits = "ted2020/zh-en.{}.tsv.gz", {} for train, dev and test
     train = 9984                              # optional, as dev and test: exactly so many, whatever [sizes] says
     public-key = "ecdsa-sha2-nistp384 AAAA"   # or none of these in a deployment: the site knows its text, the server the site's key
+
+`splits` is text that comes divided (`fedlingua corpus prepare`). It goes with [split] mode = "given", and then every site has it.
 """
 
 import dataclasses
@@ -27,7 +30,8 @@ from typing import Any, TypeVar, get_args
 from fedlingua.config import read_toml
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import Account, CleaningRules, clean
-from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs
+from fedlingua.corpora.divided import SplitFiles, read_divided, split_files
+from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs, tsv_columns
 from fedlingua.corpora.rules import Limits, TextRules
 from fedlingua.corpora.sizes import (
     REGISTER_SENTENCES,
@@ -67,7 +71,7 @@ class Site:
 
     name: str
     direction: Direction
-    corpus: CorpusFiles | Register | None
+    corpus: CorpusFiles | SplitFiles | Register | None
     public_key: str = ""
     sizes: Sizes = field(default_factory=Sizes)
 
@@ -102,7 +106,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
 
     Raises:
         ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1,
-            a size above its limit.
+            a size above its limit, a site with splits and one without.
     """
     raw = read_toml(path)
     where = path.name
@@ -139,7 +143,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     sizes = read_sizes(raw.get("sizes", {}), f"{where} [sizes]")
     rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes)
     for site in sites:
-        _sizes(site, rules)
+        _check(site, rules)
     return Federation(
         name=raw.get("name", path.stem),
         sites=sites,
@@ -164,15 +168,22 @@ def check_corpora(sites: Iterable[Site]) -> None:
         files = site.corpus
         if files is None:
             raise ConfigError(
-                f"site {site.name} has no corpus here; give it tsv, moses, nway or phrasebook, or run it where the sites are (--server)"
+                f"site {site.name} has no corpus here; give it tsv, moses, nway, splits or phrasebook, "
+                "or run it where the sites are (--server)"
             )
-        if isinstance(files, Register):
-            continue
-        for path in (files.path,) if isinstance(files, TsvFile) else (files.source_path, files.target_path):
+        for path in _paths(files):
             if not path.is_file():
                 raise CorpusError(
                     f"site {site.name}: {path}: there is no such file; check the path, or give the folder with --data"
                 )
+
+
+def _paths(corpus: CorpusFiles | SplitFiles | Register) -> list[Path]:
+    if isinstance(corpus, Register):
+        return []
+    if isinstance(corpus, SplitFiles):
+        return [file.path for file in corpus.by_split().values()]
+    return [corpus.path] if isinstance(corpus, TsvFile) else [corpus.source_path, corpus.target_path]
 
 
 def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dict[str, SiteText]:
@@ -201,10 +212,10 @@ def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozens
 
     Raises:
         CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
-        ConfigError: a size above its limit.
+        ConfigError: a size above its limit, or splits where the rules divide text, or the other way about.
     """
     sites = tuple(sites)
-    wanted = {site.name: _sizes(site, rules) for site in sites}
+    wanted = {site.name: _check(site, rules) for site in sites}
     growing = {site.name: first_sentences(wanted[site.name], rules.split) for site in sites if _grows(site)}
     while True:
         texts = _split_text(sites, rules, base, growing)
@@ -214,8 +225,14 @@ def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozens
         growing = grown
 
 
-def _sizes(site: Site, rules: TextRules) -> Sizes:
-    """What is asked of a site: its own sizes before the federation's, none above its limit."""
+def _check(site: Site, rules: TextRules) -> Sizes:
+    """What is asked of a site: its own sizes before the federation's, none above its limit; and its text is of the rules' kind."""
+    given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
+    if site.corpus and given != divided:
+        raise ConfigError(
+            f"site {site.name}: got {'splits' if divided else 'a corpus that is not divided'} and [split] mode = {rules.split.mode!r}; "
+            "mode = 'given' and splits go together, for every site of a federation"
+        )
     sizes = site.sizes.before(rules.sizes)
     check_limits(sizes, dataclasses.asdict(rules.limits), f"site {site.name}")
     return sizes
@@ -226,19 +243,22 @@ def _grows(site: Site) -> bool:
 
 
 def _split_text(
-    sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side], sentences: Mapping[str, int]
+    sites: Sequence[Site], rules: TextRules, base: set[Side] | frozenset[Side], sentences: Mapping[str, int]
 ) -> dict[str, SiteText]:
     """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
+    accounts = {site.name: Account() for site in sites}
+    divided: dict[str, dict[Split, list[Pair]]] = {}
     cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
-    accounts: dict[str, Account] = {}
     for site in sites:
-        cleaned[site.name] = (site.direction, [])
-        accounts[site.name] = Account()
-        pairs = _pairs(site, sentences.get(site.name, REGISTER_SENTENCES))
-        cleaned[site.name][1].extend(clean(pairs, site.direction, rules.cleaning, accounts[site.name]))
-        accounts[site.name].check(f"site {site.name}")
-    splits = split_sites(cleaned, rules.split, base, rules.directions)
-    return {name: SiteText(direction, accounts[name], splits[name]) for name, (direction, _) in cleaned.items()}
+        account = accounts[site.name]
+        if isinstance(site.corpus, SplitFiles):
+            divided[site.name] = read_divided(site.corpus, site.direction, rules.cleaning, account)
+        else:
+            pairs = _pairs(site, sentences.get(site.name, REGISTER_SENTENCES))
+            cleaned[site.name] = (site.direction, list(clean(pairs, site.direction, rules.cleaning, account)))
+        account.check(f"site {site.name}")
+    splits = divided or split_sites(cleaned, rules.split, base, rules.directions)
+    return {site.name: SiteText(site.direction, accounts[site.name], splits[site.name]) for site in sites}
 
 
 def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
@@ -267,10 +287,7 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
         raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of tsv, moses, nway")
     text = str(entry[kinds[0]])
     if kinds[0] == "tsv":
-        columns = entry.get("columns", [0, 1])
-        if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0:
-            raise ConfigError(f"{where}: columns = {columns!r}; wanted two column numbers counted from 0, for example [0, 1]")
-        return TsvFile(data_dir / text, *columns)
+        return TsvFile(data_dir / text, *tsv_columns(entry, where))
     if kinds[0] == "moses":
         stem, suffix = (text.removesuffix(".gz"), ".gz") if text.endswith(".gz") else (text, "")
         return LineFiles(data_dir / f"{stem}.{direction.source}{suffix}", data_dir / f"{stem}.{direction.target}{suffix}")
@@ -330,7 +347,20 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     here = f"{where}, site {name or number}"
     refuse_unknown(
         entry,
-        {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed", "public-key", *SPLITS},
+        {
+            "name",
+            "direction",
+            "tsv",
+            "columns",
+            "moses",
+            "nway",
+            "splits",
+            "phrasebook",
+            "sentences",
+            "seed",
+            "public-key",
+            *SPLITS,
+        },
         here,
     )
     if not FOLDER_NAME.fullmatch(name):
@@ -339,16 +369,19 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
         )
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
     key, sizes = str(entry.get("public-key", "")), read_sizes(entry, here)
-    if not {"tsv", "moses", "nway", "phrasebook"} & set(entry):
+    kinds = {"tsv", "moses", "nway", "splits", "phrasebook"} & set(entry)
+    if not kinds:
         if sizes != Sizes():
             raise ConfigError(
                 f"{here}: got sizes and no corpus; a deployed site asks for sizes in its own file, beside its corpus, or takes [sizes]"
             )
         return Site(name, direction, None, key)
-    if "phrasebook" not in entry:
+    if not {"phrasebook", "splits"} & kinds:
         return Site(name, direction, corpus_files(entry, direction, here, data_dir), key, sizes)
-    if also := sorted({"tsv", "moses", "nway"} & set(entry)):
-        raise ConfigError(f"{here}: got phrasebook and {' and '.join(also)}; wanted one corpus")
+    if len(kinds) > 1:
+        raise ConfigError(f"{here}: got {' and '.join(sorted(kinds))}; wanted one corpus")
+    if "splits" in kinds:
+        return Site(name, direction, split_files(entry, here, data_dir), key, sizes)
     register = str(entry["phrasebook"])
     if register not in phrasebook.REGISTERS:
         choices = phrasebook.REGISTERS
@@ -369,6 +402,7 @@ def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
     """sentences: of a register that gives no number."""
     assert site.corpus is not None, site.name  # check_corpora refuses it before
     if not isinstance(site.corpus, Register):
+        assert not isinstance(site.corpus, SplitFiles), site.name  # read by _given_text
         return read_pairs(site.corpus)
     try:
         given = site.corpus.sentences

@@ -2,7 +2,7 @@
 
 A federation file asks for them once, in [sizes], or at a site (train, dev, test); a site's own go before the federation's. They are
 taken from the front of the split after a shuffle by keyed hash, which knows nothing of other sites. A split by the paper's rule is
-shuffled already.
+shuffled already, and one that came as a file is taken as it is.
 """
 
 import math
@@ -71,7 +71,7 @@ def take(pairs: Sequence[Pair], split: Split, size: int, rules: SplitRules) -> S
     """The first `size` pairs of a split after its shuffle; all of them, in corpus order, when `size` is 0."""
     if size == 0:
         return pairs
-    if rules.mode == "paper":
+    if rules.mode in ("paper", "given"):
         return pairs[:size]
     return sorted(pairs, key=lambda pair: position(rules.key, "size", split, *pair))[:size]
 
