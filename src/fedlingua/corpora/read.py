@@ -6,12 +6,12 @@ pair of files against the other.
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fedlingua.errors import CorpusError
+from fedlingua.errors import ConfigError, CorpusError
 
 
 class Pair(NamedTuple):
@@ -39,6 +39,18 @@ class LineFiles:
 
 
 CorpusFiles = TsvFile | LineFiles
+
+
+def tsv_columns(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
+    """`columns` of a table that names a TSV file: the source's and the target's, counted from 0.
+
+    Raises:
+        ConfigError: not two whole numbers, 0 or above.
+    """
+    columns = entry.get("columns", [0, 1])
+    if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0:
+        raise ConfigError(f"{where}: columns = {columns!r}; wanted two column numbers counted from 0, for example [0, 1]")
+    return columns[0], columns[1]
 
 
 def read_pairs(files: CorpusFiles) -> Iterator[Pair]:

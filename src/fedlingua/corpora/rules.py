@@ -1,4 +1,4 @@
-"""How a federation's text is treated, alike at every site: cleaned, split, limited. A deployed site gets this with each message."""
+"""How a federation's text is treated, alike at every site: cleaned, split, cut to size. A deployed site gets this with each message."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
 
 from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, parse_direction
@@ -22,17 +23,21 @@ class Limits:
 
 @dataclass(frozen=True)
 class TextRules:
-    """Rules of one federation. directions: of all its sites, since they decide which side of a pair is the shared one."""
+    """Rules of one federation.
+
+    directions: of all its sites, since they decide which side of a pair is the shared one. sizes: of every site that asks for none.
+    """
 
     split: SplitRules = field(default_factory=SplitRules)
     limits: Limits = field(default_factory=Limits)
     cleaning: CleaningRules = field(default_factory=CleaningRules)
     directions: Sequence[Direction] = ()
+    sizes: Sizes = field(default_factory=Sizes)
 
     def flat(self) -> dict[str, Any]:
         """As values that a Flower ConfigRecord holds."""
         tables = dataclasses.asdict(self)
-        flat = {f"{name}.{key}": tables[name][key] for name in ("split", "limits", "cleaning") for key in tables[name]}
+        flat = {f"{name}.{key}": tables[name][key] for name in ("split", "limits", "cleaning", "sizes") for key in tables[name]}
         return {**flat, "directions": [str(direction) for direction in self.directions]}
 
     @classmethod
@@ -48,11 +53,11 @@ class TextRules:
             raise ConfigError(
                 f"the server's rules for the text have the split mode {flat['split.mode']!r}, unknown to this version"
             )
-        tables: dict[str, dict[str, Any]] = {"split": {}, "limits": {}, "cleaning": {}}
+        tables: dict[str, dict[str, Any]] = {"split": {}, "limits": {}, "cleaning": {}, "sizes": {}}
         for key, value in flat.items():
             if key != "directions":
                 table, _, name = key.partition(".")
                 tables[table][name] = value
         directions = tuple(parse_direction(text) for text in flat["directions"])
         split, limits, cleaning = SplitRules(**tables["split"]), Limits(**tables["limits"]), CleaningRules(**tables["cleaning"])
-        return cls(split, limits, cleaning, directions)
+        return cls(split, limits, cleaning, directions, Sizes(**tables["sizes"]))

@@ -5,6 +5,7 @@ A federation file is TOML:
     name = "tatoeba-m2en"
     base = "../backbones/tatoeba_half.toml"   # optional: recipe of the backbone, whose text no dev or test may touch
     [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site
+    [sizes]                                   # optional: train, dev, test: exactly so many sentences of a site that asks for none
     [cleaning]                                # optional, see CleaningRules
     [families]                                # optional: name = ["de", "nl"], goes before the built-in families
     [clusters.encoder]                        # optional, and [clusters.decoder]: name = ["site", "site"], for cluster-by = "given"
@@ -12,14 +13,18 @@ A federation file is TOML:
     name = "zh-en"
     direction = "zh-en"
     tsv = "tatoeba/zh-en.tsv.gz"              # or moses = "corpus" (corpus.zh, corpus.en), or nway = "flores200/dev.{}.txt.gz",
-                                              # or phrasebook = "hospital"
+                                              # or phrasebook = "hospital"; sentences = 540, or as many as the sizes need,
+                                              # or splits = "ted2020/zh-en.{}.tsv.gz", {} for train, dev and test
+    train = 9984                              # optional, as dev and test: exactly so many, whatever [sizes] says
     public-key = "ecdsa-sha2-nistp384 AAAA"   # or none of these in a deployment: the site knows its text, the server the site's key
+
+`splits` is text that comes divided (`fedlingua corpus prepare`). It goes with [split] mode = "given", and then every site has it.
 """
 
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -27,8 +32,19 @@ from fedlingua.clustering import Clusters, Relatives, given_clusters
 from fedlingua.config import read_toml
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import Account, CleaningRules, clean
-from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs
+from fedlingua.corpora.divided import SplitFiles, read_divided, split_files
+from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs, tsv_columns
 from fedlingua.corpora.rules import Limits, TextRules
+from fedlingua.corpora.sizes import (
+    REGISTER_SENTENCES,
+    Sizes,
+    check_found,
+    check_limits,
+    first_sentences,
+    more_sentences,
+    read_sizes,
+    take,
+)
 from fedlingua.corpora.split import SPLITS, Side, Split, SplitRules, split_sites
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
@@ -42,10 +58,10 @@ POOLED = "pooled"
 
 @dataclass(frozen=True)
 class Register:
-    """Text that the phrasebook writes: one register, so many sentences."""
+    """Text that the phrasebook writes: one register, so many sentences; None: as many as the sizes asked need."""
 
     name: str
-    sentences: int
+    sentences: int | None
     seed: int
 
 
@@ -54,12 +70,14 @@ class Site:
     """One institution: its name, its direction, and where its text comes from, which a deployment's server does not know.
 
     public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
+    sizes: what the site asks for itself; the federation's where it does not.
     """
 
     name: str
     direction: Direction
-    corpus: CorpusFiles | Register | None
+    corpus: CorpusFiles | SplitFiles | Register | None
     public_key: str = ""
+    sizes: Sizes = field(default_factory=Sizes)
 
 
 @dataclass(frozen=True)
@@ -97,18 +115,19 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """Parse and check a federation file; opens no corpus.
 
     Raises:
-        ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1.
+        ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1,
+            a size above its limit, a site with splits and one without.
     """
     raw = read_toml(path)
     where = path.name
-    for table in ("split", "cleaning", "families", "clusters"):
+    for table in ("split", "sizes", "cleaning", "families", "clusters"):
         if not isinstance(raw.get(table, {}), dict):
             raise ConfigError(f"{where}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
     if not isinstance(raw.get("site", []), list):
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    refuse_unknown(raw, {"name", "base", "split", "cleaning", "families", "clusters", "site"}, where)
+    refuse_unknown(raw, {"name", "base", "split", "sizes", "cleaning", "families", "clusters", "site"}, where)
     split_raw = dict(raw.get("split", {}))
     limits = Limits(**{s: _count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
@@ -130,10 +149,15 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
     cleaning = fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]")
+    refuse_unknown(raw.get("sizes", {}), set(SPLITS), f"{where} [sizes]")
+    sizes = read_sizes(raw.get("sizes", {}), f"{where} [sizes]")
+    rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes)
+    for site in sites:
+        _check(site, rules)
     return Federation(
         name=raw.get("name", path.stem),
         sites=sites,
-        rules=TextRules(split, limits, cleaning, tuple(site.direction for site in sites)),
+        rules=rules,
         families=_families(raw.get("families", {}), where),
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
         clusters=given_clusters(raw["clusters"], names, where) if "clusters" in raw else None,
@@ -155,56 +179,112 @@ def check_corpora(sites: Iterable[Site]) -> None:
         files = site.corpus
         if files is None:
             raise ConfigError(
-                f"site {site.name} has no corpus here; give it tsv, moses, nway or phrasebook, or run it where the sites are (--server)"
+                f"site {site.name} has no corpus here; give it tsv, moses, nway, splits or phrasebook, "
+                "or run it where the sites are (--server)"
             )
-        if isinstance(files, Register):
-            continue
-        for path in (files.path,) if isinstance(files, TsvFile) else (files.source_path, files.target_path):
+        for path in _paths(files):
             if not path.is_file():
                 raise CorpusError(
                     f"site {site.name}: {path}: there is no such file; check the path, or give the folder with --data"
                 )
 
 
+def _paths(corpus: CorpusFiles | SplitFiles | Register) -> list[Path]:
+    if isinstance(corpus, Register):
+        return []
+    if isinstance(corpus, SplitFiles):
+        return [file.path for file in corpus.by_split().values()]
+    return [corpus.path] if isinstance(corpus, TsvFile) else [corpus.source_path, corpus.target_path]
+
+
 def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dict[str, SiteText]:
     """Read, clean and split every site's text; `base` is what the backbone was trained on.
 
     Raises:
-        CorpusError: a corpus that cannot be read, or of which nothing is left.
+        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
     """
     return read_text(federation.sites, federation.rules, base)
 
 
-def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
-    """Read, clean and split the text of some of a federation's sites, by the rules of all.
+def check_sizes(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> None:
+    """Refuse a federation whose text cannot be read or is too small, before anything is started; reads all of it.
 
     Raises:
-        CorpusError: a corpus that cannot be read, or of which nothing is left.
+        ConfigError, CorpusError: as `check_files` and `read_sites`, of the first site that is not as it has to be.
     """
-    cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
-    accounts: dict[str, Account] = {}
-    for site in sites:
-        cleaned[site.name] = (site.direction, [])
-        accounts[site.name] = Account()
-        cleaned[site.name][1].extend(clean(_pairs(site), site.direction, rules.cleaning, accounts[site.name]))
-        accounts[site.name].check(f"site {site.name}")
-    splits = split_sites(cleaned, rules.split, base, rules.directions)
-    for name, parts in splits.items():
-        for split in SPLITS:
-            if not parts[split]:
-                sizes = ", ".join(f"{part} {len(pairs)}" for part, pairs in parts.items())
-                raise CorpusError(
-                    f"site {name}: no {split} sentence is left ({sizes}); give more text, or other shares in [split]"
-                )
-    limits = dataclasses.asdict(rules.limits)
-    return {
-        name: SiteText(
-            cleaned[name][0],
-            accounts[name],
-            {split: pairs[: limits.get(split) or len(pairs)] for split, pairs in splits[name].items()},
+    check_files(federation)
+    read_sites(federation, base)
+
+
+def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
+    """Read, clean, split and cut the text of some of a federation's sites, by the rules of all.
+
+    A register without a number of sentences grows until the sizes asked are met, or it has no more.
+
+    Raises:
+        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
+        ConfigError: a size above its limit, or splits where the rules divide text, or the other way about.
+    """
+    sites = tuple(sites)
+    wanted = {site.name: _check(site, rules) for site in sites}
+    growing = {site.name: first_sentences(wanted[site.name], rules.split) for site in sites if _grows(site)}
+    while True:
+        texts = _split_text(sites, rules, base, growing)
+        grown = {name: more_sentences(count, texts[name].splits, wanted[name]) for name, count in growing.items()}
+        if grown == growing:
+            return {name: _cut(name, text, wanted[name], rules) for name, text in texts.items()}
+        growing = grown
+
+
+def _check(site: Site, rules: TextRules) -> Sizes:
+    """What is asked of a site: its own sizes before the federation's, none above its limit; and its text is of the rules' kind."""
+    given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
+    if site.corpus and given != divided:
+        raise ConfigError(
+            f"site {site.name}: got {'splits' if divided else 'a corpus that is not divided'} and [split] mode = {rules.split.mode!r}; "
+            "mode = 'given' and splits go together, for every site of a federation"
         )
-        for name in cleaned
+    sizes = site.sizes.before(rules.sizes)
+    check_limits(sizes, dataclasses.asdict(rules.limits), f"site {site.name}")
+    return sizes
+
+
+def _grows(site: Site) -> bool:
+    return isinstance(site.corpus, Register) and site.corpus.sentences is None
+
+
+def _split_text(
+    sites: Sequence[Site], rules: TextRules, base: set[Side] | frozenset[Side], sentences: Mapping[str, int]
+) -> dict[str, SiteText]:
+    """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
+    accounts = {site.name: Account() for site in sites}
+    divided: dict[str, dict[Split, list[Pair]]] = {}
+    cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
+    for site in sites:
+        account = accounts[site.name]
+        if isinstance(site.corpus, SplitFiles):
+            divided[site.name] = read_divided(site.corpus, site.direction, rules.cleaning, account)
+        else:
+            pairs = _pairs(site, sentences.get(site.name, REGISTER_SENTENCES))
+            cleaned[site.name] = (site.direction, list(clean(pairs, site.direction, rules.cleaning, account)))
+        account.check(f"site {site.name}")
+    splits = divided or split_sites(cleaned, rules.split, base, rules.directions)
+    return {site.name: SiteText(site.direction, accounts[site.name], splits[site.name]) for site in sites}
+
+
+def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
+    """Every split at the size asked, or within its limit."""
+    check_found(name, text.splits, sizes)
+    for split in SPLITS:
+        if not text.splits[split]:
+            told = ", ".join(f"{part} {len(pairs)}" for part, pairs in text.splits.items())
+            raise CorpusError(f"site {name}: no {split} sentence is left ({told}); give more text, or other shares in [split]")
+    limits = dataclasses.asdict(rules.limits)
+    parts = {
+        split: take(pairs, split, sizes.of(split), rules.split)[: limits.get(split) or len(pairs)]
+        for split, pairs in text.splits.items()
     }
+    return dataclasses.replace(text, splits=parts)
 
 
 def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
@@ -218,10 +298,7 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
         raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of tsv, moses, nway")
     text = str(entry[kinds[0]])
     if kinds[0] == "tsv":
-        columns = entry.get("columns", [0, 1])
-        if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0:
-            raise ConfigError(f"{where}: columns = {columns!r}; wanted two column numbers counted from 0, for example [0, 1]")
-        return TsvFile(data_dir / text, *columns)
+        return TsvFile(data_dir / text, *tsv_columns(entry, where))
     if kinds[0] == "moses":
         stem, suffix = (text.removesuffix(".gz"), ".gz") if text.endswith(".gz") else (text, "")
         return LineFiles(data_dir / f"{stem}.{direction.source}{suffix}", data_dir / f"{stem}.{direction.target}{suffix}")
@@ -238,7 +315,7 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
     Raises:
         ConfigError: an unknown key, or a value of another type than the field's default.
     """
-    fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields = {one.name.replace("_", "-"): one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
     refuse_unknown(raw, set(fields), where)
     values: dict[str, Any] = {}
     for key, value in raw.items():
@@ -280,7 +357,22 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
     refuse_unknown(
-        entry, {"name", "direction", "tsv", "columns", "moses", "nway", "phrasebook", "sentences", "seed", "public-key"}, here
+        entry,
+        {
+            "name",
+            "direction",
+            "tsv",
+            "columns",
+            "moses",
+            "nway",
+            "splits",
+            "phrasebook",
+            "sentences",
+            "seed",
+            "public-key",
+            *SPLITS,
+        },
+        here,
     )
     if not FOLDER_NAME.fullmatch(name):
         raise ConfigError(
@@ -289,13 +381,20 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     if name == POOLED:
         raise ConfigError(f"{here}: centralized methods call all sites together {POOLED!r}; give the site another name")
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
-    key = str(entry.get("public-key", ""))
-    if not {"tsv", "moses", "nway", "phrasebook"} & set(entry):
+    key, sizes = str(entry.get("public-key", "")), read_sizes(entry, here)
+    kinds = {"tsv", "moses", "nway", "splits", "phrasebook"} & set(entry)
+    if not kinds:
+        if sizes != Sizes():
+            raise ConfigError(
+                f"{here}: got sizes and no corpus; a deployed site asks for sizes in its own file, beside its corpus, or takes [sizes]"
+            )
         return Site(name, direction, None, key)
-    if "phrasebook" not in entry:
-        return Site(name, direction, corpus_files(entry, direction, here, data_dir), key)
-    if also := sorted({"tsv", "moses", "nway"} & set(entry)):
-        raise ConfigError(f"{here}: got phrasebook and {' and '.join(also)}; wanted one corpus")
+    if not {"phrasebook", "splits"} & kinds:
+        return Site(name, direction, corpus_files(entry, direction, here, data_dir), key, sizes)
+    if len(kinds) > 1:
+        raise ConfigError(f"{here}: got {' and '.join(sorted(kinds))}; wanted one corpus")
+    if "splits" in kinds:
+        return Site(name, direction, split_files(entry, here, data_dir), key, sizes)
     register = str(entry["phrasebook"])
     if register not in phrasebook.REGISTERS:
         choices = phrasebook.REGISTERS
@@ -308,16 +407,19 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
             raise ConfigError(
                 f"{here}: the phrasebook has no language {code!r}{nearest(code, phrasebook.LANGUAGES)}; it has {known}"
             )
-    sentences = _count(entry.get("sentences", 1000), f"{here}: sentences")
-    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")), key)
+    sentences = _count(entry["sentences"], f"{here}: sentences") if "sentences" in entry else None
+    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")), key, sizes)
 
 
-def _pairs(site: Site) -> Iterable[Pair]:
+def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
+    """sentences: of a register that gives no number."""
     assert site.corpus is not None, site.name  # check_corpora refuses it before
     if not isinstance(site.corpus, Register):
+        assert not isinstance(site.corpus, SplitFiles), site.name  # read by _given_text
         return read_pairs(site.corpus)
     try:
-        text = phrasebook.register_corpus(site.corpus.name, site.corpus.sentences, site.corpus.seed)
+        given = site.corpus.sentences
+        text = phrasebook.register_corpus(site.corpus.name, sentences if given is None else given, site.corpus.seed)
     except ValueError as error:
         raise CorpusError(f"site {site.name}: {error}") from error
     return map(Pair, text[site.direction.source], text[site.direction.target])

@@ -1,11 +1,12 @@
 """Train, dev and test without leaks: equal sentences never stand on both sides of a split.
 
-Three rules (`SplitRules.mode`):
+Four rules (`SplitRules.mode`):
 
 components: equal sentences, on either side, in any corpus, form one component; a keyed hash of the component decides for all of it.
 shared-side: the keyed hash of the sentence on the shared side (English in many-to-English) decides, so that sites which cannot see
     each other's text agree without talking. Where no language is everybody's, the side whose language most sites have decides.
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
+given: the corpora come divided, a file a split; nothing is moved.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ Side = tuple[str, str]
 class SplitRules:
     """How a corpus is divided; shares add up to 1 over train, dev and test."""
 
-    mode: Literal["components", "shared-side", "paper"] = "components"
+    mode: Literal["components", "shared-side", "paper", "given"] = "components"
     key: str = "fedlingua"
     train: float = 0.6
     dev: float = 0.2
@@ -96,6 +97,7 @@ def split_sites(
     for direction, pairs in sites.values():
         components.add(pairs, direction)
     tainted = {components.root(side) for side in base}
+    assert rules.mode == "components", rules.mode  # "given" is never split here
     result = {}
     for name, (direction, pairs) in sites.items():
         roots = [components.root((direction.source, pair.source)) for pair in pairs]

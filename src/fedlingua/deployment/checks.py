@@ -1,6 +1,5 @@
 """What a site proves to itself before it joins. Each check gives one finding; nothing leaves the site but a TLS handshake and a knock."""
 
-import dataclasses
 import os
 import shutil
 import stat
@@ -14,8 +13,10 @@ import psutil
 import torch
 
 from fedlingua.config import Settings
+from fedlingua.corpora.divided import SplitFiles
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora, read_text
+from fedlingua.corpora.split import SplitRules
 from fedlingua.deployment.certificates import check_certificate
 from fedlingua.deployment.keys import key_fingerprint, public_line, same_key
 from fedlingua.deployment.programs import supernode_command
@@ -49,7 +50,7 @@ def check_site(
 
     settings: of the run that the site is to take part in, on this site's own backbone and device.
     """
-    rules = federation.rules if federation else TextRules(split=dataclasses.replace(TextRules().split, mode="shared-side"))
+    rules = federation.rules if federation else _likely_rules(site)
     yield _finding("corpora", lambda: _corpora(site, rules))
     if federation:
         yield _finding("federation", lambda: _federation(site, federation))
@@ -89,6 +90,12 @@ def _finding(what: str, look: Callable[[], str]) -> Finding:
         return Finding(what, True, look())
     except (FedlinguaError, OSError, UnicodeError) as error:  # also a file that is not there, or that may not be read
         return Finding(what, False, str(error))
+
+
+def _likely_rules(site: SiteFile) -> TextRules:
+    """Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on."""
+    divided = any(isinstance(one.corpus, SplitFiles) for one in site.sites)
+    return TextRules(SplitRules("given" if divided else "shared-side"))
 
 
 def _corpora(site: SiteFile, rules: TextRules) -> str:

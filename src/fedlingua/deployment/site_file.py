@@ -114,7 +114,7 @@ def read_site_file(path: Path) -> SiteFile:
     names = [site.name for site in sites]
     for site in sites:
         if site.corpus is None:
-            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of tsv, moses, nway, phrasebook")
+            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of tsv, moses, nway, splits, phrasebook")
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
     address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")

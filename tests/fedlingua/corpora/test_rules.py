@@ -8,6 +8,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.rules import Limits, TextRules
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction
@@ -17,6 +18,7 @@ RULES = TextRules(
     Limits(1, 2, 3),
     CleaningRules(1, 99, 4.5, False),
     (Direction("de", "fr"), Direction("pl", "es")),
+    Sizes(4, 0, 6),
 )
 
 
@@ -31,9 +33,9 @@ def test_rules_arrive_through_flowers_records_as_they_were_sent(rules: TextRules
 
 def test_the_flat_form_names_every_rule_with_its_table() -> None:
     flat = RULES.flat()
-    assert (flat["split.key"], flat["limits.dev"], flat["cleaning.max_ratio"]) == ("ü", 2, 4.5)
+    assert (flat["split.key"], flat["limits.dev"], flat["cleaning.max_ratio"], flat["sizes.test"]) == ("ü", 2, 4.5, 6)
     assert flat["directions"] == ["de-fr", "pl-es"]
-    assert len(flat) == 5 + 3 + 4 + 1
+    assert len(flat) == 5 + 3 + 4 + 3 + 1
 
 
 @pytest.mark.parametrize("key", sorted(RULES.flat()))

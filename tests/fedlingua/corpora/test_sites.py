@@ -81,7 +81,7 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
         ('moses = "t/corpus"', LineFiles(Path("D/t/corpus.de"), Path("D/t/corpus.fr"))),
         ('moses = "t/corpus.gz"', LineFiles(Path("D/t/corpus.de.gz"), Path("D/t/corpus.fr.gz"))),
         ('nway = "f/dev.{}.txt.gz"', LineFiles(Path("D/f/dev.de.txt.gz"), Path("D/f/dev.fr.txt.gz"))),
-        ('phrasebook = "court"', Register("court", 1000, 1)),
+        ('phrasebook = "court"', Register("court", None, 1)),
         ('phrasebook = "farm"\nsentences = 20\nseed = 3', Register("farm", 20, 3)),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_federation_without_text_is_read_but_cannot_be_simulated(tmp_path: Pat
 def test_a_site_may_have_both_text_and_a_key_and_most_have_no_key(tmp_path: Path) -> None:
     read = federation(tmp_path, REGISTER + 'public-key = "k"\n' + SITE.replace("court", "bank"))
     assert [site.public_key for site in read.sites] == ["k", ""]
-    assert read.sites[0].corpus == Register("court", 1000, 1)
+    assert read.sites[0].corpus == Register("court", None, 1)
 
 
 def test_a_site_alone_splits_its_text_as_the_whole_federation_does(tmp_path: Path) -> None:
