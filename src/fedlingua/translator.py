@@ -43,7 +43,7 @@ class Translator:
         adapter = folder.directory / "sites" / site / "adapter"
         if not settings.how.trains:
             return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), None, direction)
-        if settings.how.tensor_set == "adapters":
+        if settings.trained_set == "adapters":
             tensors, _, _ = load_adapter(adapter)
             return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), tensors, direction)
         return cls.of_direction(run_dir, direction)
@@ -60,7 +60,7 @@ class Translator:
             raise RunError(f"{folder}: nothing was delivered here; the run has not come to its end, or trained nothing")
         about = json.loads(file.read_text(encoding="utf-8"))
         settings = settings_from(about["settings"])
-        adapters = settings.how.tensor_set == "adapters"
+        adapters = settings.trained_set == "adapters"
         tensors = load_adapter(folder / "adapter")[0] if adapters else load_file(folder / "model.safetensors")
         trainable = _same_backbone(settings, about["backbone_fingerprint"])
         return cls(settings, trainable, tensors, parse_direction(about["direction"]))

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from fedlingua.backbones.pruning import kept_layers
 from fedlingua.errors import BackboneError
 
 PLACES = {"encoder": ("self_attn", "fc2"), "decoder": ("self_attn", "encoder_attn", "fc2")}
@@ -26,11 +27,12 @@ PLACES = {"encoder": ("self_attn", "fc2"), "decoder": ("self_attn", "encoder_att
 @dataclass(frozen=True)
 class AdapterConfig:
     """dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so not an identity at start;
-    "zero": the up-projection is 0, so the model starts as the backbone."""
+    "zero": the up-projection is 0, so the model starts as the backbone. layers: "all", or the third of each stack that has adapters."""
 
     dim: int = 64
     init: str = "paper"
     init_std: float = 0.02
+    layers: str = "all"
 
 
 class BottleneckAdapter(nn.Module):
@@ -51,15 +53,17 @@ class BottleneckAdapter(nn.Module):
 
 
 def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) -> None:
-    """Put an adapter at every place of every layer, drawn from `seed` in the order of their names.
+    """Put an adapter at every place of every kept layer, drawn from `seed` in the order of their names.
 
     Raises:
-        BackboneError: the model has adapters already.
+        BackboneError: the model has adapters already, or the third that is kept is empty.
     """
     generator = torch.Generator().manual_seed(seed)
+    kept = kept_layers(model, config.layers)
     for part, places in PLACES.items():
         layers: Any = model.get_submodule(f"model.{part}.layers")
-        for layer in layers:
+        for number in kept[part]:
+            layer = layers[number]
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
             layer.adapters = nn.ModuleDict({place: BottleneckAdapter(model.config.d_model, config.dim) for place in places})
@@ -127,5 +131,6 @@ def load_adapter(directory: Path) -> tuple[dict[str, np.ndarray[Any, Any]], Adap
         if not file.is_file():
             raise BackboneError(f"{file}: there is no such file; wanted the adapter of a finished run")
     about: dict[str, Any] = json.loads(config_file.read_text(encoding="utf-8"))
-    config = AdapterConfig(int(about.pop("dim")), str(about.pop("init")), float(about.pop("init_std")))
+    dim, init, init_std = int(about.pop("dim")), str(about.pop("init")), float(about.pop("init_std"))
+    config = AdapterConfig(dim, init, init_std, str(about.pop("layers", "all")))
     return load_file(tensor_file), config, about

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.bottleneck import is_adapter_set
+from fedlingua.backbones.pruning import kept_layers
 from fedlingua.errors import ExchangeError
 
 Part = Literal["encoder", "decoder", "shared"]
@@ -46,15 +47,19 @@ class TensorSet:
         return [spec for spec in self.specs if spec.part == part]
 
 
-def tensor_set(model: PreTrainedModel, name: str) -> TensorSet:
-    """The set `name` of a model: "adapters" (adapters and layer norms, as in the paper) or "full" (everything once)."""
+def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> TensorSet:
+    """The set `name` of a model: "adapters" (adapters and layer norms, as in the paper) or "full" (everything once).
+
+    layers: the third of each stack's layers that is kept, with what stands outside the layers (the stacks' final norms).
+    """
+    kept = kept_layers(model, layers)
     chosen = [
         TensorSpec(tensor_name, tuple(parameter.shape), *_place(tensor_name))
         # Tied weights come once here, under their first name.
         for tensor_name, parameter in model.named_parameters()
         if name == "full" or is_adapter_set(tensor_name)
     ]
-    return TensorSet(name, tuple(chosen))
+    return TensorSet(name, tuple(spec for spec in chosen if spec.layer is None or spec.layer in kept[spec.part]))
 
 
 def _place(name: str) -> tuple[Part, int | None]:

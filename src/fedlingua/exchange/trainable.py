@@ -47,13 +47,13 @@ def build_trainable(settings: Settings) -> Trainable:
     """Load the run's backbone and attach what the run's method trains.
 
     Raises:
-        BackboneError: the backbone cannot be loaded.
+        BackboneError: the backbone cannot be loaded, or pruning leaves nothing of a stack.
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     backbone = load_backbone(directory, settings.backbone, settings.precision, settings.device)
     adapter = None
-    if settings.how.tensor_set == "adapters":
-        adapter = AdapterConfig(settings.adapter_dim, settings.adapter_init, settings.adapter_init_std)
+    if settings.trained_set == "adapters":
+        adapter = AdapterConfig(settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers)
         attach_adapters(backbone.model, adapter, settings.seed)
-    chosen = tensor_set(backbone.model, settings.how.tensor_set)
+    chosen = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     return Trainable(backbone, chosen, read_tensors(backbone.model, chosen), adapter)
