@@ -30,7 +30,7 @@ NODE = "node"
 
 SENT_BY_A_SITE = {
     DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
-    "hashes of backbone with tokenizer and tensor set, and of the code",
+    "hashes of backbone with tokenizer and tensor sets, and of the code",
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
     EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
     FINISH: "at the end: number of test sentences; 10 counts for BLEU and 18 for chrF, of the result and of the base",
@@ -45,7 +45,7 @@ Stage = tuple[int, int]
 class Task:
     """What a request is about, and what its reply has to say again.
 
-    own: the site's own tensors to go on from, where they do not travel; keep: all of its own that may still be asked for.
+    own: the site's own tensors to go on from, where some or all do not travel; keep: all of its own that may still be asked for.
     """
 
     site: str

@@ -4,16 +4,12 @@ An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder la
 feed-forward's second projection), a decoder layer three (after cross-attention as well), each before dropout and residual add.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -108,29 +104,3 @@ def adapters_bypassed(model: nn.Module) -> Iterator[None]:
 def is_adapter_set(name: str) -> bool:
     """Whether the paper trains and exchanges a tensor of this name: adapters and layer norms, but not `layernorm_embedding`."""
     return ".adapters." in name or "layer_norm" in name
-
-
-def save_adapter(
-    directory: Path, tensors: Mapping[str, np.ndarray[Any, Any]], config: AdapterConfig, about: Mapping[str, Any]
-) -> None:
-    """Write `adapter.safetensors` and `adapter_config.json`; `about` says what they fit on and where they come from."""
-    directory.mkdir(parents=True, exist_ok=True)
-    save_file(dict(tensors), directory / "adapter.safetensors")
-    text = json.dumps({"type": "bottleneck", **asdict(config), **about}, indent=2, ensure_ascii=False)
-    (directory / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
-
-
-def load_adapter(directory: Path) -> tuple[dict[str, np.ndarray[Any, Any]], AdapterConfig, dict[str, Any]]:
-    """What `save_adapter` wrote: tensors, configuration, and the rest of the file.
-
-    Raises:
-        BackboneError: a file is missing.
-    """
-    config_file, tensor_file = directory / "adapter_config.json", directory / "adapter.safetensors"
-    for file in (config_file, tensor_file):
-        if not file.is_file():
-            raise BackboneError(f"{file}: there is no such file; wanted the adapter of a finished run")
-    about: dict[str, Any] = json.loads(config_file.read_text(encoding="utf-8"))
-    dim, init, init_std = int(about.pop("dim")), str(about.pop("init")), float(about.pop("init_std"))
-    config = AdapterConfig(dim, init, init_std, str(about.pop("layers", "all")))
-    return load_file(tensor_file), config, about
