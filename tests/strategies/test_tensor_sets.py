@@ -97,16 +97,22 @@ def numbers(model: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: parameter.detach().numpy().copy() for name, parameter in model.named_parameters()}
 
 
+def as_bytes(tensors: dict[str, np.ndarray]) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in tensors.items()}
+
+
 class Watch:
-    """Looks into the client's model right after each of its answers."""
+    """Looks into the client's model right after each of its answers: after training, and once it has scored the best round."""
 
     def __init__(self, settings):
-        self.settings, self.seen = settings, {}
+        self.settings, self.seen, self.last = settings, {}, {}
 
     def __call__(self, request, reply):
         task = request.content.config_records.get(protocol.TASK)
         if request.metadata.message_type == protocol.TRAIN:
             self.seen[task["site"], task["round"]] = numbers(client_app._trainable(self.settings).model)
+        if request.metadata.message_type == protocol.FINISH:
+            self.last[task["site"]] = numbers(client_app._trainable(self.settings).model)
         return reply
 
 
@@ -140,23 +146,24 @@ def test_exactly_the_set_trains_and_only_what_travels_leaves_the_site(config, th
         after = watch.seen[reply.content.config_records[protocol.TASK]["site"], 1]
         assert list(reply.content.array_records) == [protocol.ARRAYS]
         wanted = join({name: after[name] for name in chosen.names}, chosen)
-        assert {part: array.tobytes() for part, array in arrays.items()} == {p: a.tobytes() for p, a in wanted.items()}
+        assert as_bytes(arrays) == as_bytes(wanted)
 
 
 @pytest.mark.parametrize("asked", ["adapters", "middle", "full", "controllers", "lora"])
 @pytest.mark.parametrize("method", ["adapter-fed", "adapter-local"])
 def test_what_is_delivered_is_all_that_it_takes_to_translate(config, tmp_path, asked, method):
     more, trains, _ = SETS[asked]
-    folder, _ = run({**config, **more, "method": method}, tmp_path / "run")
+    config = {**config, **more, "method": method}
+    watch = Watch(settings_from({**config, "run-dir": str(tmp_path / "run")}))
+    folder, _ = run(config, tmp_path / "run", tamper=watch)
     site = folder.directory / "sites" / "court"
     tensors, _ = delivered(site)
     assert tensors
     assert all(trains(name) for name in tensors)
     lines = [line.split("\t") for line in (site / "translations.tsv").read_text().rstrip("\n").split("\n")[1:]]
-    sources, hypotheses = [line[0] for line in lines], [line[3] for line in lines]
     for translator in (Translator.of_site(folder.directory, "court"), Translator.of_delivery(site)):
-        assert translator.translate(sources) == hypotheses
-    assert hypotheses != [line[2] for line in lines]
+        assert as_bytes(numbers(translator.trainable.model)) == as_bytes(watch.last["court"])
+        assert translator.translate([line[0] for line in lines]) == [line[3] for line in lines]
 
 
 def test_a_direction_needs_all_that_was_trained_at_the_server(config, tmp_path):
@@ -178,7 +185,7 @@ def test_the_best_rounds_own_tensors_are_used_with_what_travelled_in_it(config, 
         own = load_file(folder.directory / "sites" / site / "rounds" / f"{best:04d}-1.safetensors")
         common = [load_file(file) for file in (folder.directory / "checkpoints" / f"{best:04d}").glob("*.safetensors")]
         wanted = own | {name: array for tensors in common for name, array in tensors.items()}
-        assert {name: array.tobytes() for name, array in tensors.items()} == {n: a.tobytes() for n, a in wanted.items()}
+        assert as_bytes(tensors) == as_bytes(wanted)
         assert not any(".controllers." in name for name in own)
 
 
@@ -199,7 +206,7 @@ def test_a_site_begins_with_what_travelled_and_with_its_own_of_the_round_before(
         common |= load_file(folder.directory / "checkpoints" / "0001" / f"{part}.all.safetensors")
     for site, got in begun.items():
         wanted = watch.seen[site, 1] | common
-        assert {name: array.tobytes() for name, array in got.items()} == {n: a.tobytes() for n, a in wanted.items()}
+        assert as_bytes(got) == as_bytes(wanted)
     assert any((begun["hospital"][name] != begun["court"][name]).any() for name in begun["court"])
     # Two rounds and the best are kept, no more.
     kept = {file.stem for file in (folder.directory / "sites" / "court" / "rounds").iterdir()}
