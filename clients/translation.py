@@ -5,7 +5,6 @@ an Adam made anew, give them back. Text, hypotheses and references stay here.
 """
 
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +17,6 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from safetensors.numpy import load_file, save_file
 
-from fedlingua.backbones.bottleneck import save_adapter
 from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sites import SiteText
@@ -26,6 +24,7 @@ from fedlingua.corpora.split import Split
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
+from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.languages import Direction
@@ -58,10 +57,10 @@ class Scored:
 
 
 class TranslationClient(NumPyClient):
-    """Trains, evaluates and scores for one site. `parameters` are the tensor set's arrays in its order; none means: the site's own.
+    """Trains, evaluates and scores for one site. `parameters` are the arrays that travel, in their set's order; none means: the site's own.
 
-    `texts` is the site's text under its name, or those of all sites that are pooled in it. `folder` is the site's private directory; a
-    method whose tensors do not travel keeps them there by round and attempt.
+    `texts` is the site's text under its name, or those of all sites that are pooled in it. `folder` is the site's private directory; what
+    trains and does not travel is kept there by round and attempt.
     """
 
     def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
@@ -108,17 +107,17 @@ class TranslationClient(NumPyClient):
         seed = f"{self.settings.seed}/{self.site}/{number}"
         result = train_locally(
             self.trainable.model,
-            self.trainable.tensor_set.names,
+            self.trainable.trained.names,
             self._examples("train"),
             self.trainable.backbone.codec,
             how,
             seed,
         )
-        trained = read_tensors(self.trainable.model, self.trainable.tensor_set)
-        if self.settings.how.travels:
-            return list(trained.values()), result.num_examples, dataclasses.asdict(result)
-        self._keep(trained, (number, int(config["attempt"])))
-        return [], result.num_examples, dataclasses.asdict(result)
+        trained = read_tensors(self.trainable.model, self.trainable.trained)
+        sent = [trained.pop(name) for name in self.trainable.tensor_set.names] if self.settings.how.travels else []
+        if trained:  # what is left stays here
+            self._keep(trained, (number, int(config["attempt"])))
+        return sent, result.num_examples, dataclasses.asdict(result)
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """(nll a token, sentences, sums) on the dev text; round 0 is the backbone as it was published."""
@@ -163,20 +162,8 @@ class TranslationClient(NumPyClient):
 
     def _deliver(self, number: int) -> None:
         """Keep the tensors that the model holds now, with all that it takes to translate with them."""
-        about = {
-            "site": self.site,
-            "direction": str(next(iter(self.texts.values())).direction),
-            "round": number,
-            "backbone": self.settings.backbone,
-            "backbone_fingerprint": self.trainable.backbone.fingerprint,
-        }
-        tensors = read_tensors(self.trainable.model, self.trainable.tensor_set)
-        if self.trainable.adapter:
-            save_adapter(self.folder / "adapter", tensors, self.trainable.adapter, about)
-        else:
-            save_file(dict(tensors), self.folder / "model.safetensors")
-        content = {**about, "settings": self.settings.flat()}
-        (self.folder / "delivered.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        site = {"site": self.site, "direction": str(next(iter(self.texts.values())).direction), "round": number}
+        deliver(self.folder, self.trainable, self.settings, site)
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove own tensors that will not be asked for any more: a round counts once the server begins the next."""
@@ -186,10 +173,9 @@ class TranslationClient(NumPyClient):
                 file.unlink()
 
     def _take(self, parameters: NDArrays, own: Stage) -> None:
-        """Put the tensors to start from into the model: those that came, or the site's own of that round and attempt."""
-        names = self.trainable.tensor_set.names
-        tensors: Tensors = dict(zip(names, parameters, strict=True)) if parameters else self._kept(own)
-        write_tensors(self.trainable.model, tensors)
+        """Put the tensors to start from into the model: the site's own of that round and attempt, and over them those that came."""
+        came = zip(self.trainable.tensor_set.names, parameters, strict=True) if parameters else ()
+        write_tensors(self.trainable.model, {**self._kept(own), **dict(came)})
 
     def _keep(self, tensors: Tensors, stage: Stage) -> None:
         self._rounds.mkdir(parents=True, exist_ok=True)

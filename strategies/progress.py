@@ -45,9 +45,16 @@ class Progress:
         return mean_loss(losses, best_by) if losses else None
 
     def choose_best(self, best_by: str) -> None:
-        """Set `best_round`. A loss over fewer sites is no better loss: the round that most sites measured goes first."""
-        trained = {n: mean_loss(losses, best_by) for n, losses in self.dev_losses.items() if n > 0}
-        self.best_round = min(trained, key=lambda n: (-len(self.dev_losses[n]), trained[n], n), default=0)
+        """Set `best_round`."""
+        self.best_round = self.best_up_to(max(self.dev_losses, default=0), best_by)
+
+    def best_up_to(self, last: int, best_by: str) -> int:
+        """The federation's best round up to `last`; 0 where none was measured.
+
+        A loss over fewer sites is no better loss: the round that most sites measured goes first.
+        """
+        trained = {n: mean_loss(losses, best_by) for n, losses in self.dev_losses.items() if 0 < n <= last}
+        return min(trained, key=lambda n: (-len(self.dev_losses[n]), trained[n], n), default=0)
 
     def is_stale(self, patience: int, min_gain: float, best_by: str) -> bool:
         """Whether `patience` rounds have passed since the dev loss last fell by `min_gain` of what it was."""

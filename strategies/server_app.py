@@ -68,7 +68,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
     _describe(folder, settings, trainable, roll, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0
-    strategy.start(grid, to_record(trainable.initial), rounds)
+    strategy.start(grid, to_record(trainable.sent_first), rounds)
     folder.write("scores.json", scores_json(strategy))
 
 
@@ -129,7 +129,7 @@ def _describe(
     backbone = trainable.backbone
     folder.update(
         backbone={"name": backbone.name, "fingerprint": backbone.fingerprint, "parameters": backbone.num_parameters},
-        trained_parameters=trainable.tensor_set.num_parameters if settings.how.trains else 0,
+        trained_parameters=trainable.trained.num_parameters if settings.how.trains else 0,
         exchanged_parameters=trainable.tensor_set.num_parameters if strategy.travels else 0,
     )
 

@@ -20,7 +20,7 @@ from fedlingua.checkpoints import Checkpoint, ClusterTensors
 from fedlingua.clustering import Clusters
 from fedlingua.config import Phase, Settings
 from fedlingua.exchange.records import from_record, pack
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, TensorSet
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from strategies.aggregation import Update
@@ -234,10 +234,16 @@ class SiteStrategy(Strategy):
             return dict.fromkeys(self.roll.expected, self.progress.best_round)
         return {site: self.progress.own_best(site, self.progress.round) for site in self.roll.expected}
 
+    def _best_up_to(self, site: str, last: int) -> int:
+        """The round that the site would use if round `last` were the run's end."""
+        if self.one_best_round:
+            return self.progress.best_up_to(last, self.settings.best_by)
+        return self.progress.own_best(site, last)
+
     # --- Messages and what their replies say -----------------------------------------------------------------------------------
 
     def _message(self, message_type: str, site: str, number: int, tensors: Tensors, own_round: int) -> Message:
-        """A request. own_round: the round whose tensors the site is to take where they stay with it."""
+        """A request. own_round: the round whose own tensors the site is to take, where any stay with it."""
         records: dict[str, Any] = {
             protocol.TASK: ConfigRecord(self._task(site, number, own_round).request()),
             protocol.RULES: ConfigRecord(self.roll.federation.rules.flat()),
@@ -249,11 +255,11 @@ class SiteStrategy(Strategy):
         return Message(RecordDict(records), dst_node_id=to, message_type=message_type, group_id=str(number), ttl=lives)
 
     def _task(self, site: str, number: int, own_round: int) -> Task:
-        if self.travels:
+        if self.travels and TENSOR_SETS[self.settings.trained_set].travels_whole:
             return Task(site, self.run_id, self.attempt, number)
         # As in the checkpoints: this round and the one before, each with its best.
         last = [own_round, own_round - 1]
-        wanted = [*last, *(self.progress.own_best(site, up_to) for up_to in last)]
+        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in last)]
         keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
         own = self.progress.own(site, own_round)
         return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))

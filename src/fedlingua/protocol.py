@@ -35,7 +35,7 @@ NODE = "node"
 
 SENT_BY_A_SITE = {
     DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
-    "hashes of backbone with tokenizer and tensor set, and of the code",
+    "hashes of backbone with tokenizer and tensor sets, and of the code",
     SIGNATURE: "once a run, method adapter-gradients alone: the gradient of one adapter on the training text (raw), or at most 64 noised "
     "numbers made of it (private)",
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
@@ -52,7 +52,7 @@ Stage = tuple[int, int]
 class Task:
     """What a request is about, and what its reply has to say again.
 
-    own: the site's own tensors to go on from, where they do not travel; keep: all of its own that may still be asked for.
+    own: the site's own tensors to go on from, where some or all do not travel; keep: all of its own that may still be asked for.
     """
 
     site: str

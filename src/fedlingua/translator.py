@@ -1,18 +1,15 @@
 """A finished run as a translator: a site's own tensors, or the clusters' for any direction."""
 
-import json
 from pathlib import Path
 from typing import Any, Self, cast
 
-from safetensors.numpy import load_file
-
-from fedlingua.backbones.bottleneck import load_adapter
 from fedlingua.clustering import Clusters, cluster_for
 from fedlingua.config import Settings, resolve, settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import RunError
 from fedlingua.evaluation.decode import translate
-from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
+from fedlingua.exchange.delivery import delivered, is_delivered
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import Direction, nearest, parse_direction
 from fedlingua.runs import RunFolder
@@ -26,7 +23,7 @@ class Translator:
         trainable.backbone.codec.check([direction])
         self.is_base = tensors is None
         if tensors is not None:
-            write_tensors(trainable.model, check_tensors(tensors, trainable.tensor_set))
+            write_tensors(trainable.model, check_tensors(tensors, trainable.trained))
 
     @classmethod
     def of_site(cls, run_dir: Path, site: str) -> Self:
@@ -40,13 +37,17 @@ class Translator:
         if site not in sites:
             raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, sites)}; it has {', '.join(sites)}")
         direction = parse_direction(sites[site]["directions"][0])
-        adapter = folder.directory / "sites" / site / "adapter"
+        left = folder.directory / "sites" / site
         if not settings.how.trains:
             return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), None, direction)
-        if settings.how.tensor_set == "adapters":
-            tensors, _, _ = load_adapter(adapter)
+        if is_delivered(left):
+            tensors, _ = delivered(left)
             return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), tensors, direction)
-        return cls.of_direction(run_dir, direction)
+        if settings.how.travels and TENSOR_SETS[settings.trained_set].travels_whole:
+            return cls.of_direction(run_dir, direction)
+        raise RunError(
+            f"{left}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` there)"
+        )
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
@@ -55,13 +56,8 @@ class Translator:
         Raises:
             RunError: nothing was delivered there, or the backbone has changed since.
         """
-        file = folder / "delivered.json"
-        if not file.is_file():
-            raise RunError(f"{folder}: nothing was delivered here; the run has not come to its end, or trained nothing")
-        about = json.loads(file.read_text(encoding="utf-8"))
+        tensors, about = delivered(folder)
         settings = settings_from(about["settings"])
-        adapters = settings.how.tensor_set == "adapters"
-        tensors = load_adapter(folder / "adapter")[0] if adapters else load_file(folder / "model.safetensors")
         trainable = _same_backbone(settings, about["backbone_fingerprint"])
         return cls(settings, trainable, tensors, parse_direction(about["direction"]))
 
@@ -75,6 +71,11 @@ class Translator:
         folder, run, settings = _finished(run_dir)
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
+        if not TENSOR_SETS[settings.trained_set].travels_whole:
+            raise RunError(
+                f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest of it; "
+                "give --site instead of --direction"
+            )
         federation = read_federation(resolve(settings.federation), Path())
         kept = folder.checkpoints.load(int(run["best_round"])).tensors
         clusters = cast(Clusters, folder.read("clusters.json"))

@@ -33,9 +33,15 @@ class Mortal(InProcessGrid):
         return super().push_messages(messages)
 
 
-@pytest.fixture(params=["adapter-families", "adapter-local"])
+CONTROLLERS = {"method": "adapter-families", "tensor-set": "controllers", "controllers": 1, "learning-rate": 0.001}
+"""Some of what trains travels, the rest stays at the sites."""
+
+
+@pytest.fixture(
+    params=[{"method": "adapter-families"}, {"method": "adapter-local"}, CONTROLLERS], ids=["families", "local", "controllers"]
+)
 def config(request, four_sites):
-    return {**four_sites, "method": request.param, "rounds": 4}
+    return {**four_sites, **request.param, "rounds": 4}
 
 
 @pytest.fixture
@@ -56,8 +62,9 @@ def resume(config, folder: RunFolder, **grid) -> RunFolder:
 
 
 def final_bytes(folder: RunFolder) -> dict[str, bytes]:
-    """All that a run ends in: the last tensors, and each site's adapter and translations."""
-    sites = [*folder.directory.glob("sites/*/adapter/adapter.safetensors"), *folder.directory.glob("sites/*/translations.tsv")]
+    """All that a run ends in: the last tensors, and each site's adapter or model and its translations."""
+    kinds = ("adapter/adapter.safetensors", "model.safetensors", "translations.tsv")
+    sites = [file for kind in kinds for file in folder.directory.glob(f"sites/*/{kind}")]
     return checkpoint_bytes(folder) | {str(file.relative_to(folder.directory)): file.read_bytes() for file in sites}
 
 
@@ -72,10 +79,11 @@ def unbroken():
 
 def whole(config, tmp_path, unbroken) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
     """Bytes and losses of the same run when nothing happens to it."""
-    if config["method"] not in unbroken:
+    what = config["method"], config["tensor-set"]
+    if what not in unbroken:
         folder, _ = run(config, tmp_path / "whole")
-        unbroken[config["method"]] = (final_bytes(folder), losses(folder))
-    return unbroken[config["method"]]
+        unbroken[what] = (final_bytes(folder), losses(folder))
+    return unbroken[what]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +120,10 @@ def test_a_run_killed_twice_resumes_to_the_same_bytes(config, tmp_path, unbroken
     assert [record["attempt"] for record in rounds(folder)] == [1, 1, 2, 3, 3]
 
 
+@pytest.mark.parametrize("more", [{"method": "adapter-local"}, CONTROLLERS], ids=["local", "controllers"])
 @pytest.mark.fault("resumed")
-def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(four_sites, tmp_path, unbroken):
-    config = {**four_sites, "method": "adapter-local", "rounds": 4}
+def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(four_sites, tmp_path, unbroken, more):
+    config = {**four_sites, **more, "rounds": 4}
     wanted = whole(config, tmp_path, unbroken)
     folder = begin(config, tmp_path / "killed", protocol.EVALUATE, 3)
     # Round 3 was trained in attempt 1 and never counted; a client of that attempt may even write it later.

@@ -4,19 +4,16 @@ An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder la
 feed-forward's second projection), a decoder layer three (after cross-attention as well), each before dropout and residual add.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from fedlingua.backbones.pruning import kept_layers
 from fedlingua.errors import BackboneError
 
 PLACES = {"encoder": ("self_attn", "fc2"), "decoder": ("self_attn", "encoder_attn", "fc2")}
@@ -26,11 +23,12 @@ PLACES = {"encoder": ("self_attn", "fc2"), "decoder": ("self_attn", "encoder_att
 @dataclass(frozen=True)
 class AdapterConfig:
     """dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so not an identity at start;
-    "zero": the up-projection is 0, so the model starts as the backbone."""
+    "zero": the up-projection is 0, so the model starts as the backbone. layers: "all", or the third of each stack that has adapters."""
 
     dim: int = 64
     init: str = "paper"
     init_std: float = 0.02
+    layers: str = "all"
 
 
 class BottleneckAdapter(nn.Module):
@@ -51,15 +49,17 @@ class BottleneckAdapter(nn.Module):
 
 
 def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) -> None:
-    """Put an adapter at every place of every layer, drawn from `seed` in the order of their names.
+    """Put an adapter at every place of every kept layer, drawn from `seed` in the order of their names.
 
     Raises:
-        BackboneError: the model has adapters already.
+        BackboneError: the model has adapters already, or the third that is kept is empty.
     """
     generator = torch.Generator().manual_seed(seed)
+    kept = kept_layers(model, config.layers)
     for part, places in PLACES.items():
         layers: Any = model.get_submodule(f"model.{part}.layers")
-        for layer in layers:
+        for number in kept[part]:
+            layer = layers[number]
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
             layer.adapters = nn.ModuleDict({place: BottleneckAdapter(model.config.d_model, config.dim) for place in places})
@@ -104,28 +104,3 @@ def adapters_bypassed(model: nn.Module) -> Iterator[None]:
 def is_adapter_set(name: str) -> bool:
     """Whether the paper trains and exchanges a tensor of this name: adapters and layer norms, but not `layernorm_embedding`."""
     return ".adapters." in name or "layer_norm" in name
-
-
-def save_adapter(
-    directory: Path, tensors: Mapping[str, np.ndarray[Any, Any]], config: AdapterConfig, about: Mapping[str, Any]
-) -> None:
-    """Write `adapter.safetensors` and `adapter_config.json`; `about` says what they fit on and where they come from."""
-    directory.mkdir(parents=True, exist_ok=True)
-    save_file(dict(tensors), directory / "adapter.safetensors")
-    text = json.dumps({"type": "bottleneck", **asdict(config), **about}, indent=2, ensure_ascii=False)
-    (directory / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
-
-
-def load_adapter(directory: Path) -> tuple[dict[str, np.ndarray[Any, Any]], AdapterConfig, dict[str, Any]]:
-    """What `save_adapter` wrote: tensors, configuration, and the rest of the file.
-
-    Raises:
-        BackboneError: a file is missing.
-    """
-    config_file, tensor_file = directory / "adapter_config.json", directory / "adapter.safetensors"
-    for file in (config_file, tensor_file):
-        if not file.is_file():
-            raise BackboneError(f"{file}: there is no such file; wanted the adapter of a finished run")
-    about: dict[str, Any] = json.loads(config_file.read_text(encoding="utf-8"))
-    config = AdapterConfig(int(about.pop("dim")), str(about.pop("init")), float(about.pop("init_std")))
-    return load_file(tensor_file), config, about

@@ -1,6 +1,6 @@
 """Load a backbone and freeze it: a hub id at a pinned revision, or a local directory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,19 @@ MODEL_TYPES = ("m2m_100", "mbart")
 
 @dataclass
 class Backbone:
-    """A frozen model with its codec; `directory` is where the files lie that it was loaded from."""
+    """A frozen model with its codec; `directory` is where the files lie that it was loaded from.
+
+    num_parameters: as published, whatever is attached later.
+    """
 
     name: str
     directory: Path
     model: PreTrainedModel
     codec: Codec
+    num_parameters: int = field(init=False)
 
-    @property
-    def num_parameters(self) -> int:
-        return sum(parameter.numel() for name, parameter in self.model.named_parameters() if ".adapters." not in name)
+    def __post_init__(self) -> None:
+        self.num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
 
     @cached_property
     def fingerprint(self) -> str:

@@ -162,8 +162,9 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     model, config = trainable.model, trainable.model.config
     width = 2 if settings.precision == "bf16" else 4
     tokens = settings.batch_size * settings.max_tokens
-    layers = config.encoder_layers + config.decoder_layers
-    trained = trainable.tensor_set.num_parameters if settings.how.trains else 0
+    # Also those that were added: each layer, of either stack, has one such norm.
+    layers = sum(name.endswith(".self_attn_layer_norm") for name, _ in model.named_modules())
+    trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
     activations = tokens * layers * (14 * config.d_model + 2 * config.encoder_ffn_dim) * width
     return {
@@ -189,7 +190,7 @@ def _memory(settings: Settings, trainable: Trainable) -> str:
 
 def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
     # Four rounds of tensors of its own at most, the delivered ones, and Flower's copy of what comes and goes.
-    wanted = int(MARGIN * (8 * 4 * trainable.tensor_set.num_parameters + 100 * 2**20))
+    wanted = int(MARGIN * (8 * 4 * trainable.trained.num_parameters + 100 * 2**20))
     place = next(folder for folder in (site.state, *site.state.parents) if folder.exists())
     if not os.access(place, os.W_OK):
         raise DeploymentError(f"{place} cannot be written to; the site keeps its state there")

@@ -1,14 +1,20 @@
-"""Tensor sets: which tensors of a model train and travel, and which part and layer each belongs to."""
+"""Tensor sets: which tensors of a model train, which of them travel, and which part and layer each belongs to."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import is_adapter_set
+from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters, is_adapter_set
+from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
+from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, lora_bypassed
+from fedlingua.backbones.pruning import kept_layers
+from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
 from fedlingua.parts import Part
 
@@ -28,7 +34,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class TensorSet:
-    """Ordered tensors that train and travel together."""
+    """Ordered tensors that train together, or travel together."""
 
     name: str
     specs: tuple[TensorSpec, ...]
@@ -45,15 +51,77 @@ class TensorSet:
         return [spec for spec in self.specs if spec.part == part]
 
 
-def tensor_set(model: PreTrainedModel, name: str) -> TensorSet:
-    """The set `name` of a model: "adapters" (adapters and layer norms, as in the paper) or "full" (everything once)."""
+@dataclass(frozen=True)
+class Kind:
+    """How a tensor set comes about.
+
+    attach: adds to the model what the set needs and tells its configuration, None where the whole model is the result. trains,
+    travels: which tensors, by name; nothing travels that does not train. bypassed: the model without what was attached.
+    """
+
+    attach: Callable[[PreTrainedModel, Settings], Mapping[str, Any] | None]
+    bypassed: Callable[[nn.Module], AbstractContextManager[object]]
+    trains: Callable[[str], bool]
+    travels: Callable[[str], bool]
+
+    @property
+    def travels_whole(self) -> bool:
+        """Whether all that trains travels, so that nothing personal stays at a site."""
+        return self.travels is self.trains
+
+
+def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
+    config = AdapterConfig(settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers)
+    attach_adapters(model, config, settings.seed)
+    return {"type": "bottleneck", **asdict(config)}
+
+
+def _controllers(model: PreTrainedModel, settings: Settings) -> None:
+    attach_controllers(model, settings.controllers)
+
+
+def _lora(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
+    config = LowRank(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.adapter_layers)
+    attach_lora(model, config, settings.seed)
+    return {"type": "lora", **asdict(config)}
+
+
+def _nothing(model: PreTrainedModel, settings: Settings) -> None:
+    """The model as it is."""
+
+
+def _every(name: str) -> bool:
+    return True
+
+
+TENSOR_SETS: dict[str, Kind] = {
+    "adapters": Kind(_adapters, adapters_bypassed, is_adapter_set, is_adapter_set),
+    "full": Kind(_nothing, nullcontext, _every, _every),
+    "controllers": Kind(_controllers, controllers_bypassed, _every, is_controller),
+    "lora": Kind(_lora, lora_bypassed, is_lora, is_lora),
+}
+"""One line a tensor set: `tensor-set` -> how it comes about. With "full" and "controllers" all of the model trains."""
+
+
+def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> TensorSet:
+    """What trains of a model under the set `name`.
+
+    layers: the third of each stack's layers that is kept, with what stands outside the layers (the stacks' final norms).
+    """
+    kept, trains = kept_layers(model, layers), TENSOR_SETS[name].trains
     chosen = [
         TensorSpec(tensor_name, tuple(parameter.shape), *_place(tensor_name))
         # Tied weights come once here, under their first name.
         for tensor_name, parameter in model.named_parameters()
-        if name == "full" or is_adapter_set(tensor_name)
+        if trains(tensor_name)
     ]
-    return TensorSet(name, tuple(chosen))
+    return TensorSet(name, tuple(spec for spec in chosen if spec.layer is None or spec.layer in kept[spec.part]))
+
+
+def travelling(trained: TensorSet) -> TensorSet:
+    """What leaves a site of that which trains."""
+    travels = TENSOR_SETS[trained.name].travels
+    return TensorSet(trained.name, tuple(spec for spec in trained.specs if travels(spec.name)))
 
 
 def _place(name: str) -> tuple[Part, int | None]:

@@ -1,45 +1,66 @@
 """A backbone made ready for a run, built alike on both sides of the wire: the server for the first tensors, a site to train."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.config import Settings
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, read_tensors, tensor_set, write_tensors
+from fedlingua.exchange.tensor_sets import (
+    TENSOR_SETS,
+    Tensors,
+    TensorSet,
+    read_tensors,
+    tensor_set,
+    travelling,
+    write_tensors,
+)
 from fedlingua.pretraining.demo import backbone_directory
 
 
 @dataclass(frozen=True)
 class Trainable:
-    """A frozen backbone with its tensor set; `initial`: the tensors every site starts from, decided by the seed."""
+    """A frozen backbone with its two tensor sets.
+
+    trained: what trains. tensor_set: what of it travels, where the method lets anything travel. initial: the trained tensors that every
+    site starts from, decided by the seed. adapter: what was attached, told for those who read its file; None where the whole model is
+    the result.
+    """
 
     backbone: Backbone
+    trained: TensorSet
     tensor_set: TensorSet
     initial: Tensors
-    adapter: AdapterConfig | None
+    adapter: Mapping[str, Any] | None
 
     @property
     def model(self) -> PreTrainedModel:
         return self.backbone.model
 
     @property
+    def sent_first(self) -> Tensors:
+        """What every cluster starts from: `initial` as far as it travels."""
+        return {name: self.initial[name] for name in self.tensor_set.names}
+
+    @property
     def fingerprint(self) -> str:
-        """sha256 of backbone, tokenizer and tensor set: two sides with equal fingerprints mean the same tensors by a name."""
+        """sha256 of backbone, tokenizer and both tensor sets: two sides with equal fingerprints mean the same tensors by a name."""
         digest = hashlib.sha256(self.backbone.fingerprint.encode())
-        for spec in self.tensor_set.specs:
-            digest.update(f"{spec.name}:{spec.shape}\n".encode())
+        for chosen in (self.trained, self.tensor_set):
+            for spec in chosen.specs:
+                digest.update(f"{spec.name}:{spec.shape}\n".encode())
+            digest.update(b"\n")
         return digest.hexdigest()
 
     @contextmanager
     def as_base(self) -> Iterator[PreTrainedModel]:
-        """The backbone as it was published: first tensors, adapters bypassed."""
+        """The backbone as it was published: first tensors, and what was attached bypassed."""
         write_tensors(self.model, self.initial)
-        with adapters_bypassed(self.model):
+        with TENSOR_SETS[self.trained.name].bypassed(self.model):
             yield self.model
 
 
@@ -47,13 +68,10 @@ def build_trainable(settings: Settings) -> Trainable:
     """Load the run's backbone and attach what the run's method trains.
 
     Raises:
-        BackboneError: the backbone cannot be loaded.
+        BackboneError: the backbone cannot be loaded, pruning leaves nothing of a stack, or it has no such `lora-targets`.
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     backbone = load_backbone(directory, settings.backbone, settings.precision, settings.device)
-    adapter = None
-    if settings.how.tensor_set == "adapters":
-        adapter = AdapterConfig(settings.adapter_dim, settings.adapter_init, settings.adapter_init_std)
-        attach_adapters(backbone.model, adapter, settings.seed)
-    chosen = tensor_set(backbone.model, settings.how.tensor_set)
-    return Trainable(backbone, chosen, read_tensors(backbone.model, chosen), adapter)
+    adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
+    trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
+    return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)

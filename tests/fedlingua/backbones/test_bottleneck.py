@@ -1,7 +1,6 @@
 """Adapters against their equation, at their places, in M2M-100 and mBART; the paper's count for mBART-50."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from fedlingua.backbones.bottleneck import (
     adapters_bypassed,
     attach_adapters,
     is_adapter_set,
-    load_adapter,
-    save_adapter,
 )
 from fedlingua.backbones.load import Backbone
 from fedlingua.errors import BackboneError
@@ -198,22 +195,3 @@ def test_the_adapter_set_is_adapters_and_layer_norms_but_not_the_embeddings_norm
     assert is_adapter_set("model.encoder.layer_norm.weight")
     assert not is_adapter_set("model.encoder.layernorm_embedding.weight")
     assert not is_adapter_set("model.encoder.layers.0.fc2.weight")
-
-
-def test_a_saved_adapter_loads_bit_for_bit_with_its_configuration(backbone: Backbone, tmp_path: Path) -> None:
-    config = AdapterConfig(4, "zero", 0.03)
-    attach_adapters(backbone.model, config, seed=1)
-    tensors = read_tensors(backbone.model, tensor_set(backbone.model, "adapters"))
-    save_adapter(tmp_path / "adapter", tensors, config, {"site": "de-fr", "round": 3})
-    loaded, loaded_config, about = load_adapter(tmp_path / "adapter")
-    assert loaded_config == config
-    assert about == {"type": "bottleneck", "site": "de-fr", "round": 3}
-    assert {name: array.tobytes() for name, array in loaded.items()} == {n: a.tobytes() for n, a in tensors.items()}
-
-
-@pytest.mark.parametrize("file", ["adapter_config.json", "adapter.safetensors"])
-def test_an_adapter_without_one_of_its_files_is_refused_by_name(tmp_path: Path, file: str) -> None:
-    save_adapter(tmp_path, {"a": np.zeros(1, np.float32)}, AdapterConfig(), {})
-    (tmp_path / file).unlink()
-    with pytest.raises(BackboneError, match=file):
-        load_adapter(tmp_path)

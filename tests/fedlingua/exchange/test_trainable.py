@@ -1,12 +1,14 @@
 """What both sides build from a run config: the same tensors, the same fingerprint."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from fedlingua.backbones.load import Backbone
 from fedlingua.config import Scalar, settings_from
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 
 
@@ -49,13 +51,41 @@ def test_the_full_model_travels_without_adapters(tiny_run_config: dict[str, Scal
     assert trainable.tensor_set.num_parameters == backbone.num_parameters
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("adapter-layers", "input-end"), ("tensor-set", "full"), ("tensor-set", "controllers"), ("tensor-set", "lora")],
+)
+def test_another_tensor_set_is_another_fingerprint(
+    trainable: Trainable, tiny_run_config: dict[str, Scalar], key: str, value: str
+) -> None:
+    assert build_trainable(settings_from({**tiny_run_config, key: value})).fingerprint != trainable.fingerprint
+
+
+def test_what_travels_is_in_the_fingerprint_as_well(tiny_run_config: dict[str, Scalar]) -> None:
+    built = build_trainable(settings_from({**tiny_run_config, "tensor-set": "controllers"}))
+    assert dataclasses.replace(built, tensor_set=built.trained).fingerprint != built.fingerprint
+
+
+def test_all_trains_and_only_the_added_layers_travel_with_controllers(tiny_run_config: dict[str, Scalar]) -> None:
+    built = build_trainable(settings_from({**tiny_run_config, "tensor-set": "controllers", "controllers": 1}))
+    norm, attention, feed_forward = 2 * 32, 4 * (32 * 32 + 32), 32 * 64 + 64 + 64 * 32 + 32
+    added = (attention + feed_forward + 2 * norm) + (2 * attention + feed_forward + 3 * norm)
+    assert built.tensor_set.num_parameters == added
+    assert built.trained.num_parameters == built.backbone.num_parameters + added
+    assert list(built.sent_first) == built.tensor_set.names
+    assert list(built.initial) == built.trained.names
+
+
+@pytest.mark.parametrize("name", list(TENSOR_SETS))
 @torch.no_grad()
-def test_as_base_is_the_published_backbone_whatever_was_trained(trainable: Trainable, backbone: Backbone) -> None:
+def test_as_base_is_the_published_backbone_whatever_was_trained(
+    tiny_run_config: dict[str, Scalar], backbone: Backbone, name: str
+) -> None:
+    trainable = build_trainable(settings_from({**tiny_run_config, "tensor-set": name}))
     tokens = {"input_ids": torch.tensor([[5, 9, 7, 2]]), "decoder_input_ids": torch.tensor([[2, 11, 12]])}
     base = backbone.model(**tokens).logits
     write_tensors(trainable.model, {name: array + np.float32(0.5) for name, array in trainable.initial.items()})
     assert not torch.allclose(trainable.model(**tokens).logits, base)
     with trainable.as_base() as model:
         assert torch.equal(model(**tokens).logits, base)
-    assert as_bytes(read_tensors(trainable.model, trainable.tensor_set)) == as_bytes(trainable.initial)
-    assert not torch.equal(trainable.model(**tokens).logits, base)
+    assert as_bytes(read_tensors(trainable.model, trainable.trained)) == as_bytes(trainable.initial)

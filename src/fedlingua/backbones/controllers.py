@@ -1,0 +1,110 @@
+"""Controllers: layers added to each stack, which alone travel while the whole model trains (Roosta et al. 2021; Liu et al. 2023, app. D).
+
+Neither paper says where they stand or how they start. Our choice: placed evenly, each a copy of the layer that it follows whose
+output projections (attention's and the feed-forward's second) are 0. In the pre-norm layers of M2M-100 and mBART each of them is added
+to what came in, so a controller is an identity at start, and learns from the first step on.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+from fedlingua.backbones.pruning import STACKS
+from fedlingua.errors import BackboneError
+
+OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
+"""Modules of a layer (an encoder layer has no encoder_attn) whose output is added to what came in."""
+
+
+class Controllers(nn.ModuleList):
+    """Layers that stand after one layer of the backbone, in their order; left out while `bypassed`."""
+
+    bypassed = False
+
+
+def places(num_layers: int, num_controllers: int) -> list[int]:
+    """After how many layers of the stack each controller stands: round((i + 1) L / N), halves up, and at least 1.
+
+    4 in a stack of 12 stand after the 3rd, 6th, 9th and 12th; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
+    """
+    evenly = ((2 * (i + 1) * num_layers + num_controllers) // (2 * num_controllers) for i in range(num_controllers))
+    return [max(1, place) for place in evenly]
+
+
+def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
+    """Add so many layers to each stack, as `layer.controllers` of the layer that they follow: no name of the backbone changes.
+
+    Raises:
+        BackboneError: the model has controllers already.
+    """
+    for stack in STACKS:
+        layers: Any = model.get_submodule(f"model.{stack}.layers")
+        # A cache keeps keys and values by number, so the added ones are numbered on after the stack's.
+        numbers = count(len(layers))
+        for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):
+            layer = layers[place - 1]
+            if hasattr(layer, "controllers"):
+                raise BackboneError("this backbone carries controllers already; load it anew before attaching others")
+            layer.controllers = Controllers([_identity_like(layer, next(numbers)) for _ in range(following)])
+            layer.register_forward_hook(_through(layer.controllers), with_kwargs=True)
+
+
+def _identity_like(layer: Any, number: int) -> nn.Module:
+    config = layer.self_attn.config
+    added: nn.Module = copy.deepcopy(layer, {id(config): config})  # one configuration for all layers, as before
+    for name, module in added.named_modules():
+        if getattr(module, "layer_idx", None) is not None:
+            module.layer_idx = number
+        if name in OUTPUTS and isinstance(module, nn.Linear):
+            with torch.no_grad():
+                module.weight.zero_()
+                module.bias.zero_()
+    return added
+
+
+def _through(controllers: Controllers) -> Any:
+    def hook(layer: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+        if controllers.bypassed:
+            return output
+        for controller in controllers:
+            _make_room(keywords.get("past_key_values"), controller)
+            output = controller(output, *inputs[1:], **keywords)
+        return output
+
+    return hook
+
+
+def _make_room(cache: EncoderDecoderCache | None, controller: Any) -> None:
+    """A cache is made for as many layers as the configuration has; beam search reorders those that come after them as well."""
+    if cache is None:
+        return
+    for of_kind in (cache.self_attention_cache, cache.cross_attention_cache):
+        assert isinstance(of_kind, DynamicCache)
+        while len(of_kind.layers) <= controller.self_attn.layer_idx:
+            of_kind.layers.append(DynamicLayer())
+
+
+@contextmanager
+def controllers_bypassed(model: nn.Module) -> Iterator[None]:
+    """The model as if it had no controllers; all other tensors stay as they are at the moment."""
+    attached = [module for module in model.modules() if isinstance(module, Controllers)]
+    for controllers in attached:
+        controllers.bypassed = True
+    try:
+        yield
+    finally:
+        for controllers in attached:
+            controllers.bypassed = False
+
+
+def is_controller(name: str) -> bool:
+    """Whether a tensor of this name belongs to an added layer."""
+    return ".controllers." in name

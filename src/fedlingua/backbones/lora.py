@@ -1,0 +1,89 @@
+"""LoRA through peft: W x + (alpha / r) B A x in chosen linear layers of a frozen backbone (Hu et al. 2021, §4.1).
+
+A: (r, d_in) is drawn, B: (d_out, r) starts at 0, so the model starts as the backbone. peft wraps a layer it changes: of a chosen
+`q_proj` the frozen weight is called `q_proj.base_layer.weight` from then on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.pruning import STACKS, kept_layers
+from fedlingua.errors import BackboneError
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """rank: r. targets: ends of the chosen linear layers' names, with commas between. layers: "all", or the third that is kept."""
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: str = "q_proj,v_proj"
+    layers: str = "all"
+
+
+def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
+    """Put low-rank additions into the chosen linear layers of both stacks, drawn from `seed`.
+
+    Raises:
+        BackboneError: the model has them already, a target that no layer has, or the third that is kept is empty.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    if any(is_lora(name) for name, _ in model.named_parameters()):
+        raise BackboneError("this backbone carries low-rank additions already; load it anew before attaching others")
+    chosen = _chosen(model, config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # peft says int for alpha and divides by it all the same.
+        inject_adapter_in_model(LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=chosen), model)  # type: ignore[arg-type]
+    model.requires_grad_(False)
+
+
+def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
+    """Full names of the linear layers that the targets name, in the model's order."""
+    kept = kept_layers(model, config.layers)
+    linear: dict[str, int] = {}
+    for stack in STACKS:
+        start = f"model.{stack}.layers."
+        for name, module in model.named_modules():
+            if name.startswith(start) and isinstance(module, nn.Linear):
+                linear[name] = int(name.removeprefix(start).split(".")[0])
+    ends = [end.strip() for end in config.targets.split(",")]
+    for end in ends:
+        if not end or not any(f".{name}".endswith(f".{end}") for name in linear):
+            known = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+            raise BackboneError(
+                f"lora-targets = {config.targets!r}: no linear layer's name ends in {end!r}; the layers have {known}, "
+                "also with what stands before them (encoder_attn.q_proj)"
+            )
+    return [
+        name
+        for name, layer in linear.items()
+        if any(f".{name}".endswith(f".{end}") for end in ends) and layer in kept[name.split(".")[1]]
+    ]
+
+
+@contextmanager
+def lora_bypassed(model: nn.Module) -> Iterator[None]:
+    """The backbone as if it had no low-rank additions."""
+    from peft.tuners.lora import LoraLayer
+
+    attached = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    for layer in attached:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in attached:
+            layer.enable_adapters(True)
+            layer.requires_grad_(False)  # peft thaws what it enables
+
+
+def is_lora(name: str) -> bool:
+    """Whether a tensor of this name is a low-rank addition."""
+    return ".lora_" in name

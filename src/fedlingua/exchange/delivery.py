@@ -1,0 +1,57 @@
+"""What a run leaves at a site at its end: the trained tensors, and all that it takes to translate with them without the server.
+
+Of what was attached to the backbone `adapter/` holds `adapter.safetensors` and `adapter_config.json`; where the whole model trains,
+`model.safetensors` holds it. `delivered.json` says what they fit on and which settings they were trained under.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file, save_file
+
+from fedlingua.config import Settings
+from fedlingua.errors import RunError
+from fedlingua.exchange.tensor_sets import Tensors, read_tensors
+from fedlingua.exchange.trainable import Trainable
+
+_ADAPTER = Path("adapter", "adapter.safetensors")
+_MODEL = Path("model.safetensors")
+_ABOUT = "delivered.json"
+
+
+def deliver(folder: Path, trainable: Trainable, settings: Settings, site: Mapping[str, Any]) -> None:
+    """Keep the trained tensors that the model holds now; `site`: its name, direction and best round, as the files say them."""
+    tensors = read_tensors(trainable.model, trainable.trained)
+    file = folder / (_MODEL if trainable.adapter is None else _ADAPTER)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file(dict(tensors), file)
+    about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
+    if trainable.adapter is not None:
+        _write(file.with_name("adapter_config.json"), {**trainable.adapter, **about})
+    _write(folder / _ABOUT, {**about, "settings": settings.flat()})
+
+
+def is_delivered(folder: Path) -> bool:
+    """Whether a run has left there all that it takes to translate."""
+    return (folder / _ABOUT).is_file()
+
+
+def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
+    """What `deliver` kept: the trained tensors, and what stands in delivered.json.
+
+    Raises:
+        RunError: nothing was delivered there, or the tensors are not there any more.
+    """
+    if not is_delivered(folder):
+        raise RunError(f"{folder}: nothing was delivered here; the run has not come to its end, or trained nothing")
+    files = [folder / name for name in (_ADAPTER, _MODEL) if (folder / name).is_file()]
+    if not files:
+        raise RunError(f"{folder}: the delivered tensors are gone; wanted {_ADAPTER} or {_MODEL}")
+    about: dict[str, Any] = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+    return load_file(files[0]), about
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,111 @@
+"""LoRA against its equation, where it stands, and what is refused."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedlingua.backbones.load import Backbone
+from fedlingua.backbones.lora import LowRank, attach_lora, lora_bypassed
+from fedlingua.errors import BackboneError
+from fedlingua.exchange.tensor_sets import TensorSet, tensor_set
+from tests.mbart_50 import mbart_50
+
+
+@pytest.fixture
+def tokens() -> dict[str, Tensor]:
+    return {"input_ids": torch.tensor([[5, 9, 7, 2]]), "decoder_input_ids": torch.tensor([[2, 11, 12]])}
+
+
+def attached(backbone: Backbone, config: LowRank, seed: int = 1) -> TensorSet:
+    attach_lora(backbone.model, config, seed)
+    return tensor_set(backbone.model, "lora", config.layers)
+
+
+@torch.no_grad()
+def test_an_addition_is_its_equation_and_an_identity_at_start(backbone: Backbone, tokens: dict[str, Tensor]) -> None:
+    base = backbone.model(**tokens).logits
+    attached(backbone, LowRank(rank=2, alpha=6.0, targets="fc2"))
+    assert torch.equal(backbone.model(**tokens).logits, base)
+    layer: Any = backbone.model.get_submodule("model.encoder.layers.0.fc2")
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    assert (a.shape, b.shape) == ((2, 64), (32, 2))
+    assert a.any()
+    b.copy_(torch.randn(b.shape, generator=torch.Generator().manual_seed(1)))
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(2))
+    wanted = x @ layer.base_layer.weight.T + layer.base_layer.bias + 6 / 2 * (x @ a.T @ b.T)
+    torch.testing.assert_close(layer(x), wanted)
+    added = backbone.model(**tokens).logits
+    with lora_bypassed(backbone.model):
+        assert torch.equal(backbone.model(**tokens).logits, base)
+    assert torch.equal(backbone.model(**tokens).logits, added)
+    with pytest.raises(LookupError), lora_bypassed(backbone.model):
+        raise LookupError
+    assert torch.equal(backbone.model(**tokens).logits, added)
+    assert not torch.allclose(added, base)
+    assert not any(parameter.requires_grad for parameter in backbone.model.parameters())
+
+
+def test_only_low_rank_tensors_are_in_the_set(backbone: Backbone) -> None:
+    chosen = attached(backbone, LowRank(rank=3))
+    # q_proj and v_proj of 2 encoder layers with one attention and 2 decoder layers with two.
+    assert len(chosen.specs) == 2 * 2 * (2 * 1 + 2 * 2)
+    assert all(".lora_A." in name or ".lora_B." in name for name in chosen.names)
+    assert chosen.num_parameters == 2 * 6 * 2 * 3 * 32
+
+
+def test_of_mbart_50_rank_8_of_queries_and_values_is_1_2_million() -> None:
+    model = mbart_50()
+    attach_lora(model, LowRank(rank=8), seed=1)
+    assert tensor_set(model, "lora").num_parameters == 2 * (12 + 24) * 8 * 2 * 1024 == 1_179_648
+
+
+@pytest.mark.parametrize(("layers", "kept"), [("input-end", 0), ("output-end", 1)])
+def test_a_third_has_additions_in_its_layers_alone(backbone: Backbone, layers: str, kept: int) -> None:
+    chosen = attached(backbone, LowRank(rank=2, targets="fc1,encoder_attn.k_proj", layers=layers))
+    assert {spec.layer for spec in chosen.specs} == {kept}
+    with_one = {name.partition(".lora_")[0] for name, _ in backbone.model.named_parameters() if ".lora_" in name}
+    assert with_one == {
+        f"model.{module}"
+        for module in (
+            f"encoder.layers.{kept}.fc1",
+            f"decoder.layers.{kept}.fc1",
+            f"decoder.layers.{kept}.encoder_attn.k_proj",
+        )
+    }
+
+
+def test_the_seed_decides_the_additions_and_the_global_randomness_has_no_say(tiny_backbone: Any) -> None:
+    from fedlingua.backbones.load import load_backbone
+
+    def drawn(seed: int, before: int) -> bytes:
+        torch.manual_seed(before)
+        backbone = load_backbone(tiny_backbone)
+        state = torch.random.get_rng_state()
+        chosen = attached(backbone, LowRank(rank=2), seed)
+        assert torch.equal(torch.random.get_rng_state(), state)
+        parameters = dict(backbone.model.named_parameters())
+        return b"".join(parameters[name].numpy().tobytes() for name in chosen.names)
+
+    assert drawn(1, 10) == drawn(1, 11)
+    assert drawn(1, 10) != drawn(2, 10)
+
+
+@pytest.mark.parametrize("targets", ["q_proj,w_proj", "proj", "", "lm_head"])
+def test_a_target_that_no_layer_has_is_refused_with_the_known_ones(backbone: Backbone, targets: str) -> None:
+    with pytest.raises(BackboneError, match=r"the layers have fc1, fc2, k_proj, out_proj, q_proj, v_proj"):
+        attach_lora(backbone.model, LowRank(targets=targets), seed=1)
+
+
+def test_attaching_twice_is_refused(backbone: Backbone) -> None:
+    attach_lora(backbone.model, LowRank(rank=2), seed=1)
+    with pytest.raises(BackboneError, match="carries low-rank additions already"):
+        attach_lora(backbone.model, LowRank(rank=2), seed=1)
+
+
+def test_peft_is_imported_only_where_it_is_needed() -> None:
+    code = "import sys, fedlingua.exchange.trainable; sys.exit('peft' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

@@ -1,0 +1,49 @@
+"""What a run leaves at a site: the trained tensors bit for bit, and what they fit on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedlingua.config import Scalar, settings_from
+from fedlingua.errors import RunError
+from fedlingua.exchange.delivery import deliver, delivered, is_delivered
+from fedlingua.exchange.trainable import build_trainable
+
+SITE = {"site": "ward", "direction": "de-fr", "round": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "told"),
+    [
+        ("adapters", "adapter/adapter.safetensors", {"type": "bottleneck", "dim": 4, "init": "paper", "init_std": 0.02}),
+        ("lora", "adapter/adapter.safetensors", {"type": "lora", "rank": 8, "alpha": 16.0, "targets": "q_proj,v_proj"}),
+        ("controllers", "model.safetensors", None),
+        ("full", "model.safetensors", None),
+    ],
+)
+def test_what_was_delivered_is_all_that_was_trained_bit_for_bit(
+    tiny_run_config: dict[str, Scalar], tmp_path: Path, name: str, file: str, told: dict[str, object] | None
+) -> None:
+    settings = settings_from({**tiny_run_config, "tensor-set": name})
+    trainable = build_trainable(settings)
+    deliver(tmp_path, trainable, settings, SITE)
+    assert (tmp_path / file).is_file()
+    tensors, about = delivered(tmp_path)
+    assert {n: array.tobytes() for n, array in tensors.items()} == {n: a.tobytes() for n, a in trainable.initial.items()}
+    where = {**SITE, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
+    assert about == {**where, "settings": settings.flat()}
+    if told:
+        config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+        assert config == {**told, "layers": "all", **where}
+
+
+def test_nothing_delivered_is_said_so_and_lost_tensors_too(tiny_run_config: dict[str, Scalar], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="nothing was delivered here"):
+        delivered(tmp_path)
+    settings = settings_from(tiny_run_config)
+    deliver(tmp_path, build_trainable(settings), settings, SITE)
+    assert is_delivered(tmp_path)
+    (tmp_path / "adapter" / "adapter.safetensors").unlink()
+    with pytest.raises(RunError, match="the delivered tensors are gone"):
+        delivered(tmp_path)
