@@ -31,8 +31,8 @@ def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") 
         hovermode="closest",
     )
     axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "fixedrange": True, "linecolor": GRID}
-    figure.update_xaxes(title={"text": x_title, "standoff": 6}, **axis)
-    figure.update_yaxes(title={"text": y_title, "standoff": 6}, **axis)
+    figure.update_xaxes(title={"text": x_title, "standoff": 6, "font": {"size": 13}}, **axis)
+    figure.update_yaxes(title={"text": y_title, "standoff": 6, "font": {"size": 13}}, **axis)
 
 
 def short(label: str, longest: int = LONGEST_LABEL) -> str:

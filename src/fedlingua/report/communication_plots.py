@@ -95,7 +95,9 @@ def _time_axis(figure: go.Figure, seconds: Sequence[float], log: bool) -> None:
     if log and known:
         low, high = math.floor(math.log10(min(known))) - 0.3, math.log10(max(known))
         room = (high - low) * 0.3
-        figure.update_xaxes(type="log", range=[low, high + room], dtick=1, exponentformat="power", row=1, col=1)
+        powers = range(math.ceil(low), math.floor(high + room) + 1)
+        ticks = {"tickvals": [10.0**each for each in powers], "ticktext": [f"{10.0**each:,.10g}" for each in powers]}
+        figure.update_xaxes(type="log", range=[low, high + room], row=1, col=1, **ticks)
         figure.update_xaxes(title_text="seconds, each line ten times the one before", row=1, col=1)
     else:
         figure.update_xaxes(title_text="seconds", range=[0, 1.28 * max(known, default=1.0)], nticks=6, row=1, col=1)

@@ -30,8 +30,13 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     _add_distances(figure, signatures, order)
     _add_tree(figure, branches)
     _add_leaves(figure, signatures, order, colours)
-    _add_cut(figure, signatures)
-    frame(figure, height=190 + 26 * len(order))
+    cut = cut_height(signatures)
+    if cut is not None:
+        figure.add_vline(x=cut, line={"color": INK, "width": 1.5, "dash": "dot"}, row=1, col=2)
+    legend = 24 + 20 * (len(set(signatures.clusters.values())) // 5)
+    height = 200 + legend + 26 * len(order)
+    frame(figure, height)
+    figure.update_traces(colorbar={"y": legend / height}, selector={"type": "heatmap"})
     figure.update_annotations(font={"size": 13, "color": INK})
     names = [signatures.sites[leaf] for leaf in order]
     row_axis(figure, names)
@@ -44,14 +49,15 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     return figure
 
 
-def cut_height(merges: Sequence[Sequence[float]], num_clusters: int) -> float | None:
-    """The distance at which a line through the tree leaves `num_clusters` branches; None where none does."""
-    heights = sorted(row[2] for row in merges)
-    joined = len(heights) + 1 - num_clusters  # so many merges lie below the line
-    if not 0 <= joined <= len(heights) or num_clusters < 2:
+def cut_height(signatures: SiteSignatures) -> float | None:
+    """The distance at which a line through the tree leaves the clusters; None for k-means, which cuts no tree."""
+    heights = [row[2] for row in signatures.merges]
+    count = signatures.num_clusters
+    if signatures.algorithm == "k-means" or count is None or not 2 <= count <= len(heights) + 1:
         return None
-    below = heights[joined - 1] if joined else 0.0
-    return (below + heights[joined]) / 2 if below < heights[joined] else None
+    heights = [0.0, *sorted(heights)]
+    joined = len(heights) - count  # so many merges lie below the line
+    return (heights[joined] + heights[joined + 1]) / 2 if heights[joined] < heights[joined + 1] else None
 
 
 def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[float], list[float]]]]:
@@ -79,8 +85,8 @@ def _add_distances(figure: go.Figure, signatures: SiteSignatures, order: Sequenc
         text=hover,
         hovertemplate="%{text}<br>distance %{z:.3f}<extra></extra>",
         hoverongaps=False,
-        colorbar={"orientation": "h", "x": 0, "xanchor": "left", "xref": "paper", "yref": "container", "y": 0}
-        | {"yanchor": "bottom", "lenmode": "fraction", "len": 0.4, "thickness": 10, "outlinewidth": 0, "nticks": 4},
+        colorbar={"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
+        | {"lenmode": "fraction", "len": 0.45, "thickness": 10, "outlinewidth": 0, "nticks": 4, "tickfont": {"size": 12}},
         row=1,
         col=1,
     )
@@ -113,12 +119,3 @@ def _add_leaves(figure: go.Figure, signatures: SiteSignatures, order: Sequence[i
             row=1,
             col=2,
         )
-
-
-def _add_cut(figure: go.Figure, signatures: SiteSignatures) -> None:
-    """Where the tree was cut; k-means cuts no tree."""
-    if signatures.algorithm == "k-means" or signatures.num_clusters is None:
-        return
-    height = cut_height(signatures.merges, signatures.num_clusters)
-    if height is not None:
-        figure.add_vline(x=height, line={"color": INK, "width": 1.5, "dash": "dot"}, row=1, col=2)

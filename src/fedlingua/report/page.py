@@ -7,7 +7,7 @@ from typing import Any
 from fedlingua.report import plots, units
 from fedlingua.report.canvas import PALETTE
 from fedlingua.report.communication import BANDWIDTH_MBPS
-from fedlingua.report.dendrogram import dendrogram_plot
+from fedlingua.report.dendrogram import cut_height, dendrogram_plot
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.read import RunFolder, Score, difference, read_run
 from fedlingua.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
@@ -44,6 +44,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         key_figures=key_figures(folder),
         averages=averages(folder),
         communication=communication,
+        cut=cut_height(folder.site_signatures) if folder.site_signatures else None,
         note=partial(_note, folder),
         reasons=_drop_reasons(folder),
         colours=colours,

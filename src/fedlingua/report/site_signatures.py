@@ -51,7 +51,7 @@ class SiteSignatures:
     def privacy(self) -> str:
         """What the form of the signatures gives away, in words."""
         if self.form == "raw":
-            return "Raw: each site sent the gradient itself. A server that looks can read training text out of it."
+            return "Raw: each site sent the gradient itself, out of which a curious server can read training text."
         if self.form != "private":
             return f"Form {self.form or 'not given'}: what it gives away is not known here."
         done = f"projected to {NOTHING if self.dimensions is None else self.dimensions} dimensions, {self._clipped}, noised"

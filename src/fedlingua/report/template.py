@@ -87,8 +87,8 @@ DENDROGRAM = """
 <p>{{ known.num_clusters|default("–", true) }} clusters: {{ known.choice }}.
 {{ known.algorithm|capitalize }}, {{ known.distance }} distance, over the gradients of {{ known.adapter or "an adapter" }}.
 {% if known.algorithm == "k-means" %}The tree is drawn from the distances alone; k-means did not use it.
-{% else %}The dotted line cuts the tree into the clusters.{% endif %}</p>
-<p class="soft">{{ known.privacy }} Once, {{ known.uplink_bytes|data }} a site.</p>
+{% elif cut is not none %}The dotted line cuts the tree into the clusters.{% endif %}</p>
+<p>{{ known.privacy }} Each site sent {{ known.uplink_bytes|data }}, once.</p>
 {% if known.silhouettes %}
 <p class="soft">Mean silhouette by number of clusters:
 {% for count, value in known.silhouettes|dictsort %}

@@ -59,14 +59,15 @@ def duration(value: float | None) -> str:
 
 
 def transfer(value: float | None) -> str:
-    """Seconds on a line: exact while short, as a millisecond counts there; from two minutes as `duration`."""
+    """Seconds on a line: the shorter, the more decimals; from two minutes as `duration`."""
     if value is None:
         return NOTHING
     if value >= 120:
         return duration(value)
     if value >= 10 or value == 0:
         return f"{value:.0f} s"
-    return f"{value:.1f} s" if value >= 1 else f"{value:.3f} s" if value >= 0.001 else "< 1 ms"
+    decimals = 1 if value >= 1 else 2 if value >= 0.1 else 3
+    return f"{value:.{decimals}f} s" if value >= 0.001 else "< 1 ms"
 
 
 def share(value: float | None) -> str:
