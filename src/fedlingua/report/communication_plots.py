@@ -26,7 +26,7 @@ def cost_plot(
     titles = ["transfer time of a round", "its share of the round"][: 1 + with_share]
     widths = [0.62, 0.38][: 1 + with_share]
     figure = make_subplots(
-        cols=len(titles), shared_yaxes=True, horizontal_spacing=0.04, column_widths=widths, subplot_titles=titles
+        cols=len(titles), shared_yaxes=True, horizontal_spacing=0.06, column_widths=widths, subplot_titles=titles
     )
     for index, (name, costs) in enumerate(series.items()):
         _add_bars(figure, rows, name, costs, index, log)
@@ -100,4 +100,4 @@ def _time_axis(figure: go.Figure, seconds: Sequence[float], log: bool) -> None:
         figure.update_xaxes(type="log", range=[low, high + room], row=1, col=1, **ticks)
         figure.update_xaxes(title_text="seconds, each line ten times the one before", row=1, col=1)
     else:
-        figure.update_xaxes(title_text="seconds", range=[0, 1.28 * max(known, default=1.0)], nticks=6, row=1, col=1)
+        figure.update_xaxes(title_text="seconds", range=[0, 1.4 * max(known, default=1.0)], nticks=6, row=1, col=1)

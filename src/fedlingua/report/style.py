@@ -10,7 +10,7 @@ body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: 
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.4rem 0 .5rem; padding-top: .8rem; border-top: 1px solid var(--line); }
-p { margin: .3rem 0; }
+p { margin: .3rem 0; } a { color: var(--accent); }
 .soft, .empty, caption { color: var(--soft); font-size: .9rem; }
 .empty { padding: .6rem .8rem; border: 1px dashed var(--line); border-radius: 6px; }
 .badge { display: inline-block; padding: .05rem .6rem; border-radius: 1rem; font-weight: 600; background: var(--badge); }
@@ -31,6 +31,9 @@ thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
 .name { overflow-wrap: anywhere; min-width: 9rem; }
 thead th { white-space: nowrap; } thead th.n { white-space: normal; }
 .nowrap { white-space: nowrap; }
+body.wide { max-width: 76rem; }
+.many td, .many th { padding: .32rem .42rem; }
+th.turned { vertical-align: bottom; } th.turned button { writing-mode: vertical-rl; transform: rotate(180deg); white-space: nowrap; }
 th.over { text-align: center; border-left: 1px solid var(--line); }
 .scroll tr > :first-child { position: sticky; left: 0; background: var(--ground); }
 tfoot td, tfoot th { font-weight: 650; } tfoot tr:first-child > * { border-top: 2px solid var(--soft); }
@@ -121,6 +124,13 @@ MACROS = """
 <div class="plot" id="plot-{{ name }}" role="img" aria-label="{{ words }}"
  style="min-height: {{ figures[name].layout.height }}px"></div>
 {% else %}<p class="empty">{{ note(file) }}</p>{% endif %}
+{% endmacro %}
+{% macro cards(figures) %}
+<dl class="figures">
+{% for name, value, word in figures %}
+<div><dt>{{ name }}</dt><dd class="value">{{ value }}</dd>{% if word %}<dd class="word">{{ word }}</dd>{% endif %}</div>
+{% endfor %}
+</dl>
 {% endmacro %}
 {% macro pairs(values) %}
 <div class="scroll"><table>

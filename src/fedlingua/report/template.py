@@ -8,11 +8,7 @@ HEAD = """
 <p><span class="badge {{ folder.status }}">{{ badge }} {{ folder.status }}</span>
 <span class="soft name">run {{ folder.name }}</span></p>
 {% if run.reason|default(none) %}<p class="reason">{{ run.reason }}</p>{% endif %}
-<dl class="figures">
-{% for name, value, word in key_figures %}
-<div><dt>{{ name }}</dt><dd class="value">{{ value }}</dd>{% if word %}<dd class="word">{{ word }}</dd>{% endif %}</div>
-{% endfor %}
-</dl>
+{{ cards(key_figures) }}
 </header>
 """
 
