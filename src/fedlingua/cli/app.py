@@ -77,11 +77,14 @@ def report(
     keep: Annotated[
         Path | None, typer.Option(help="Also write run.json, scores.json and report.md here, small and without paths.")
     ] = None,
+    bandwidth: Annotated[
+        float, typer.Option(metavar="MBPS", help="The server's line in Mbit/s, shared by all sites, for the cost of a round.")
+    ] = 1000.0,
 ) -> None:
     """Write report.html anew and print the table of scores."""
     from fedlingua.report import keep_run, score_table, write_report
 
-    page = write_report(run)
+    page = write_report(run, bandwidth)
     console = Console()
     console.print(score_table(run))
     console.print(f"report: {page}", soft_wrap=True)

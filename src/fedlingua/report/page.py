@@ -1,18 +1,16 @@
-"""Render the page and put it in the run folder, whole or not at all."""
+"""The page of a run: what each of its parts shows, taken from the run folder."""
 
-import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
-from fedlingua.errors import RunError
 from fedlingua.report import plots, units
+from fedlingua.report.canvas import PALETTE
+from fedlingua.report.communication import BANDWIDTH_MBPS
+from fedlingua.report.dendrogram import cut_height, dendrogram_plot
+from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.read import RunFolder, Score, difference, read_run
+from fedlingua.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
 from fedlingua.report.tables import averages
 from fedlingua.report.template import TEMPLATE
 from fedlingua.report.values import mapping, number, text, whole
@@ -21,51 +19,37 @@ BADGES = {"completed": "✓", "running": "▶", "failed": "✗", "interrupted": 
 FACTS = ("name", "flower_run_id", "config_hash", "git_revision", "started", "finished")
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write `report.html` into the run folder and return its path."""
+def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
+    """Write `report.html` into the run folder and return its path.
+
+    `bandwidth_mbps`: of the server's line, shared by all sites; the cost of a round is told for it, a tenth and ten times it.
+
+    Raises:
+        ConfigError: a bandwidth not above 0. RunError: no run there, or the folder cannot be written to.
+    """
     folder = read_run(run_dir)
-    target = folder.path / "report.html"
-    # Written aside and moved, so that a browser that reloads during a run never sees half a page.
-    aside = folder.path / f".report.{os.getpid()}.html"
-    try:
-        aside.write_text(render(folder), encoding="utf-8")
-        os.replace(aside, target)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise RunError(
-            f"The report cannot be written: {target}\n"
-            f"  got:    {error}\n"
-            "  wanted: a run folder that can be written to, with about 5 MB free\n"
-            "  to do:  mend the folder's permissions or free space, then write the report again"
-        ) from error
-    return target
+    return put_page(render(folder, bandwidth_mbps), folder.path / "report.html")
 
 
-def render(folder: RunFolder) -> str:
+def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     """The page as text."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "score": units.score,
-        "gain": units.gain,
-        "count": units.count,
-        "data": units.data,
-        "duration": units.duration,
-    }
-    figures = {name: json.loads(figure.to_json()) for name, figure in _figures(folder).items()}
-    return environment.from_string(TEMPLATE).render(
+    communication = run_communication(folder, bandwidth_mbps)
+    colours = _cluster_colours(folder)
+    return render_page(
+        TEMPLATE,
+        _figures(folder, communication, colours),
         folder=folder,
         run=folder.run,
         badge=BADGES.get(folder.status, "?"),
         key_figures=key_figures(folder),
         averages=averages(folder),
-        figures=figures,
-        # Nothing to draw, nothing to draw it with: a page without plots stays small.
-        plotly=Markup(get_plotlyjs()) if figures else "",
+        communication=communication,
+        cut=cut_height(folder.site_signatures) if folder.site_signatures else None,
         note=partial(_note, folder),
         reasons=_drop_reasons(folder),
-        colours=_cluster_colours(folder),
+        colours=colours,
         members=_cluster_members(folder),
-        signatures=_signatures(folder.scores),
+        metric_signatures=_metric_signatures(folder.scores),
         facts=_facts(folder),
         config=mapping(folder.run.get("config")),
         versions=mapping(folder.run.get("versions")),
@@ -81,16 +65,20 @@ def key_figures(folder: RunFolder) -> list[tuple[str, str, str]]:
         ("macro BLEU", bleu, "" if change is None else f"{units.gain(change)} over the base"),
         _round_figure(folder),
         ("exchanged parameters", units.parameters(number(_exchanged(folder))), _trained_word(folder)),
-        ("uplink a round and site", units.data(_uplink(folder)), ""),
+        ("uplink a round and site", units.data(mean_bytes(folder, "uplink")), ""),
         _time_figure(folder),
     ]
 
 
-def _figures(folder: RunFolder) -> dict[str, Any]:
+def _figures(folder: RunFolder, communication: RunCommunication | None, colours: dict[str, str]) -> dict[str, Any]:
     """The plots that there is something to draw for."""
     figures = {"scores": plots.score_plot(folder)} if folder.scores else {}
     if folder.round_sites:
         figures |= {"loss": plots.loss_plot(folder), "bytes": plots.bytes_plot(folder), "time": plots.time_plot(folder)}
+    if folder.site_signatures:
+        figures["dendrogram"] = dendrogram_plot(folder.site_signatures, colours)
+    if communication:
+        figures["communication"] = communication_plot(communication)
     return figures
 
 
@@ -127,13 +115,6 @@ def _trained_word(folder: RunFolder) -> str:
     return "" if trained is None else f"of {units.parameters(trained)} trained"
 
 
-def _uplink(folder: RunFolder) -> float | None:
-    """What the scores say; before there are any, the mean over the rounds with training so far."""
-    told = number(folder.summary.get("uplink_bytes_per_round"))
-    so_far = [site.uplink_bytes for each in folder.rounds if each.number > 0 for site in each.sites.values()]
-    return told if told is not None else (sum(so_far) / len(so_far) if so_far else None)
-
-
 def _time_figure(folder: RunFolder) -> tuple[str, str, str]:
     told = number(folder.run.get("seconds"))
     if told is not None:
@@ -157,10 +138,11 @@ def _cluster_members(folder: RunFolder) -> list[str]:
 def _cluster_colours(folder: RunFolder) -> dict[str, str]:
     """A colour for each cluster name, so that a family looks the same in every part."""
     names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
-    return {name: plots.PALETTE[index % len(plots.PALETTE)] for index, name in enumerate(names)}
+    names |= dict.fromkeys(folder.site_signatures.clusters.values() if folder.site_signatures else ())
+    return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(names)}
 
 
-def _signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
+def _metric_signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
     """Each metric's signatures and the sites they hold for; one line where all have the same."""
     found: dict[tuple[str, str], list[str]] = {}
     for label, line in zip(plots.score_labels(scores), scores, strict=True):

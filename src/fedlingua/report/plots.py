@@ -7,17 +7,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedlingua.report import units
+from fedlingua.report.canvas import BEFORE, DASHES, DOWN, INK, PALETTE, UP, WORSE, frame, row_axis
 from fedlingua.report.read import Round, RunFolder, Score, SiteRound
-
-# Okabe and Ito's colours that are told apart with any colour vision, less black and yellow, which one ground swallows.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DASHES = ("solid", "dash", "dot", "dashdot")
-UP, DOWN, BEFORE = "#0072B2", "#E69F00", "#8C8C8C"
-WORSE = "#D55E00"
-# The page's style sheet finds this very colour and puts the text colour of the ground in its place; see template.py.
-INK = "rgb(119, 119, 120)"
-GRID = "rgba(128, 128, 128, 0.25)"
-LONGEST_LABEL = 18
 
 
 def score_plot(folder: RunFolder) -> go.Figure:
@@ -35,8 +26,8 @@ def score_plot(folder: RunFolder) -> go.Figure:
     open_circle = {"size": 11, "color": "rgba(0,0,0,0)", "symbol": "circle", "line": {"width": 2.5, "color": BEFORE}}
     figure.add_scatter(x=before, name="before", mode="markers", marker=open_circle, **shared)
     figure.add_scatter(x=after, name="after", mode="markers", marker={"size": 12, "color": UP}, **shared)
-    _frame(figure, height=130 + 34 * len(lines), x_title="BLEU")
-    _site_axis(figure, labels)
+    frame(figure, height=130 + 34 * len(lines), x_title="BLEU")
+    row_axis(figure, labels)
     return figure
 
 
@@ -50,7 +41,7 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     _add_mean(figure, folder.rounds)
     _add_best(figure, folder)
     legend_rows = (len(folder.round_sites) + 2) // 2
-    _frame(figure, height=90 + 260 * len(titles) + 20 * legend_rows)
+    frame(figure, height=90 + 260 * len(titles) + 20 * legend_rows)
     figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": INK})
     figure.update_xaxes(tickformat="d", dtick=_round_step(folder.rounds))
     figure.update_xaxes(title={"text": "round", "standoff": 6}, row=len(titles), col=1)
@@ -74,7 +65,7 @@ def bytes_plot(folder: RunFolder) -> go.Figure:
             customdata=hover,
             hovertemplate="round %{x}, " + name + "<br>%{customdata[0]}<br>so far %{customdata[1]}<extra></extra>",
         )
-    _frame(figure, height=340, x_title="round", y_title=f"{unit}, all sites")
+    frame(figure, height=340, x_title="round", y_title=f"{unit}, all sites")
     figure.update_xaxes(tickformat="d", dtick=_round_step(folder.rounds))
     figure.update_yaxes(rangemode="tozero")
     return figure
@@ -98,9 +89,9 @@ def time_plot(folder: RunFolder) -> go.Figure:
             hovertext=hover,
             hovertemplate="%{hovertext} in %{fullData.name}<extra></extra>",
         )
-    _frame(figure, height=130 + 30 * len(sites), x_title="seconds")
+    frame(figure, height=130 + 30 * len(sites), x_title="seconds")
     figure.update_layout(barmode="stack", bargap=0.35)
-    _site_axis(figure, sites)
+    row_axis(figure, sites)
     return figure
 
 
@@ -188,34 +179,3 @@ def _loss_hover(name: str, kind: str) -> str:
 def _round_step(rounds: list[Round]) -> int:
     """The distance of ticks on a round axis: whole rounds, at most about eight ticks."""
     return max(1, -(-(rounds[-1].number if rounds else 1) // 8))
-
-
-def _frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") -> None:
-    """What all plots have in common: no ground of their own, the legend below, room for names, no accidental zoom."""
-    figure.update_layout(
-        template="none",
-        height=height,
-        margin={"l": 8, "r": 16, "t": 28, "b": 8},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 13, "color": INK},
-        legend={"orientation": "h", "xref": "container", "x": 0, "xanchor": "left"}
-        | {"yref": "container", "y": 0, "yanchor": "bottom"},
-        dragmode=False,
-        hovermode="closest",
-    )
-    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "fixedrange": True, "linecolor": GRID}
-    figure.update_xaxes(title={"text": x_title, "standoff": 6}, **axis)
-    figure.update_yaxes(title={"text": y_title, "standoff": 6}, **axis)
-
-
-def _site_axis(figure: go.Figure, labels: list[str]) -> None:
-    """Name the rows of a plot; by place and not by name, as two names may be alike once shortened."""
-    shown = [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
-    figure.update_yaxes(
-        tickmode="array",
-        tickvals=list(range(len(shown))),
-        ticktext=[escape(label) for label in shown],
-        range=[len(shown) - 0.4, -0.6],
-        ticksuffix=" ",
-    )

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.errors import RunError
+from fedlingua.report import site_signatures
+from fedlingua.report.site_signatures import SiteSignatures
 from fedlingua.report.values import integers, mapping, number, numbers, objects, sequence, text, whole
 
 Clusters = dict[str, dict[str, list[str]]]
@@ -107,6 +109,7 @@ class RunFolder:
     rounds: list[Round] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     scores: list[Score] = field(default_factory=list)
+    site_signatures: SiteSignatures | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -159,6 +162,7 @@ def read_run(run_dir: Path) -> RunFolder:
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
         summary=summary,
         scores=_scores(objects(summary.get("sites"))),
+        site_signatures=_site_signatures(run_dir / site_signatures.FILE, notes),
         notes=notes,
     )
 
@@ -195,6 +199,17 @@ def _read_object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         notes[path.name] = f"{path.name} holds a JSON {type(content).__name__}, not an object."
     return mapping(content)
+
+
+def _site_signatures(path: Path, notes: dict[str, str]) -> SiteSignatures | None:
+    """The signatures of a run that clusters by gradients; every other run has none."""
+    try:
+        return site_signatures.read_site_signatures(path)
+    except FileNotFoundError:
+        notes[path.name] = f"{path.name} is not there yet."
+    except (OSError, ValueError) as error:
+        notes[path.name] = f"{path.name} cannot be read: {error}"
+    return None
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:

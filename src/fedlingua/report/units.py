@@ -1,4 +1,4 @@
-"""Write scores, counts, bytes and durations the way a person reads them."""
+"""Write scores, counts, bytes, durations and shares the way a person reads them."""
 
 NOTHING = "–"
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -56,3 +56,30 @@ def duration(value: float | None) -> str:
     minutes, seconds = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def transfer(value: float | None) -> str:
+    """Seconds on a line: the shorter, the more decimals; from two minutes as `duration`."""
+    if value is None:
+        return NOTHING
+    if value >= 120:
+        return duration(value)
+    if value >= 10 or value == 0:
+        return f"{value:.0f} s"
+    decimals = 1 if value >= 1 else 2 if value >= 0.1 else 3
+    return f"{value:.{decimals}f} s" if value >= 0.001 else "< 1 ms"
+
+
+def share(value: float | None) -> str:
+    """A share of the whole, 0 to 1, in per cent; one that is not nothing never reads 0 %."""
+    if value is None:
+        return NOTHING
+    percent = 100 * value
+    if 0 < percent < 0.01:
+        return "< 0.01 %"
+    return f"{percent:.2f} %" if 0 < percent < 1 else f"{percent:.1f} %" if percent else "0 %"
+
+
+def bandwidth(value: float) -> str:
+    """Megabits a second, 10^6 of them."""
+    return f"{value:,.10g} Mbit/s"

@@ -1,0 +1,164 @@
+"""What every page looks like: style sheet, scripts and macros in strings, as the app bundle carries no other kind of file."""
+
+STYLE = """
+:root { color-scheme: light dark; --ground: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #59626c; --line: #d9dde1;
+  --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #e8ecef; }
+@media (prefers-color-scheme: dark) { :root { --ground: #14171a; --card: #1c2024; --ink: #e8eaec; --soft: #a3abb3;
+  --line: #363c42; --good: #4cc9a0; --bad: #ff9a5c; --accent: #6cbcf0; --badge: #2a3036; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: var(--ground); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.4rem 0 .5rem; padding-top: .8rem; border-top: 1px solid var(--line); }
+p { margin: .3rem 0; } a { color: var(--accent); }
+.soft, .empty, caption { color: var(--soft); font-size: .9rem; }
+.empty { padding: .6rem .8rem; border: 1px dashed var(--line); border-radius: 6px; }
+.badge { display: inline-block; padding: .05rem .6rem; border-radius: 1rem; font-weight: 600; background: var(--badge); }
+.badge.completed { background: #00694d; color: #fff; } .badge.running { background: #005a8e; color: #fff; }
+.badge.failed { background: #a83f00; color: #fff; } .badge.interrupted { background: #f0b429; color: #1b1f24; }
+.reason { border-left: 4px solid var(--bad); padding: .4rem .8rem; margin: .8rem 0; background: var(--card);
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .7rem; margin: 1.2rem 0; }
+.figures div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .6rem .8rem; }
+.figures dt { color: var(--soft); font-size: .82rem; } .figures dd { margin: 0; }
+.figures .value { font-size: 1.2rem; font-weight: 650; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.figures .word { color: var(--soft); font-size: .82rem; }
+.scroll { overflow-x: auto; margin: .6rem 0; }
+table { border-collapse: collapse; font-size: .9rem; min-width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .32rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+.n { text-align: right; white-space: nowrap; }
+.name { overflow-wrap: anywhere; min-width: 9rem; }
+thead th { white-space: nowrap; } thead th.n { white-space: normal; }
+.nowrap { white-space: nowrap; }
+body.wide { max-width: 76rem; }
+.many td, .many th { padding: .32rem .42rem; }
+th.turned { vertical-align: bottom; } th.turned button { writing-mode: vertical-rl; transform: rotate(180deg); white-space: nowrap; }
+th.over { text-align: center; border-left: 1px solid var(--line); }
+.scroll tr > :first-child { position: sticky; left: 0; background: var(--ground); }
+tfoot td, tfoot th { font-weight: 650; } tfoot tr:first-child > * { border-top: 2px solid var(--soft); }
+.up { color: var(--good); } .down { color: var(--bad); }
+th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid var(--accent); }
+th button::after { content: "\\a0↕"; opacity: .45; }
+th[aria-sort=ascending] button::after { content: "\\a0↑"; opacity: 1; }
+th[aria-sort=descending] button::after { content: "\\a0↓"; opacity: 1; }
+.plot { width: 100%; margin: .5rem 0; }
+.clusters { min-width: 0; } .clusters th, .clusters td { border: 1px solid var(--line); }
+.clusters .part { text-align: center; border-left: 3px solid var(--soft); }
+.clusters .first { border-left: 3px solid var(--soft); }
+.clusters .cluster { vertical-align: bottom; padding: .4rem .2rem; min-width: 2.1rem; }
+.clusters .cluster span { writing-mode: vertical-rl; transform: rotate(180deg); max-height: 10rem; overflow: hidden;
+  display: inline-block; }
+.clusters .cell { text-align: center; padding: .2rem; }
+.clusters .cell b { display: inline-block; width: 1.5rem; height: 1.1rem; border-radius: 3px; color: transparent;
+  print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.wrap { overflow-wrap: anywhere; min-width: 9rem; }
+code { font-size: .85rem; overflow-wrap: anywhere; }
+summary { cursor: pointer; font-weight: 600; }
+h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
+/* The plots are drawn in one marked grey; here it becomes the text colour of the ground, in print as well. */
+.plot [style*="fill: rgb(119, 119, 120)"]:not(.hoverlayer *) { fill: var(--ink) !important; }
+.plot [style*="stroke: rgb(119, 119, 120)"]:not(.hoverlayer *) { stroke: var(--ink) !important; }
+@media (max-width: 30rem) { body { padding: 1rem .7rem 3rem; } h1 { font-size: 1.35rem; }
+  .figures { grid-template-columns: 1fr 1fr; gap: .5rem; } .figures .value { font-size: 1rem; white-space: normal; }
+  table { font-size: .84rem; } th, td { padding: .3rem .35rem; } .name { min-width: 5rem; } }
+@media print { :root { color-scheme: light; --ground: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb;
+  --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #eee; }
+  body { max-width: none; padding: 0; font-size: 11pt; } .scroll { overflow: visible; } th button::after { content: ""; }
+  tr, p, .plot, .figures div { break-inside: avoid; } h2, p.soft { break-after: avoid; }
+  .scroll tr > :first-child { position: static; background: none; }
+  .badge { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+"""
+
+SORTING = """
+// On paper nobody can unfold the settings.
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(each => { each.open = true; }));
+for (const button of document.querySelectorAll("th button")) {
+  button.addEventListener("click", () => {
+    const head = button.parentElement, body = head.closest("table").tBodies[0];
+    const place = head.cellIndex, numeric = head.classList.contains("n"), was = head.getAttribute("aria-sort");
+    // The first click puts the largest number, or the first letter, on top.
+    const down = was ? was === "ascending" : numeric;
+    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const key = row => row.cells[place].dataset.v ?? row.cells[place].textContent.trim();
+    const order = (a, b) => {
+      const x = key(a), y = key(b);
+      if (x === "" || y === "") return (x === "") - (y === "");
+      return (numeric ? x - y : x.localeCompare(y)) * (down ? -1 : 1);
+    };
+    body.append(...[...body.rows].sort(order));
+  });
+}
+"""
+
+DRAWING = """
+const figures = JSON.parse(document.getElementById("figures").textContent);
+for (const [name, figure] of Object.entries(figures)) {
+  const place = document.getElementById("plot-" + name);
+  Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displayModeBar: false});
+}
+// Paper has another width than the window.
+const fit = () => document.querySelectorAll(".plot").forEach(plot => Plotly.Plots.resize(plot));
+addEventListener("beforeprint", fit);
+addEventListener("afterprint", fit);
+"""
+
+MACROS = """
+{% macro sorted_head(label, numeric=true) %}
+<th scope="col"{% if numeric %} class="n"{% endif %}><button type="button">{{ label }}</button></th>
+{% endmacro %}
+{% macro numeric(value, shown) %}
+<td class="n" data-v="{{ '' if value is none else value }}">{{ shown }}</td>
+{% endmacro %}
+{% macro change(value) %}
+<td class="n{% if value is not none and value > 0 %} up{% elif value is not none and value < 0 %} down{% endif %}"
+ data-v="{{ '' if value is none else value }}">{{ value|gain }}</td>
+{% endmacro %}
+{% macro score_cells(line) %}
+{{ numeric(line.base_bleu, line.base_bleu|score) }}{{ numeric(line.bleu, line.bleu|score) }}{{ change(line.bleu_gain) }}
+{{ numeric(line.base_chrf, line.base_chrf|score) }}{{ numeric(line.chrf, line.chrf|score) }}{{ change(line.chrf_gain) }}
+{% endmacro %}
+{% macro plot(name, words, file) %}
+{% if name in figures %}
+<div class="plot" id="plot-{{ name }}" role="img" aria-label="{{ words }}"
+ style="min-height: {{ figures[name].layout.height }}px"></div>
+{% else %}<p class="empty">{{ note(file) }}</p>{% endif %}
+{% endmacro %}
+{% macro cards(figures) %}
+<dl class="figures">
+{% for name, value, word in figures %}
+<div><dt>{{ name }}</dt><dd class="value">{{ value }}</dd>{% if word %}<dd class="word">{{ word }}</dd>{% endif %}</div>
+{% endfor %}
+</dl>
+{% endmacro %}
+{% macro pairs(values) %}
+<div class="scroll"><table>
+{% for key, value in values.items() %}<tr><th scope="row">{{ key }}</th><td class="wrap">{{ value }}</td></tr>{% endfor %}
+</table></div>
+{% endmacro %}
+"""
+
+# The policy lets the page load nothing from anywhere, whatever a name in the data or a library may try.
+_BEFORE_TITLE = f"""{MACROS}<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'">
+"""
+
+_AFTER_BODY = f"""
+{{% if figures %}}
+<noscript><p class="empty">The plots need JavaScript; the tables do not.</p></noscript>
+<script type="application/json" id="figures">{{{{ figures|tojson }}}}</script>
+<script id="plotly">{{{{ plotly }}}}</script>
+<script>{DRAWING}</script>
+{{% endif %}}
+<script>{SORTING}</script></body></html>
+"""
+
+
+def page_template(title: str, header: str, sections: str, body_class: str = "") -> str:
+    """A whole page around its own parts, all of them Jinja; it is rendered with `figures` and `plotly`, see frame.py."""
+    body = f'<body class="{body_class}">' if body_class else "<body>"
+    head = f"<title>{title} – fedlingua report</title><style>{STYLE}</style></head>"
+    return f"{_BEFORE_TITLE}{head}\n{body}{header}<main>{sections}</main>{_AFTER_BODY}"

@@ -1,0 +1,115 @@
+"""The plots of a suite's page, each a function of its result alone."""
+
+from collections.abc import Sequence
+from html import escape
+
+import plotly.graph_objects as go
+
+from fedlingua.report import units
+from fedlingua.report.canvas import BEFORE, INK, UP, WORSE, frame, row_axis, short
+from fedlingua.report.communication import Cost
+from fedlingua.report.communication_plots import cost_plot
+from fedlingua.report.suite_result import SuiteResult
+
+LONGEST_ROW = 26
+# Nothing gained is the ground itself; neither end is so strong that the figure on it could not be read.
+LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
+GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
+
+
+def macro_plot(result: SuiteResult) -> go.Figure:
+    """Macro BLEU of each row: every seed a point, the mean with its standard deviation, the paper's beside."""
+    rows = result.rows
+    places = list(range(len(rows)))
+    names = [escape(row.name) for row in rows]
+    figure = go.Figure()
+    _add_seeds(figure, result)
+    figure.add_scatter(
+        x=[row.macro_bleu for row in rows],
+        y=places,
+        name="mean ± sd",
+        mode="markers",
+        marker={"size": 11, "color": UP},
+        error_x={"array": [row.macro_bleu_sd or 0.0 for row in rows], "color": UP, "thickness": 2.5, "width": 6},
+        text=names,
+        customdata=[units.score(row.macro_bleu_sd) for row in rows],
+        hovertemplate="%{text}<br>%{x:.2f} ± %{customdata}<extra></extra>",
+    )
+    if result.paper:
+        figure.add_scatter(
+            x=[result.paper.rows.get(row.name, {}).get("macro") for row in rows],
+            y=places,
+            name="the paper's",
+            mode="markers",
+            marker={"size": 11, "symbol": "diamond-open", "color": WORSE, "line": {"width": 2}},
+            text=names,
+            hovertemplate="%{text}, the paper's<br>%{x:.2f}<extra></extra>",
+        )
+    frame(figure, height=120 + 30 * len(rows), x_title="macro BLEU")
+    if result.base_macro_bleu is not None:
+        figure.add_vline(x=result.base_macro_bleu, line={"color": INK, "width": 1.5, "dash": "dot"})
+    row_axis(figure, [row.name for row in rows], LONGEST_ROW)
+    return figure
+
+
+def gain_plot(result: SuiteResult) -> go.Figure:
+    """BLEU of each row and site over the base, as a heat map with its figures; the base's own row is left out."""
+    base = result.base_sites
+    rows = [row for row in result.rows if row.name != "base"]
+    cells = [
+        [row.sites[site] - base[site] if site in row.sites and site in base else None for site in result.sites] for row in rows
+    ]
+    reach = max((abs(value) for line in cells for value in line if value is not None), default=1.0) or 1.0
+    figure = go.Figure()
+    figure.add_heatmap(
+        z=cells,
+        x=list(range(len(result.sites))),
+        y=list(range(len(rows))),
+        colorscale=LOST + GAINED,
+        zmin=-reach,
+        zmax=reach,
+        xgap=2,
+        ygap=2,
+        text=[["" if value is None else f"{round(value, 1) + 0.0:+.1f}" for value in line] for line in cells],
+        texttemplate="%{text}",
+        textfont={"size": 11 if len(result.sites) <= 12 else 10, "color": INK},
+        customdata=[[f"{escape(row.name)} at {escape(site)}" for site in result.sites] for row in rows],
+        hovertemplate="%{customdata}<br>%{z:+.2f} BLEU<extra></extra>",
+        hoverongaps=False,
+        showscale=False,
+    )
+    frame(figure, height=60 + 9 * _longest(result.sites) + 27 * len(rows))
+    row_axis(figure, [row.name for row in rows], LONGEST_ROW)
+    figure.update_yaxes(showgrid=False)
+    ticks = {"tickvals": list(range(len(result.sites))), "ticktext": [short(site) for site in result.sites]}
+    figure.update_xaxes(side="top", showgrid=False, tickangle=-90, **ticks)
+    return figure
+
+
+def suite_cost_plot(costs: dict[str, Cost]) -> go.Figure:
+    """Transfer time and share of each row that is known, at one bandwidth."""
+    return cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW)
+
+
+def _add_seeds(figure: go.Figure, result: SuiteResult) -> None:
+    """Every run at its place; a little above the mean's line, so that neither hides the other."""
+    points = [
+        (run.macro_bleu, place - 0.3, f"{escape(row.name)}, seed {escape(run.seed)}")
+        for place, row in enumerate(result.rows)
+        for run in result.runs_of(row.name)
+        if run.macro_bleu is not None
+    ]
+    figure.add_scatter(
+        x=[point[0] for point in points],
+        y=[point[1] for point in points],
+        name="a seed",
+        mode="markers",
+        marker={"size": 7, "color": BEFORE, "opacity": 0.8},
+        text=[point[2] for point in points],
+        hovertemplate="%{text}<br>%{x:.2f}<extra></extra>",
+    )
+
+
+def _longest(names: Sequence[str]) -> int:
+    """Characters of the longest label as a tick shows it."""
+    return max((len(short(name)) for name in names), default=0)

@@ -1,0 +1,117 @@
+"""The parts of a suite's page, in order; style.py puts the page around them."""
+
+from fedlingua.report.style import page_template
+
+HEAD = """
+<header>
+<h1>{{ result.title }}</h1>
+{% if result.failed %}
+<p><span class="badge failed">✗ {{ result.failed|length }} of {{ result.runs|length }} runs did not complete</span>
+<a href="#failures">which</a></p>
+{% endif %}
+{{ cards(key_figures) }}
+</header>
+"""
+
+TABLE = """
+{% macro bleu(value, best) %}
+<td class="n" data-v="{{ '' if value is none else value }}">{% if value is not none and value|score == best %}
+<b>{{ value|score }}</b>{% else %}{{ value|score }}{% endif %}</td>
+{% endmacro %}
+<section id="table"><h2>BLEU</h2>
+{% if "suite.json" in result.notes %}<p class="empty">{{ result.notes["suite.json"] }}</p>{% endif %}
+<p class="soft">On the {{ result.settings.get("score-split", "test") }} split, mean over the seeds. Macro: the mean of the
+sites; micro: weighted by their test sentences; pooled: all sentences as one corpus. Bold: the best of a column, the base not
+counted. A heading sorts.</p>
+<div class="scroll"><table class="many">
+<thead><tr>{{ sorted_head("method", false) }}{{ sorted_head("seeds") }}{{ sorted_head("macro") }}{{ sorted_head("± sd") }}
+{{ sorted_head("over base") }}{% if result.paper %}{{ sorted_head("paper's macro") }}{% endif %}
+{{ sorted_head("micro") }}{{ sorted_head("pooled") }}
+{% for site in result.sites %}<th scope="col" class="n turned"><button type="button">{{ site }}</button></th>{% endfor %}
+</tr></thead>
+<tbody>
+{% for row in result.rows %}
+{% set cells = columns[row.name] %}
+{% set over = none if row.macro_bleu is none or result.base_macro_bleu is none else row.macro_bleu - result.base_macro_bleu %}
+<tr><th scope="row" class="nowrap">{{ row.name }}</th>{{ numeric(row.seeds, row.seeds|count) }}
+{% set bold = {} if row.name == "base" else best %}
+{{ bleu(row.macro_bleu, bold.get("macro")) }}
+{{ numeric(row.macro_bleu_sd, row.macro_bleu_sd|score) }}
+{% if row.name == "base" %}{{ numeric(none, "") }}{% else %}{{ change(over) }}{% endif %}
+{% if result.paper %}{% set told = result.paper.rows.get(row.name, {}).get("macro") %}{{ numeric(told, told|score) }}{% endif %}
+{% for column in ["micro", "pooled"] + result.sites %}{{ bleu(cells.get(column), bold.get(column)) }}{% endfor %}
+</tr>
+{% endfor %}
+</tbody></table></div>
+{{ plot("macro", "Macro BLEU of each row, with every seed", "table.csv") }}
+{% if result.base_macro_bleu is not none %}<p class="soft">The dotted line is the base.</p>{% endif %}
+</section>
+"""
+
+GAINS = """
+<section id="gains"><h2>BLEU over the base, by site</h2>
+{{ plot("gains", "BLEU of each row and site over the base", "table.csv") }}</section>
+"""
+
+COST = """
+<section id="cost"><h2>Communication</h2>
+{% if costs %}
+<p class="soft">One round at {{ bandwidth_mbps|bandwidth }}, which {{ result.num_sites }} sites share: transfer time is
+sites × bytes × 8 / bandwidth. Its share is transfer / (transfer + training), up and down together. A round's training time is
+that of its longest site.{% if "full model" in costs %} The full model is reckoned in fp32, with the mean training time of
+the rows.{% endif %}</p>
+<div class="scroll"><table>
+<thead><tr><th rowspan="2">method</th><th rowspan="2" class="n">parameters</th><th colspan="2" class="over">a site and round</th>
+<th colspan="3" class="over">transfer of a round</th><th rowspan="2" class="n">training</th><th rowspan="2" class="n">share</th></tr>
+<tr><th class="n">up</th><th class="n">down</th><th class="n">up</th><th class="n">down</th><th class="n">together</th></tr></thead>
+<tbody>
+{% for name, cost in costs.items() %}
+<tr><th scope="row" class="nowrap">{{ name }}</th><td class="n">{{ traffic[name].parameters|parameters }}</td>
+<td class="n">{{ traffic[name].uplink_bytes|data }}</td><td class="n">{{ traffic[name].downlink_bytes|data }}</td>
+<td class="n">{{ cost.up_s|transfer }}</td><td class="n">{{ cost.down_s|transfer }}</td>
+<td class="n">{{ cost.transfer_s|transfer }}</td><td class="n">{{ cost.training_s|duration }}</td>
+<td class="n">{{ cost.share|share }}</td></tr>
+{% endfor %}
+</tbody></table></div>
+{% endif %}
+{{ plot("cost", "Transfer time of a round and its share, for each row", "table.csv") }}
+</section>
+"""
+
+PAPER = """
+{% if result.paper %}
+<section id="paper"><h2>The paper's figures</h2>
+<p class="soft">Liu et al. 2023, {{ result.paper.table }}: on its own data, with its own backbone. What can be set beside each
+other is the order of the rows and their distances.</p>
+<div class="scroll"><table class="many">
+<thead><tr>{{ sorted_head("method", false) }}{% for column in result.paper.columns %}
+<th scope="col" class="n{{ '' if column in ('macro', 'micro') else ' turned' }}"><button type="button">{{ column }}</button></th>
+{% endfor %}</tr></thead>
+<tbody>
+{% for name, scores in result.paper.rows.items() %}
+<tr><th scope="row" class="nowrap">{{ name }}</th>
+{% for column in result.paper.columns %}{{ bleu(scores.get(column), paper_best.get(column)) }}{% endfor %}</tr>
+{% endfor %}
+</tbody></table></div></section>
+{% endif %}
+"""
+
+FAILURES = """
+<section id="failures"><h2>Runs that did not complete</h2>
+{% if result.failed %}
+<div class="scroll"><table><thead><tr><th>method</th><th>seed</th><th>status</th><th>reason</th></tr></thead><tbody>
+{% for run in result.failed %}
+<tr><td class="nowrap">{{ run.row }}</td><td>{{ run.seed }}</td><td>{{ run.status }}</td><td class="wrap">{{ run.reason }}</td></tr>
+{% endfor %}
+</tbody></table></div>
+{% elif result.runs %}<p>None: all {{ result.runs|length }} completed.</p>
+{% else %}<p class="empty">{{ note("suite.json") }}</p>{% endif %}
+</section>
+<section id="settings"><h2>Settings and versions</h2>
+<details><summary>Show</summary>
+<h3>Settings</h3>{% if settings %}{{ pairs(settings) }}{% else %}<p class="empty">{{ note("suite.json") }}</p>{% endif %}
+<h3>Versions</h3>{% if result.versions %}{{ pairs(result.versions) }}{% else %}<p class="empty">{{ note("suite.json") }}</p>{% endif %}
+</details></section>
+"""
+
+SUITE_TEMPLATE = page_template("{{ result.title }}", HEAD, TABLE + GAINS + COST + PAPER + FAILURES, body_class="wide")

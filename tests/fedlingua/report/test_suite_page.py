@@ -1,0 +1,179 @@
+"""The page of a suite: what it reads, what it calls best, what it reckons, and where it lies."""
+
+import csv
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedlingua.errors import ConfigError, RunError
+from fedlingua.report import write_suite_report
+from fedlingua.report.suite_page import best_values, row_traffic, suite_key_figures
+from fedlingua.report.suite_plots import gain_plot, macro_plot
+from fedlingua.report.suite_result import read_suite
+
+EVIL = "<script>alert(1)</script>"
+TABLE: list[dict[str, Any]] = [
+    {"method": "base", "north": 30.0, EVIL: 10.0, "macro_bleu": 20.0, "macro_bleu_sd": "", "seeds": 1},
+    {"method": "adapter-local", "north": 28.0, EVIL: 16.0, "macro_bleu": 22.0, "macro_bleu_sd": 0.5, "seeds": 2}
+    | {"exchanged_parameters": 0, "uplink_bytes": 0, "downlink_bytes": 0},
+    {"method": "adapter-fed", "north": 26.0, EVIL: 20.0, "macro_bleu": 23.0, "macro_bleu_sd": 1.0, "seeds": 1}
+    | {"exchanged_parameters": 250_000, "uplink_bytes": 1_000_000, "downlink_bytes": 3_000_000, "micro_bleu": 24.5},
+]
+COLUMNS = ["method", "north", EVIL, "macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu", "exchanged_parameters"]
+COLUMNS += ["uplink_bytes", "downlink_bytes", "seeds"]
+PAPER = {"table": "table 2", "rows": {"adapter-local": {"de-fr": 30.88, "macro": 26.28, "micro": 26.56}}}
+
+
+def run_entry(status: str = "completed", reason: str | None = None) -> dict[str, Any]:
+    return {"status": status, "reason": reason, "seconds": 60.0, "train_seconds": 12.0, "num_sites": 2}
+
+
+SUITE: dict[str, Any] = {
+    "title": "A small suite",
+    "settings": {"rounds": 5},
+    "seconds": 3723.0,
+    "versions": {"flwr": "1.39.0"},
+    "runs": {
+        "adapter-local-2022": run_entry(),
+        "adapter-local-2023": run_entry(),
+        "adapter-fed-2022": run_entry(),
+        "adapter-fed-2023": run_entry("failed", f"site {EVIL} is gone"),
+    },
+}
+SCORES = {"adapter-local-2022": 21.5, "adapter-local-2023": 22.5, "adapter-fed-2022": 23.0}
+
+
+def write(folder: Path, table: list[dict[str, Any]] = TABLE, **changes: Any) -> Path:
+    result = folder / "small"
+    result.mkdir(exist_ok=True)
+    with (result / "table.csv").open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.DictWriter(lines, COLUMNS)
+        writer.writeheader()
+        writer.writerows(table)
+    (result / "suite.json").write_text(json.dumps(SUITE | changes))
+    sites = {"north": {"bleu": 1.0, "base_bleu": 30.0}, EVIL: {"bleu": 1.0, "base_bleu": 10.0}}
+    for name, macro in SCORES.items():
+        (result / "runs" / name).mkdir(parents=True, exist_ok=True)
+        scores = {"macro_bleu": macro, "base_macro_bleu": 20.0, "sites": sites}
+        (result / "runs" / name / "scores.json").write_text(json.dumps(scores))
+        (result / "runs" / name / "run.json").write_text(json.dumps({"backbone": {"parameters": 5_000_000}}))
+    return result
+
+
+def markup(page: Path) -> str:
+    return re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def words(page: Path) -> str:
+    body = markup(page).split("<body")[1].partition(">")[2].split("<script")[0]
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def test_the_page_tells_the_suite(tmp_path: Path) -> None:
+    seen = words(write_suite_report(write(tmp_path), tmp_path / "runs"))
+    assert seen.startswith("A small suite ✗ 1 of 4 runs did not complete")
+    for expected in ("best macro BLEU 23.00 adapter-fed", "+3.00 base 20.00", "over adapter-local +1.00", "1 h 02 min"):
+        assert expected in seen
+    assert f"adapter-fed 2023 failed site {EVIL} is gone" in seen
+    assert "paper" not in seen
+
+
+def test_the_page_stands_alone_and_escapes_names(tmp_path: Path) -> None:
+    text = markup(write_suite_report(write(tmp_path, paper=PAPER), tmp_path / "runs"))
+    assert EVIL not in text
+    assert "http:" not in text
+    assert "https:" not in text
+
+
+def test_the_page_lies_with_the_runs_and_not_with_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = write(tmp_path)
+    before = sorted(result.rglob("*"))
+    assert write_suite_report(result).resolve() == tmp_path / "runs" / "small" / "report.html"
+    assert sorted(result.rglob("*")) == before
+
+
+def test_the_base_is_never_best(tmp_path: Path) -> None:
+    text = markup(write_suite_report(write(tmp_path), tmp_path))
+    assert "<b>28.00</b>" in text  # of the methods; the base has 30
+    assert "<b>30.00</b>" not in text
+    assert "<b>20.00</b>" in text  # adapter-fed at the second site, which ties with the base's macro
+    high = [TABLE[0] | {"macro_bleu": 99.0}, *TABLE[1:]]
+    best = read_suite(write(tmp_path, high)).best
+    assert best is not None
+    assert best.name == "adapter-fed"
+
+
+def test_values_that_read_the_same_are_best_together() -> None:
+    assert best_values([{"a": 1.001, "b": None}, {"a": 1.002, "b": 2.0}]) == {"a": "1.00", "b": "2.00"}
+
+
+def test_every_seed_is_a_point_beside_mean_and_sd(tmp_path: Path) -> None:
+    figure = macro_plot(read_suite(write(tmp_path, paper=PAPER)))
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces["a seed"].x) == [21.5, 22.5, 23.0]
+    assert [round(place) for place in traces["a seed"].y] == [1, 1, 2]
+    assert list(traces["mean ± sd"].x) == [20.0, 22.0, 23.0]
+    assert list(traces["mean ± sd"].error_x.array) == [0.0, 0.5, 1.0]
+    assert list(traces["the paper's"].x) == [None, 26.28, None]
+
+
+@pytest.mark.parametrize("table", [TABLE, TABLE[1:]], ids=["base in the table", "base from the runs"])
+def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: list[dict[str, Any]]) -> None:
+    result = read_suite(write(tmp_path, table))
+    (heat,) = gain_plot(result).data
+    assert [list(line) for line in heat.z] == [[-2.0, 6.0], [-4.0, 10.0]]
+    assert result.base_macro_bleu == 20.0
+
+
+def test_the_cost_of_a_row_is_that_of_all_its_sites(tmp_path: Path) -> None:
+    # 2 sites x 1 MB up and 3 MB down at 16 Mbit/s: 1 s and 3 s, beside 12 s of training.
+    seen = words(write_suite_report(write(tmp_path), tmp_path, bandwidth_mbps=16))
+    assert "adapter-fed 250,000 1.00 MB 3.00 MB 1.0 s 3.0 s 4.0 s 12.0 s 25.0 %" in seen
+    assert "adapter-local 0 0 B 0 B 0 s 0 s 0 s 12.0 s 0 %" in seen
+    assert "full model 5.00 M 20.00 MB 20.00 MB 20 s 20 s 40 s 12.0 s 76.9 %" in seen
+
+
+def test_the_full_model_is_reckoned_only_where_no_row_sends_it(tmp_path: Path) -> None:
+    assert list(row_traffic(read_suite(write(tmp_path)))) == ["adapter-local", "adapter-fed", "full model"]
+    fed = TABLE[2] | {"method": "model-fed"}
+    assert list(row_traffic(read_suite(write(tmp_path, [fed])))) == ["model-fed"]
+
+
+def test_the_papers_figures_stand_beside(tmp_path: Path) -> None:
+    seen = words(write_suite_report(write(tmp_path, paper=PAPER), tmp_path))
+    assert "Liu et al. 2023, table 2" in seen
+    assert "adapter-local 26.28 26.56 30.88" in seen
+    assert "adapter-local 2 22.00 0.50 +2.00 26.28" in seen
+
+
+def test_a_table_alone_is_enough(tmp_path: Path) -> None:
+    result = write(tmp_path)
+    (result / "suite.json").unlink()
+    result_alone = read_suite(result)
+    assert suite_key_figures(result_alone)[1] == ("seeds", "2", "")
+    assert "suite.json is not there." in words(write_suite_report(result, tmp_path))
+    (result / "suite.json").write_text("{")
+    assert "suite.json cannot be read" in words(write_suite_report(result, tmp_path))
+
+
+def test_values_of_another_type(tmp_path: Path) -> None:
+    strange = [{"method": "x", "north": "nan", EVIL: "many", "macro_bleu": "", "seeds": ""}]
+    write_suite_report(write(tmp_path, strange, settings=3, runs={"x": 1, "y": {}}, paper=[1], seconds="long"), tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "", "a,b\n1,2\n"])
+def test_a_folder_without_a_table_is_refused(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "table.csv").write_text(content)
+    with pytest.raises(RunError, match=r"(?s)table\.csv.*got:.*wanted:.*to do:"):
+        write_suite_report(tmp_path, tmp_path)
+
+
+def test_a_bandwidth_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="bandwidth"):
+        write_suite_report(write(tmp_path), tmp_path, bandwidth_mbps=0)
