@@ -74,14 +74,18 @@ def deploy(config, sites, tmp_path) -> RunFolder:
     return folder
 
 
-@pytest.mark.parametrize("method", ["adapter-families", "adapter-local", "model-fed"])
-def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_path, method):
-    config = {**config, "method": method}
+@pytest.mark.parametrize(
+    ("method", "tensor_set"),
+    [("adapter-families", ""), ("adapter-local", ""), ("model-fed", ""), ("adapter-fed", "controllers"), ("adapter-fed", "lora")],
+)
+def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_path, method, tensor_set):
+    config = {**config, "method": method, "tensor-set": tensor_set}
     deployed = deploy(config, sites, tmp_path)
     simulated, _ = run({**config, "federation": federation(tmp_path, corpora=True)}, tmp_path / "simulated")
     assert checkpoint_bytes(deployed) == checkpoint_bytes(simulated)
     assert deployed.read("scores.json")["sites"] == simulated.read("scores.json")["sites"]
-    file = "model.safetensors" if method == "model-fed" else "adapter/adapter.safetensors"
+    whole_model = method == "model-fed" or tensor_set == "controllers"
+    file = "model.safetensors" if whole_model else "adapter/adapter.safetensors"
     identity = deployed.read("run.json")["id"]
     for folder, name in zip(sites, SITES, strict=True):
         delivered = folder / "state" / "runs" / identity / name

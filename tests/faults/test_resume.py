@@ -183,6 +183,18 @@ def test_a_damaged_folder_resumes_to_the_same_bytes(families, tmp_path, unbroken
         assert any("begins again at its start" in note for note in notes)
 
 
+@pytest.mark.parametrize("more", [{"method": "adapter-local"}, CONTROLLERS], ids=["local", "controllers"])
+@pytest.mark.fault("resumed")
+def test_sites_still_have_their_own_tensors_of_the_round_before_a_damaged_one(four_sites, tmp_path, unbroken, more):
+    config = {**four_sites, **more, "rounds": 4}
+    wanted = whole(config, tmp_path, unbroken)
+    folder = begin(config, tmp_path / "killed", protocol.EVALUATE, 4)
+    truncate(folder.directory / "checkpoints" / "0003" / "state.json")
+    resume(config, folder)
+    assert (final_bytes(folder), losses(folder)) == wanted
+    assert [record["attempt"] for record in rounds(folder)] == [1, 1, 1, 2, 2]
+
+
 @pytest.mark.fault("resumed")
 def test_a_lost_best_round_is_made_again(families, tmp_path, unbroken):
     wanted = whole(families, tmp_path, unbroken)

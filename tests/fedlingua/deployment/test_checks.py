@@ -166,6 +166,17 @@ def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(set
     assert memory_estimate(dataclasses.replace(settings, method="base"), trainable)["trained tensors"] == 0
 
 
+def test_with_controllers_the_whole_model_is_trained_and_the_added_layers_take_activations_too(settings: Settings) -> None:
+    settings = dataclasses.replace(settings, tensor_set="controllers", controllers=3)
+    trainable = build_trainable(settings)
+    parts = memory_estimate(settings, trainable)
+    assert parts["trained tensors"] == 6 * 4 * trainable.trained.num_parameters == 6 * parts["backbone"]
+    assert parts["activations"] == 8 * 32 * (2 + 3 + 2 + 3) * (14 * 32 + 2 * 64) * 4
+    travels = trainable.tensor_set.num_parameters
+    assert f"{travels} numbers of 4 bytes" in sends(settings, trainable)[TRAIN]
+    assert travels < trainable.trained.num_parameters
+
+
 def test_too_little_memory_is_told_with_what_would_help(
     site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
