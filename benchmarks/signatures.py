@@ -1,0 +1,111 @@
+"""Which adapter's gradient tells the phrasebook's sites apart, and what the private form costs: agreement of clusters, by noise.
+
+    python benchmarks/signatures.py [--seeds 5] [--to experiments/results/benchmarks/signatures.json]
+
+Agreement is the adjusted Rand index of two partitions of the sites: 1 the same, about 0 for chance. No training, no test text.
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from fedlingua.clustering import CLUSTERED, by_families
+from fedlingua.config import APP_DIR, Settings, read_experiment
+from fedlingua.corpora.sites import Federation, read_federation, read_sites
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.privacy import gaussian_epsilon
+from fedlingua.runs import library_versions
+from fedlingua.signatures import group
+from fedlingua.training.batches import Example, encode_pairs
+from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, projected_gradients, random_projection
+
+PLACES = [f"encoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "fc2")]
+PLACES += [f"decoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "encoder_attn", "fc2")]
+NOISES = (0.5, 1.0, 2.0, 4.0)
+DRAWS = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiment", type=Path, default=APP_DIR / "experiments/fed_mnmt/signatures_phrasebook.toml")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--to", type=Path, default=APP_DIR / "experiments/results/benchmarks/signatures.json")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    settings = read_experiment(given.experiment, {})
+    federation = read_federation(settings.federation_path, Path())
+    seeds = [settings.seed + n for n in range(given.seeds)]
+    measured = [measure(replace(settings, seed=seed), federation) for seed in seeds]
+    result = {
+        "federation": federation.name,
+        "sites": len(federation.sites),
+        "seeds": seeds,
+        "raw": [summary([one["raw"][n] for one in measured]) for n in range(len(PLACES))],
+        "private": [summary([one["private"][n] for one in measured]) for n in range(len(NOISES))],
+        "norms": measured[0]["norms"],
+        "versions": library_versions(),
+    }
+    given.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+def measure(settings: Settings, federation: Federation) -> dict[str, Any]:
+    """Of one seed, which decides the adapters that the gradients are of: agreement for every place, and for every noise."""
+    trainable = build_trainable(settings)
+    codec = trainable.backbone.codec
+    texts = read_sites(federation, frozenset())
+    examples = [encode_pairs(text.splits["train"], text.direction, codec, settings.max_tokens) for text in texts.values()]
+    families = by_families({s.name: [s.direction] for s in federation.sites}, federation.relatives("group"))
+    labels = {part: [next(n for n, names in enumerate(families[part].values()) if s in names) for s in texts] for part in CLUSTERED}
+    number = len(families["encoder"])
+    raw = []
+    for place in PLACES:
+        adapter = chosen_adapter(trainable.model, place)
+        found = group([mean_gradient(trainable.model, adapter, own, codec) for own in examples], number, "cosine", "agglomerative", 1)
+        agreement = {f"with_{part}_families": float(adjusted_rand_score(labels[part], found.labels)) for part in CLUSTERED}
+        raw.append({"adapter": place, **agreement})
+    return {"raw": raw, **private(settings, trainable, examples, number)}
+
+
+def private(settings: Settings, trainable: Trainable, examples: Sequence[Sequence[Example]], number: int) -> dict[str, Any]:
+    """Agreement of private clusters with the raw ones, mean over draws of the noise."""
+    model, codec = trainable.model, trainable.backbone.codec
+    adapter = chosen_adapter(model, settings.signature_adapter)
+    wanted = group([mean_gradient(model, adapter, own, codec) for own in examples], number, "cosine", "agglomerative", 1).labels
+    projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
+    each = [np.stack(list(projected_gradients(model, adapter, own, codec, projection))) for own in examples]
+    norms = np.concatenate([np.linalg.norm(own, axis=1) for own in each])
+    rows = []
+    for noise in NOISES:
+        agreements = []
+        for draw in range(DRAWS):
+            random = Random(f"{settings.seed}/{noise}/{draw}")
+            released = [_released(own, settings.signature_clip, noise, random) for own in each]
+            agreements.append(adjusted_rand_score(wanted, group(released, number, "cosine", "agglomerative", 1).labels))
+        epsilon = gaussian_epsilon(noise, settings.signature_delta)
+        rows.append({"noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, "with_raw": statistics.mean(agreements)})
+    quartiles = np.quantile(norms, [0.05, 0.25, 0.5, 0.75, 0.95])
+    return {"private": rows, "norms": {"of": "projected gradients, a sentence", "quantiles": [float(q) for q in quartiles]}}
+
+
+def _released(each: np.ndarray[Any, Any], clip: float, noise: float, random: Random) -> np.ndarray[Any, Any]:
+    clipped = each * np.minimum(1.0, clip / np.linalg.norm(each, axis=1, keepdims=True))
+    return np.asarray((clipped.sum(axis=0) + [random.gauss(0.0, noise * clip) for _ in range(each.shape[1])]) / len(each))
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Rows of one setting over the seeds as one: numbers that differ become means."""
+    return {key: value if isinstance(value, str) else round(statistics.mean(row[key] for row in rows), 4) for key, value in rows[0].items()}
+
+
+if __name__ == "__main__":
+    main()
