@@ -11,13 +11,14 @@ from fedlingua.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.cli.engine import Engine
 from fedlingua.cli.progress import follow, view_on
 from fedlingua.cli.server import profile_of
-from fedlingua.config import APP_DIR, MAY_CHANGE, Scalar, Settings, parse_override, read_experiment, settings_from
+from fedlingua.config import APP_DIR, MAY_CHANGE, Scalar, Settings, parse_override, read_experiment, read_toml, settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.report import score_table, write_report
 from fedlingua.runs import RunFolder, check_resumable
+from fedlingua.suites.read import is_suite
 
 
 def run_experiment(
@@ -120,6 +121,8 @@ def check_experiment(
     Raises:
         ConfigError: a key, value or name. CorpusError: a corpus file that is not there.
     """
+    if is_suite(read_toml(experiment)):
+        raise ConfigError(f"{experiment} has [[row]], so it is a suite; run it with `fedlingua suite {experiment}`")
     given = _given(data, overrides, seed)
     if server:
         given["federation"] = str(server.federation)
