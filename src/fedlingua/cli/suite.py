@@ -158,9 +158,9 @@ class Bench:
 
     def _end(self, folder: Path, reason: str, log: str) -> None:
         del self.going[folder]
-        if reason:
-            self._say(f"{folder.name} failed: {reason}" + (f"\n{log}" if log else ""))
-        else:
+        if log:  # otherwise the run itself has said it
+            self._say(f"{folder.name} failed: {reason}\n{log}")
+        if not reason:
             self.seconds += _seconds([folder])
 
     def _left_s(self) -> float:
