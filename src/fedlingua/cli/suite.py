@@ -46,9 +46,11 @@ def run_suite(
     given: dict[str, Scalar] = dict(parse_override(text) for text in overrides)
     suite = read_suite(file, given, str(data.expanduser().resolve()) if data else "")
     result_dir = _result_dir(suite, to)
-    started = time.monotonic()
-    with RunFolder(runs_dir.resolve()).held():
-        runs = plan(suite, runs_dir.resolve())
+    runs = plan(suite, runs_dir.resolve())
+    started, shared = time.monotonic(), RunFolder(runs_dir.resolve())
+    if shared.is_held():
+        raise RunError(f"{runs_dir}: another suite is at work there; wait for its end, or give another folder with --runs")
+    with shared.held():
         console.print(f"{suite.title}: {len(runs)} runs in {runs_dir}", markup=False, highlight=False, soft_wrap=True)
         carry_out(runs, jobs, nodes, profile, console)
         write_result(result_dir, suite, runs, time.monotonic() - started)

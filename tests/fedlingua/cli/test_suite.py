@@ -215,9 +215,26 @@ def test_ctrl_c_is_said_of_what_was_going_on_and_no_result_is_written(
     assert not (tmp_path / "result").exists()
 
 
-def test_another_suite_at_work_in_the_same_runs_is_waited_for_by_its_user(file: Path, recording: type, tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "runs").held(), pytest.raises(RunError, match="still going"):
+def test_a_suite_keeps_out_of_runs_that_another_is_at_work_on(file: Path, recording: type, tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "runs").held(), pytest.raises(RunError, match="another suite is at work there"):
         suite(file, to=tmp_path / "result")
+
+
+def test_a_refused_suite_leaves_nothing(file: Path, recording: type, tmp_path: Path) -> None:
+    (tmp_path / "two.toml").unlink()
+    with pytest.raises(ConfigError, match="row base"):
+        suite(file, to=tmp_path / "result")
+    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "result").exists()
+
+
+def test_rebuild_writes_the_tables_anew(file: Path, recording: type, tmp_path: Path) -> None:
+    result, _ = suite(file, to=tmp_path / "result")
+    table = (result / "table.csv").read_bytes()
+    (result / "table.csv").unlink()
+    done = CliRunner().invoke(app, ["suite", "--rebuild", str(result)])
+    assert done.exit_code == 0, done.output
+    assert (result / "table.csv").read_bytes() == table
 
 
 def test_the_result_lies_beside_the_other_results_only_as_the_file_stands(
@@ -289,8 +306,8 @@ def test_a_suite_runs_in_one_engine_side_by_side_and_again_in_none(tiny: Path, t
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_no_process_and_a_run_that_can_be_gone_on_with(tiny: Path, tmp_path: Path) -> None:
-    tiny.write_text(tiny.read_text().replace("rounds = 1\n", "rounds = 500\n").replace('[[row]]\nmethod = "base"\n', ""))
+def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(tiny: Path, tmp_path: Path) -> None:
+    tiny.write_text(tiny.read_text().replace("rounds = 1\n", "rounds = 60\n").replace('[[row]]\nmethod = "base"\n', ""))
     process = subprocess.Popen(
         command(tiny),
         stdout=subprocess.DEVNULL,
@@ -300,8 +317,8 @@ def test_ctrl_c_leaves_no_process_and_a_run_that_can_be_gone_on_with(tiny: Path,
         # A shell's background job ignores Ctrl-C, and the tests may be one.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    ends = time.monotonic() + 120
-    while not (found := list((tmp_path / "runs" / "suites").glob("*/rounds.jsonl"))):
+    runs, ends = tmp_path / "runs" / "suites", time.monotonic() + 120
+    while not (found := list(runs.glob("*/checkpoints/0001"))):
         assert time.monotonic() < ends, "no round ended"
         assert process.poll() is None
         time.sleep(0.3)
@@ -312,7 +329,15 @@ def test_ctrl_c_leaves_no_process_and_a_run_that_can_be_gone_on_with(tiny: Path,
     assert "the same command goes on" in stderr
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
-    assert json.loads((found[0].parent / "run.json").read_text())["status"] == "interrupted"
+    folder = RunFolder(found[0].parents[1])
+    run = folder.read("run.json")
+    assert run is not None
+    assert run["status"] == "interrupted"
     assert not (tmp_path / "runs" / "pair").exists()
-    (run,) = plan(read_suite(tiny, {}), tmp_path / "runs" / "suites")
-    assert (run.folder, standing(run)) == (found[0].parent, "broken off")
+
+    again = subprocess.run(command(tiny), capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    run = folder.read("run.json")
+    assert run is not None
+    assert (run["status"], run["attempt"], run["rounds"]) == ("completed", 2, 60)
+    assert (tmp_path / "runs" / "pair" / "table.csv").is_file()
