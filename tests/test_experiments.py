@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from fedlingua.clustering import Relatives, by_families
-from fedlingua.config import default_run_config, known_keys, read_experiment, settings_from
+from fedlingua.config import default_run_config, known_keys, read_experiment, read_toml, settings_from
 from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import Federation, SiteText, check_files, read_federation, read_sites
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.errors import CorpusError
 from fedlingua.pretraining.demo import base_register
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
+from fedlingua.suites.read import check_figures, is_suite, read_suite
+from fedlingua.suites.runs import site_names
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
@@ -22,11 +24,13 @@ DATA = ROOT / "../shared/data"
 
 FEDERATIONS = sorted((EXPERIMENTS / "federations").rglob("*.toml"))
 BACKBONES = sorted((EXPERIMENTS / "backbones").rglob("*.toml"))
-RUNS = sorted(
+FILES = sorted(
     path
     for path in EXPERIMENTS.rglob("*.toml")
     if path.relative_to(EXPERIMENTS).parts[0] not in ("results", "federations", "backbones")
 )
+SUITES = [path for path in FILES if is_suite(read_toml(path))]
+RUNS = [path for path in FILES if path not in SUITES]
 
 
 def named(path: Path) -> str:
@@ -46,6 +50,7 @@ def sides(texts: Mapping[str, SiteText], *splits: Split) -> set[Side]:
 def test_there_are_files_of_every_kind() -> None:
     assert EXPERIMENTS / "demo.toml" in RUNS
     assert EXPERIMENTS / "federations/phrasebook.toml" in FEDERATIONS
+    assert EXPERIMENTS / "fed_mnmt/table2.toml" in SUITES
     assert BACKBONES
 
 
@@ -53,6 +58,27 @@ def test_there_are_files_of_every_kind() -> None:
 def test_every_experiment_loads_with_its_federation(path: Path) -> None:
     settings = read_experiment(path, {})
     assert read_federation(settings.federation_path, Path("data")).sites
+
+
+@pytest.mark.parametrize("path", SUITES, ids=named)
+def test_every_suite_loads_with_its_federations_and_quotes_the_paper_on_their_sites(path: Path) -> None:
+    suite = read_suite(path, {})
+    federations = {row.name: read_federation(row.settings.federation_path, Path("data")) for row in suite.rows}
+    check_figures(suite, site_names(federations))
+
+
+PAPER_TABLES = [path for path in SUITES if read_suite(path, {}).paper]
+
+
+@pytest.mark.parametrize("path", PAPER_TABLES, ids=named)
+def test_the_papers_figures_by_site_average_to_its_macro(path: Path) -> None:
+    """Digits swapped in the copying would show."""
+    paper = read_suite(path, {}).paper
+    assert paper is not None
+    for name, figures in paper.rows.items():
+        sites = [figure for column, figure in figures.items() if column not in ("macro", "micro")]
+        if len(sites) > 1:
+            assert sum(sites) / len(sites) == pytest.approx(figures["macro"], abs=0.0101), name
 
 
 @pytest.mark.parametrize("path", FEDERATIONS, ids=named)

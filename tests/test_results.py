@@ -8,8 +8,17 @@ import pytest
 
 from fedlingua.config import default_run_config, settings_from
 from fedlingua.evaluation.scores import averages
+from fedlingua.suites.result import rebuild
 
 ROOT = Path(__file__).parents[1]
+
+
+def suite_results(root: Path) -> list[Path]:
+    """Folders of suites' results: <root>/<folder>/<suite>."""
+    return sorted(file.parent for file in root.glob("*/*/suite.json"))
+
+
+SUITES = suite_results(ROOT / "experiments" / "results")
 RUNS = sorted(folder.parent for folder in (ROOT / "experiments" / "results").rglob("scores.json"))
 
 
@@ -25,6 +34,19 @@ def test_a_kept_run_adds_up_and_names_no_place(folder):
     assert not run["config"]["data-dir"]
     assert not run["config"]["run-dir"]
     settings_from({**default_run_config(), **run["config"]})
+
+
+@pytest.mark.parametrize("folder", SUITES, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_a_suites_tables_are_what_its_runs_add_up_to_byte_for_byte(folder):
+    assert rebuild(folder) == ((folder / "table.csv").read_text(), (folder / "table.md").read_text())
+
+
+def test_results_of_suites_are_found_where_they_are_kept(tmp_path):
+    for name in ("fed_mnmt/table2", "fed_mnmt/table1", "fed_mnmt/table1/runs/base-1", "phrasebook/adapter-fed-2022"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("fed_mnmt/table1", "fed_mnmt/table2"):
+        (tmp_path / name / "suite.json").touch()
+    assert suite_results(tmp_path) == [tmp_path / "fed_mnmt/table1", tmp_path / "fed_mnmt/table2"]
 
 
 def test_every_score_in_the_readme_is_a_kept_one():

@@ -163,16 +163,10 @@ class RunFolder:
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all."""
-        self._replace(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        self._replace(name, json_text(content))
 
     def _replace(self, name: str, text: str) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        aside = self.directory / f".{name}.{os.getpid()}"
-        with aside.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(aside, self.directory / name)
+        replace_text(self.directory / name, text)
 
     def read(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the folder, or None when there is none."""
@@ -188,6 +182,22 @@ class RunFolder:
     def _append_line(self, name: str, line: str) -> None:
         with (self.directory / name).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all: aside, then renamed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(aside, file)
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """As the files of a run folder hold it."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:

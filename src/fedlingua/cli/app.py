@@ -1,4 +1,4 @@
-"""The fedlingua command: run, pretrain, translate, report, status; server and site for a federation across machines."""
+"""The fedlingua command: run, suite, pretrain, translate, report, status; server and site for a federation across machines."""
 
 import sys
 from pathlib import Path
@@ -42,6 +42,32 @@ def run(
         resume_run(resume, data, set_ or [], profile, nodes, server, Console())
     elif experiment is not None:
         run_experiment(experiment, data, set_ or [], seed, to, profile, nodes, server, Console())
+
+
+@app.command()
+def suite(
+    file: Annotated[Path | None, typer.Argument(help="Suite file (TOML): rows of settings, and seeds.")] = None,
+    data: Data = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value for every row; goes before the suite's.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
+    runs: Annotated[Path, typer.Option(help="Where runs lie; suites share equal ones.")] = Path("runs/suites"),
+    to: Annotated[
+        Path | None,
+        typer.Option(help="The result; default: experiments/results/<folder>/<suite>, with --set ./runs/<suite>."),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
+    profile: Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.")] = "simulation",
+    rebuild: Annotated[Path | None, typer.Option(help="Only write a result's tables anew, from its files.")] = None,
+) -> None:
+    """Run every row of a suite with every seed and write its table; goes on where it was broken off."""
+    from fedlingua.cli.suite import rebuild_tables, run_suite
+
+    if (file is None) == (rebuild is None):
+        raise typer.BadParameter("give a suite file, or --rebuild with a result's folder")
+    if rebuild is not None:
+        rebuild_tables(rebuild, Console())
+    elif file is not None:
+        run_suite(file, data, set_ or [], jobs, runs, to, nodes, profile, Console())
 
 
 @app.command()

@@ -210,14 +210,14 @@ class Engine:
         nodes: list[dict[str, Any]] = self._ask(["supernode", "list", self.profile.name, "--verbose"])["nodes"]
         return nodes
 
-    def log_tail(self, lines: int = 40) -> str:
-        """The last lines that the SuperLink and the last run's ServerApp printed, for an error message."""
+    def log_tail(self, lines: int = 40, run_id: str = "") -> str:
+        """The last lines that the SuperLink and a run's ServerApp printed, for an error message; the last run's unless told."""
         parts = []
         if self.profile.local:
             parts.append("SuperLink:\n" + self._superlink_tail(lines))
         if self._runs and (self._superlink is None or self._superlink.poll() is None):
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
-            done = self._flwr(["log", self._runs[-1], self.profile.name, "--show"], _STOP_S)
+            done = self._flwr(["log", run_id or self._runs[-1], self.profile.name, "--show"], _STOP_S)
             parts.append("ServerApp:\n" + last_lines(done, lines))
         return "\n".join(parts)
 

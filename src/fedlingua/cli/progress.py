@@ -26,25 +26,43 @@ Event = dict[str, Any]
 
 def watch(run_dir: Path, poll: Callable[[], RunStatus], console: Console, interval_s: float = 0.5, skip: int = 0) -> RunStatus:
     """Show the run in `run_dir` until `poll` says that it has finished, and return that. skip: bytes of an earlier attempt's events."""
-    lines, asking = _Lines(run_dir / PROGRESS_FILE, skip), _Asking(poll)
-    view: _View = _LiveView(console) if console.is_terminal else _PlainView(console)
-    with view.shown() or nullcontext():
-        while True:
-            _show(lines, view, asking)
-            status = asking.ask_when_due()
-            if status is not None and status.finished:
-                _show(lines, view, asking)  # what was written between the last look and the end
-                return status
+    return follow(Watch(run_dir, poll, view_on(console), skip), interval_s)
+
+
+def follow(watched: "Watch", interval_s: float = 0.5) -> RunStatus:
+    """Look at one run until it has finished."""
+    with watched.view.shown() or nullcontext():
+        while (status := watched.look()) is None:
             time.sleep(interval_s)
+    return status
 
 
-def _show(lines: "_Lines", view: "_View", asking: "_Asking") -> None:
-    for event in lines.read():
-        try:
-            view.show(event)
-        except (KeyError, TypeError, ValueError):
-            continue  # an event of another version's server: what it means is not known here
-        asking.heard(event)
+class Watch:
+    """Looks at a run in `run_dir`: shows what its server has written since, and asks `poll`, sparingly, whether it has finished.
+
+    skip: bytes of an earlier attempt's events.
+    """
+
+    def __init__(self, run_dir: Path, poll: Callable[[], RunStatus], view: "View", skip: int = 0) -> None:
+        self.view = view
+        self._lines, self._asking = _Lines(run_dir / PROGRESS_FILE, skip), _Asking(poll)
+
+    def look(self) -> RunStatus | None:
+        """The status of a run that has finished, else None."""
+        self._show()
+        status = self._asking.ask_when_due()
+        if status is None or not status.finished:
+            return None
+        self._show()  # what was written between the last look and the end
+        return status
+
+    def _show(self) -> None:
+        for event in self._lines.read():
+            try:
+                self.view.show(event)
+            except (KeyError, TypeError, ValueError):
+                continue  # an event of another version's server: what it means is not known here
+            self._asking.heard(event)
 
 
 class _Lines:
@@ -140,17 +158,26 @@ class _Tally:
         return sum(latest) / len(latest) * (self.rounds - self.round) if latest else None
 
 
-class _View(Protocol):
-    def shown(self) -> Progress | None: ...
+class View(Protocol):
+    """Where a run's events are shown."""
 
-    def show(self, event: Event) -> None: ...
+    def shown(self) -> Progress | None:
+        """What has to be entered while events are shown, if anything."""
+
+    def show(self, event: Event) -> None:
+        """Take one event in."""
 
 
-class _PlainView:
-    """One line for each round, failure and note: for logs and pipes, without control characters."""
+def view_on(console: Console) -> View:
+    """A bar on a terminal, plain lines elsewhere."""
+    return _LiveView(console) if console.is_terminal else PlainView(console)
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+
+class PlainView:
+    """One line for each round, failure and note, after `prefix`: for logs and pipes, without control characters."""
+
+    def __init__(self, console: Console, prefix: str = "") -> None:
+        self._console, self._prefix = console, prefix
         self._tally = _Tally()
 
     def shown(self) -> Progress | None:
@@ -159,7 +186,7 @@ class _PlainView:
     def show(self, event: Event) -> None:
         if self._tally.add(event) and (line := _line(event, self._tally)):
             # Of its own accord rich would break the line at the width of a terminal that is not there, and colour numbers.
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
 
 
 class _LiveView:

@@ -7,17 +7,19 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedlingua.cli.attempt import STOPPED, Attempt, close_run, num_nodes
 from fedlingua.cli.engine import Engine
-from fedlingua.cli.progress import PROGRESS_FILE, watch
+from fedlingua.cli.progress import follow, view_on
 from fedlingua.cli.server import profile_of
 from fedlingua.cluster_plan import planned_clusters
-from fedlingua.config import APP_DIR, MAY_CHANGE, Scalar, Settings, parse_override, read_experiment, settings_from
+from fedlingua.config import APP_DIR, MAY_CHANGE, Scalar, Settings, parse_override, read_experiment, read_toml, settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.report import score_table, write_report
-from fedlingua.runs import RunFolder, check_resumable, git_revision
+from fedlingua.runs import RunFolder, check_resumable
+from fedlingua.suites.read import is_suite
 
 
 def run_experiment(
@@ -78,16 +80,12 @@ def _carry_out(
     console.print(f"run folder: {folder.directory}", soft_wrap=True)
     if server:
         console.print(f"bundle: {bundle_hash(build_bundle(APP_DIR))}", soft_wrap=True, highlight=False)
-    revision = git_revision()
-    run_config = {**settings.flat(), "run-dir": str(folder.directory)}
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
+    attempt = None
     try:
         with Engine(APP_DIR, home, profile_of(server) if server else profile) as engine:
-            seen = folder.directory / PROGRESS_FILE
-            before = seen.stat().st_size if seen.is_file() else 0
-            run_id = engine.submit(run_config, 1 if settings.how.pooled else nodes or len(federation.sites))
-            status = watch(folder.directory, lambda: engine.status(run_id), console, skip=before)
-            tail = engine.log_tail() if status.outcome != "completed" else ""
+            attempt = Attempt(engine, settings, folder, num_nodes(settings, federation, nodes), view_on(console))
+            reason = attempt.end(follow(attempt.watch))
     except RunError as error:
         if server and folder.checkpoints.rounds():  # the server may be gone, and the run with it
             raise RunError(
@@ -95,26 +93,22 @@ def _carry_out(
             ) from error
         raise
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
-        _close(folder, "interrupted", "stopped by the user")
+        close_run(folder, "interrupted", STOPPED)
+        write_report(folder.directory)
         Console(stderr=True).print(f"interrupted; all that was started has ended, and {folder.directory} says so", soft_wrap=True)
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)
-        if folder.read("run.json"):
-            # The server ran from an unpacked bundle, which is no checkout.
-            folder.update(git_revision=revision)
-    if status.outcome != "completed":
-        # The server may have died before it could say so itself.
-        told = (folder.read("run.json") or {}).get("reason")
-        if not told:
-            console.print(tail, markup=False, highlight=False)
-        _close(folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")
-        reason = (folder.read("run.json") or {}).get("reason")
+        if attempt:
+            attempt.keep_revision()
+    page = write_report(folder.directory)
+    if reason:
+        if attempt.log:
+            console.print(attempt.log, markup=False, highlight=False)
         where = f" --server {server.path}" if server else ""
         resumable = bool(folder.checkpoints.rounds())
         again = f"go on with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
         raise RunError(f"the run failed: {reason}; {again}")
-    page = write_report(folder.directory)
     console.print(score_table(folder.directory))
     console.print(f"report: {page}", soft_wrap=True)
     return folder.directory
@@ -128,6 +122,8 @@ def check_experiment(
     Raises:
         ConfigError: a key, value or name. CorpusError: a corpus file that is not there.
     """
+    if is_suite(read_toml(experiment)):
+        raise ConfigError(f"{experiment} has [[row]], so it is a suite; run it with `fedlingua suite {experiment}`")
     given = _given(data, overrides, seed)
     if server:
         given["federation"] = str(server.federation)
@@ -176,12 +172,3 @@ def _new_folder(experiment: Path, settings: Settings, to: Path | None, runs: Pat
     while (folder := runs / (stem if number == 1 else f"{stem}-{number}")).exists():
         number += 1
     return folder.resolve()
-
-
-def _close(folder: RunFolder, status: str, reason: str) -> None:
-    run = folder.read("run.json") or {"name": folder.directory.name}
-    # Of a run that is being stopped, the server may still say that it failed: who stopped it knows better.
-    if run.get("status") != "completed" and (status == "interrupted" or run.get("status") != "failed"):
-        folder.write("run.json", run)
-        folder.close(status, reason)
-    write_report(folder.directory)

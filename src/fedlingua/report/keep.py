@@ -1,12 +1,12 @@
 """The small files of a run that are worth committing: what it was, what it scored, and the table as Markdown."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from fedlingua.report.read import read_run
 from fedlingua.report.tables import score_markdown
+from fedlingua.runs import json_text
 
 PLACES = ("data-dir", "run-dir")
 """Settings that say where files lay on one machine and nothing about the result."""
@@ -18,12 +18,9 @@ def keep_run(run_dir: Path, to: Path) -> None:
     Raises:
         RunError: no run there.
     """
-    read_run(run_dir)
-    run: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-    run["config"] = {key: "" if key in PLACES else _without_place(value) for key, value in run["config"].items()}
-    run["backbone"] = {key: _without_place(value) for key, value in (run.get("backbone") or {}).items()}
+    run = kept_run(run_dir)
     to.mkdir(parents=True, exist_ok=True)
-    (to / "run.json").write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (to / "run.json").write_text(json_text(run), encoding="utf-8")
     if (run_dir / "scores.json").is_file():
         shutil.copyfile(run_dir / "scores.json", to / "scores.json")
     versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
@@ -35,6 +32,18 @@ def keep_run(run_dir: Path, to: Path) -> None:
     (to / "report.md").write_text(about, encoding="utf-8")
 
 
-def _without_place(value: Any) -> Any:
+def kept_run(run_dir: Path) -> dict[str, Any]:
+    """A run's run.json as it is worth committing: nothing in it says where files lay on one machine.
+
+    Raises:
+        RunError: no run there.
+    """
+    run = dict(read_run(run_dir).run)
+    run["config"] = {key: "" if key in PLACES else without_place(value) for key, value in run["config"].items()}
+    run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
+    return run
+
+
+def without_place(value: Any) -> Any:
     """The last name of an absolute path; anything else as it is."""
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value

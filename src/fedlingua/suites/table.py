@@ -1,0 +1,205 @@
+"""The table of a suite: means over seeds, row by row, from the suite's own account and its runs' scores alone; as CSV and Markdown.
+
+Everything here is a pure function of what `suite.json` and `runs/` hold, so a committed table can be made again, byte for byte.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from fedlingua.report import units
+
+COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
+AVERAGES = ("macro", "micro", "pooled")
+DECIMALS = 6
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """BLEU over seeds, 0-100. sd: of the sample; 0 for one seed."""
+
+    mean: float
+    sd: float
+
+    @property
+    def shown(self) -> float:
+        """As the table shows it, by which the best is chosen: what reads the same is equally good."""
+        return round(self.mean, 2)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row, over the seeds that it has scores of.
+
+    scores: by site, and "macro", "micro", "pooled"; costs: of one site in one round, by the names of COSTS; neither without any seed.
+    """
+
+    name: str
+    trains: bool
+    seeds: tuple[int, ...]
+    scores: Mapping[str, Figure]
+    costs: Mapping[str, int]
+
+
+def figure(values: Sequence[float]) -> Figure:
+    """Mean and sample standard deviation over seeds."""
+    return Figure(fmean(values), stdev(values) if len(values) > 1 else 0.0)
+
+
+def columns(suite: Json, scores: Mapping[str, Json]) -> list[str]:
+    """The sites as the runs' scores name them ("<site>:<direction>" where a site has several), in the federation's order."""
+    order = {site: place for place, site in enumerate(suite["sites"])}
+    named = dict.fromkeys(site for run in scores.values() for site in run["sites"])
+    return sorted(named or order, key=lambda name: order.get(name.partition(":")[0], len(order)))
+
+
+def lines(suite: Json, scores: Mapping[str, Json]) -> list[Line]:
+    """Every row of the suite. scores: "<row>-<seed>" -> a run's scores.json, of those that have one."""
+    return [
+        _line(row, {seed: scores[name] for seed in row["seeds"] if (name := f"{row['name']}-{seed}") in scores})
+        for row in suite["rows"]
+    ]
+
+
+def _line(row: Json, runs: Mapping[int, Json]) -> Line:
+    found = list(runs.values())
+    sites = dict.fromkeys(site for run in found for site in run["sites"])
+    scores = {site: figure([run["sites"][site]["bleu"] for run in found if site in run["sites"]]) for site in sites}
+    scores |= {name: figure([run[f"{name}_bleu"] for run in found]) for name in AVERAGES if found}
+    told = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
+    costs = {cost: round(fmean(run[told.get(cost, cost)] for run in found)) for cost in COSTS if found}
+    return Line(row["name"], row["trains"], tuple(runs), scores, costs)
+
+
+def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
+    """Plain numbers, one row a method; what a row has no scores of is empty."""
+    sites = columns(suite, scores)
+    averages = ["macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu"]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["method", *sites, *averages, *COSTS, "seeds"])
+    for line in lines(suite, scores):
+        means = {name: round(figure.mean, DECIMALS) for name, figure in line.scores.items()}
+        deviation = round(line.scores["macro"].sd, DECIMALS) if "macro" in line.scores else ""
+        numbers = [means.get("macro", ""), deviation, means.get("micro", ""), means.get("pooled", "")]
+        costs = [line.costs.get(cost, "") for cost in COSTS]
+        writer.writerow([line.name, *(means.get(site, "") for site in sites), *numbers, *costs, " ".join(map(str, line.seeds))])
+    return stream.getvalue()
+
+
+def best(found: Sequence[Line]) -> dict[str, float]:
+    """Column -> the best mean of a row that trains, as shown."""
+    shown = [(column, each.shown) for line in found if line.trains for column, each in line.scores.items()]
+    return {column: max(value for other, value in shown if other == column) for column, _ in shown}
+
+
+def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
+    """The table with deviations, and all that one has to know to read it."""
+    parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite), _costs_table(suite, scores)]
+    parts += [_signatures(suite, scores), _what_was_run(suite), _trouble(suite)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def score_rows(suite: Json, scores: Mapping[str, Json], mark: Callable[[str], str]) -> list[list[str]]:
+    """Header and rows of BLEU as text; `mark` sets off the best of a column."""
+    sites, found = [*columns(suite, scores), *AVERAGES], lines(suite, scores)
+    top, printed = best(found), (suite.get("paper") or {}).get("rows", {})
+    rows = [["method", *sites]]
+    for line in found:
+        cells = [_cell(line, column, top, mark) for column in sites]
+        rows.append([line.name, *cells])
+        if line.name in printed:
+            rows.append([f"{line.name} (paper)", *(units.score(printed[line.name].get(column)) for column in sites)])
+    return rows
+
+
+def _cell(line: Line, column: str, top: Mapping[str, float], mark: Callable[[str], str]) -> str:
+    found = line.scores.get(column)
+    if found is None:
+        return units.NOTHING
+    text = f"{found.shown:.2f}" + (f" ± {found.sd:.2f}" if len(line.seeds) > 1 else "")
+    return mark(text) if line.trains and found.shown == top[column] else text
+
+
+def _scores_table(suite: Json, scores: Mapping[str, Json]) -> str:
+    return _markdown(score_rows(suite, scores, lambda text: f"**{text}**"))
+
+
+def _reading(suite: Json) -> str:
+    words = (
+        "BLEU, mean ± sample standard deviation over seeds; bold: the best of a column, `base` left out. macro: mean over sites; "
+        "micro: weighted by test size; pooled: all sites as one corpus."
+    )
+    if suite.get("paper"):
+        words += f" (paper): the paper's own figures, {suite['paper']['table']}; – where it gives none."
+    return words
+
+
+def _costs_table(suite: Json, scores: Mapping[str, Json]) -> str:
+    rows = [["method", "parameters exchanged", "uplink", "downlink", "seeds"]]
+    for line in lines(suite, scores):
+        sizes = [units.data(line.costs.get(cost)) for cost in COSTS[1:]]
+        seeds = ", ".join(map(str, line.seeds)) or units.NOTHING
+        rows.append([line.name, units.count(line.costs.get(COSTS[0])), *sizes, seeds])
+    return _markdown(rows) + "\n\nUplink and downlink are bytes of one site in one round, as sent."
+
+
+def _signatures(suite: Json, scores: Mapping[str, Json]) -> str:
+    by_signature: dict[str, list[str]] = {}
+    for site in columns(suite, scores):
+        for signature in sorted({run["sites"][site]["signature"] for run in scores.values() if site in run["sites"]}):
+            by_signature.setdefault(signature, []).append(site)
+    told = [
+        f"`{signature}`" + (f" ({', '.join(sites)})" if len(by_signature) > 1 else "")
+        for signature, sites in by_signature.items()
+    ]
+    return f"Signature: {'; '.join(told)}." if told else ""
+
+
+def _what_was_run(suite: Json) -> str:
+    keys = ", ".join(f"{key} = {_value(value)}" for key, value in {**suite["settings"], **suite["overrides"]}.items())
+    told = [f"What was run: `{suite['file']}`" + (f" with {_overrides(suite['overrides'])}" if suite["overrides"] else "")]
+    told[0] += f"; {keys}; the rest as in pyproject.toml." if keys else "; every key as in pyproject.toml."
+    for row in suite["rows"]:
+        own = ", ".join(
+            f"{key} = {_value(value)}" for key, value in row["keys"].items() if (key, value) != ("method", row["name"])
+        )
+        told += [f"{row['name']}: {own}."] if own else []
+    done = [run for run in suite["runs"].values() if run["status"] == "completed"]
+    versions = ", ".join(f"{name} {number}" for name, number in suite["versions"].items())
+    told.append(f"{len(done)} runs, {units.duration(suite['seconds'])} in all; {versions}.")
+    return "\n".join(f"- {line}" for line in told)
+
+
+def _overrides(overrides: Json) -> str:
+    return " ".join(f"`--set {key}={value}`" for key, value in overrides.items())
+
+
+def _trouble(suite: Json) -> str:
+    """Failed runs and what else a reader has to be told."""
+    notes = [
+        f"Failed: {name}: {run['status']}, {_plain(run['reason'] or 'no reason given')}"
+        for name, run in suite["runs"].items()
+        if run["status"] != "completed"
+    ]
+    return "\n".join(f"- {note}" for note in [*notes, *suite["notes"]])
+
+
+def _plain(text: str) -> str:
+    """On one line, and nothing that Markdown takes for HTML."""
+    return " ".join(text.replace("<", "&lt;").split())
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
+    texts = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [texts[0], rule, *texts[1:]])

@@ -1,0 +1,136 @@
+"""The table's figures, by hand, from the scores of runs."""
+
+from typing import Any
+
+import pytest
+
+from fedlingua.suites.table import Figure, best, columns, figure, lines, table_csv, table_markdown
+from tests.recorded import scores
+
+SIZES = {"hospital": 1, "court": 3}
+
+
+def row(name: str, seeds: list[int], trains: bool = True, **keys: Any) -> dict[str, Any]:
+    return {"name": name, "method": name, "trains": trains, "keys": {"method": name, **keys}, "seeds": seeds}
+
+
+def ran(status: str = "completed", reason: str | None = None) -> dict[str, Any]:
+    return {"status": status, "reason": reason}
+
+
+@pytest.fixture
+def suite() -> dict[str, Any]:
+    return {
+        "title": "Two sites",
+        "file": "experiments/x/two.toml",
+        "settings": {"rounds": 2},
+        "overrides": {},
+        "rows": [row("base", [1], trains=False), row("adapter-fed", [1, 2]), row("adapter-families", [1, 2])],
+        "sites": ["hospital", "court"],
+        "paper": None,
+        "versions": {"flwr": "1.39.0"},
+        "seconds": 61.0,
+        "notes": [],
+        "runs": {
+            "base-1": ran(),
+            "adapter-fed-1": ran(),
+            "adapter-fed-2": ran(),
+            "adapter-families-1": ran(),
+            "adapter-families-2": ran("failed", "site court:\nno <reply>"),
+        },
+    }
+
+
+@pytest.fixture
+def found() -> dict[str, Any]:
+    """adapter-fed has 10 and 14 at the hospital, 20 and 20 at the court; adapter-families-2 failed."""
+    return {
+        "base-1": scores({"hospital": 50.0, "court": 1.0}, SIZES, exchanged_parameters=0),
+        "adapter-fed-1": scores({"hospital": 10.0, "court": 20.0}, SIZES, uplink_bytes_per_round=100),
+        "adapter-fed-2": scores({"hospital": 14.0, "court": 20.0}, SIZES, uplink_bytes_per_round=104),
+        "adapter-families-1": scores({"hospital": 13.0, "court": 19.996}, SIZES),
+    }
+
+
+def test_mean_and_sample_deviation_over_seeds() -> None:
+    assert figure([10.0, 14.0]) == Figure(12.0, pytest.approx(8**0.5))
+    assert figure([1.0, 2.0, 6.0]) == Figure(3.0, pytest.approx(7**0.5))
+    assert figure([10.0]) == Figure(10.0, 0.0)
+
+
+def test_a_row_is_the_mean_of_its_runs(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    line = lines(suite, found)[1]
+    assert line.seeds == (1, 2)
+    assert {name: value.mean for name, value in line.scores.items()} == {
+        "hospital": 12.0,
+        "court": 20.0,
+        "macro": 16.0,  # of 15 and 17
+        "micro": 18.0,  # of (10 + 3 x 20) / 4 and (14 + 3 x 20) / 4
+        "pooled": 17.0,
+    }
+    assert line.scores["macro"].sd == pytest.approx(2**0.5)
+    assert line.costs == {"exchanged_parameters": 7, "uplink_bytes": 102, "downlink_bytes": 90}
+
+
+def test_the_csv_has_plain_numbers_and_the_seeds_that_are_there(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    assert table_csv(suite, found) == (
+        "method,hospital,court,macro_bleu,macro_bleu_sd,micro_bleu,pooled_bleu,"
+        "exchanged_parameters,uplink_bytes,downlink_bytes,seeds\n"
+        "base,50.0,1.0,25.5,0.0,13.25,26.5,0,100,90,1\n"
+        "adapter-fed,12.0,20.0,16.0,1.414214,18.0,17.0,7,102,90,1 2\n"
+        "adapter-families,13.0,19.996,16.498,0.0,18.247,17.498,7,100,90,1\n"
+    )
+
+
+def test_a_row_without_any_run_is_there_and_empty(suite: dict[str, Any]) -> None:
+    assert table_csv(suite, {}).splitlines()[1:] == ["base,,,,,,,,,,", "adapter-fed,,,,,,,,,,", "adapter-families,,,,,,,,,,"]
+    assert "| adapter-fed | – | – | – | – | – |" in table_markdown(suite, {})
+
+
+def test_the_best_is_a_row_that_trains_and_what_reads_the_same_is_as_good(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    top = best(lines(suite, found))
+    assert top == {"hospital": 13.0, "court": 20.0, "macro": 16.5, "micro": 18.25, "pooled": 17.5}
+    markdown = table_markdown(suite, found)
+    assert "| base | 50.00 | 1.00 | 25.50 | 13.25 | 26.50 |" in markdown
+    assert "| adapter-fed | 12.00 ± 2.83 | **20.00 ± 0.00** | 16.00 ± 1.41 | 18.00 ± 0.71 | 17.00 ± 1.41 |" in markdown
+    assert "| adapter-families | **13.00** | **20.00** | **16.50** | **18.25** | **17.50** |" in markdown
+
+
+def test_failed_runs_and_notes_stand_below_the_table(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    suite["notes"] = ["base trains nothing."]
+    markdown = table_markdown(suite, found)
+    assert "- Failed: adapter-families-2: failed, site court: no &lt;reply>\n- base trains nothing.\n" in markdown
+    assert "| adapter-families | 7 | 100 B | 90 B | 1 |" in markdown
+
+
+def test_the_papers_figures_stand_below_their_rows(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    suite["paper"] = {"table": "table 2", "rows": {"adapter-fed": {"court": 19.5, "macro": 99.0}}}
+    markdown = table_markdown(suite, found)
+    ours, papers = markdown.split("\n")[5:7]
+    assert ours.startswith("| adapter-fed |")
+    assert papers == "| adapter-fed (paper) | – | 19.50 | 99.00 | – | – |"
+    assert "the paper's own figures, table 2" in markdown
+
+
+def test_what_was_run_is_told_with_what_differs_between_rows(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    suite["overrides"] = {"rounds": 1}
+    suite["rows"].append(row("adapter-fed", [1], aggregation="fed-avg") | {"name": "adapter-fed+fedavg"})
+    markdown = table_markdown(suite, found)
+    assert (
+        "- What was run: `experiments/x/two.toml` with `--set rounds=1`; rounds = 1; the rest as in pyproject.toml.\n" in markdown
+    )
+    assert "- adapter-fed+fedavg: method = adapter-fed, aggregation = fed-avg.\n" in markdown
+    assert "- 4 runs, 1 min 01 s in all; flwr 1.39.0." in markdown
+    assert "Signature: `tok:13a`." in markdown
+
+
+def test_signatures_that_differ_name_their_sites(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    for run in found.values():
+        run["sites"]["court"]["signature"] = "tok:zh"
+    assert "Signature: `tok:13a` (hospital); `tok:zh` (court)." in table_markdown(suite, found)
+
+
+def test_columns_are_the_scores_own_names_in_the_federations_order(suite: dict[str, Any]) -> None:
+    mixed = scores({"court:de-fr": 1.0, "court:pl-es": 2.0, "hospital": 3.0}, {"court:de-fr": 1, "court:pl-es": 1, "hospital": 1})
+    assert columns(suite, {"base-1": mixed}) == ["hospital", "court:de-fr", "court:pl-es"]
+    assert columns(suite, {}) == ["hospital", "court"]
