@@ -22,6 +22,7 @@ A federation file is TOML:
 
 import dataclasses
 import re
+import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,7 +179,7 @@ def check_corpora(sites: Iterable[Site]) -> None:
                 )
 
 
-def _paths(corpus: CorpusFiles | SplitFiles | Register) -> list[Path]:
+def _paths(corpus: CorpusFiles | SplitFiles | Register) -> Sequence[Path | zipfile.Path]:
     if isinstance(corpus, Register):
         return []
     if isinstance(corpus, SplitFiles):
