@@ -336,6 +336,10 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
             )
 
 
+CORPUS_KEYS = frozenset({"tsv", "moses", "nway", "splits", "phrasebook"})
+SITE_KEYS = CORPUS_KEYS | {"name", "direction", "columns", "sentences", "seed", "public-key", *SPLITS}
+
+
 def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
     """One [[site]] table, of a federation file or of a site's own.
 
@@ -346,31 +350,14 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
         raise ConfigError(f"{where}: site {number} is {entry!r}; wanted a table, [[site]] with keys below it")
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
-    refuse_unknown(
-        entry,
-        {
-            "name",
-            "direction",
-            "tsv",
-            "columns",
-            "moses",
-            "nway",
-            "splits",
-            "phrasebook",
-            "sentences",
-            "seed",
-            "public-key",
-            *SPLITS,
-        },
-        here,
-    )
+    refuse_unknown(entry, SITE_KEYS, here)
     if not FOLDER_NAME.fullmatch(name):
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
         )
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
     key, sizes = str(entry.get("public-key", "")), read_sizes(entry, here)
-    kinds = {"tsv", "moses", "nway", "splits", "phrasebook"} & set(entry)
+    kinds = CORPUS_KEYS & set(entry)
     if not kinds:
         if sizes != Sizes():
             raise ConfigError(
