@@ -65,12 +65,16 @@ def measure(settings: Settings, federation: Federation) -> dict[str, Any]:
     texts = read_sites(federation, frozenset())
     examples = [encode_pairs(text.splits["train"], text.direction, codec, settings.max_tokens) for text in texts.values()]
     families = by_families({s.name: [s.direction] for s in federation.sites}, federation.relatives("group"))
-    labels = {part: [next(n for n, names in enumerate(families[part].values()) if s in names) for s in texts] for part in CLUSTERED}
+    labels = {
+        part: [next(n for n, names in enumerate(families[part].values()) if s in names) for s in texts] for part in CLUSTERED
+    }
     number = len(families["encoder"])
     raw = []
     for place in PLACES:
         adapter = chosen_adapter(trainable.model, place)
-        found = group([mean_gradient(trainable.model, adapter, own, codec) for own in examples], number, "cosine", "agglomerative", 1)
+        found = group(
+            [mean_gradient(trainable.model, adapter, own, codec) for own in examples], number, "cosine", "agglomerative", 1
+        )
         agreement = {f"with_{part}_families": float(adjusted_rand_score(labels[part], found.labels)) for part in CLUSTERED}
         raw.append({"adapter": place, **agreement})
     return {"raw": raw, **private(settings, trainable, examples, number)}
@@ -92,7 +96,9 @@ def private(settings: Settings, trainable: Trainable, examples: Sequence[Sequenc
             released = [_released(own, settings.signature_clip, noise, random) for own in each]
             agreements.append(adjusted_rand_score(wanted, group(released, number, "cosine", "agglomerative", 1).labels))
         epsilon = gaussian_epsilon(noise, settings.signature_delta)
-        rows.append({"noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, "with_raw": statistics.mean(agreements)})
+        rows.append(
+            {"noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, "with_raw": statistics.mean(agreements)}
+        )
     quartiles = np.quantile(norms, [0.05, 0.25, 0.5, 0.75, 0.95])
     return {"private": rows, "norms": {"of": "projected gradients, a sentence", "quantiles": [float(q) for q in quartiles]}}
 
@@ -104,7 +110,10 @@ def _released(each: np.ndarray[Any, Any], clip: float, noise: float, random: Ran
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Rows of one setting over the seeds as one: numbers that differ become means."""
-    return {key: value if isinstance(value, str) else round(statistics.mean(row[key] for row in rows), 4) for key, value in rows[0].items()}
+    return {
+        key: value if isinstance(value, str) else round(statistics.mean(row[key] for row in rows), 4)
+        for key, value in rows[0].items()
+    }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Every file under experiments/ loads, and the federations among them keep what they promise."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -9,10 +10,12 @@ import pytest
 
 from fedlingua.clustering import Relatives, by_families
 from fedlingua.config import default_run_config, known_keys, read_experiment, read_toml, settings_from
+from fedlingua.corpora.prepare import PAPER_CORPORA
 from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import Federation, SiteText, check_files, read_federation, read_sites
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.errors import CorpusError
+from fedlingua.parts import Part
 from fedlingua.pretraining.demo import base_register
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.suites.read import check_figures, is_suite, read_suite
@@ -85,6 +88,58 @@ def test_the_papers_figures_by_site_average_to_its_macro(path: Path) -> None:
 def test_every_federation_loads_with_the_recipe_of_its_base(path: Path) -> None:
     federation = read_federation(path, Path("data"))
     assert federation.base is None or federation.base in BACKBONES
+
+
+def papers_federation(name: str) -> tuple[Federation, dict[str, int]]:
+    """(one of the paper's federations, training sentences of each site)."""
+    federation = read_federation(EXPERIMENTS / f"federations/{name}.toml", Path("data"))
+    return federation, {site.name: site.sizes.before(federation.rules.sizes).train for site in federation.sites}
+
+
+def groups(federation: Federation, part: Part) -> list[tuple[str, ...]]:
+    directions = {site.name: [site.direction] for site in federation.sites}
+    return list(by_families(directions, Relatives(federation.families, "group"))[part].values())
+
+
+def test_the_papers_many_to_english_federation_has_its_sizes_and_families() -> None:
+    federation, train = papers_federation("ted2020_m2en")
+    assert train == {
+        "zh-en": 9984, "th-en": 4992, "ar-en": 9984, "he-en": 1920, "fi-en": 1920, "et-en": 1920, "ru-en": 9984, "sl-en": 1920
+    }  # fmt: skip
+    assert [str(site.direction) for site in federation.sites] == list(train)
+    assert groups(federation, "encoder") == [("zh-en", "th-en"), ("ar-en", "he-en"), ("fi-en", "et-en"), ("ru-en", "sl-en")]
+    assert groups(federation, "decoder") == [tuple(train)]
+
+
+def test_the_papers_many_to_many_federation_has_its_sizes_and_groups() -> None:
+    federation, train = papers_federation("europarl_m2m")
+    assert list(train.items()) == [
+        ("de-fr", 11648), ("nl-pl", 3584), ("en-lt", 3712), ("fr-nl", 12160), ("it-sl", 3456), ("es-lv", 3584),
+        ("pl-en", 3712), ("sl-es", 3584), ("sl-lt", 3584), ("lt-de", 3328), ("lv-it", 3584), ("lv-pl", 3712),
+    ]  # fmt: skip
+    assert groups(federation, "encoder") == [
+        ("de-fr", "nl-pl", "en-lt"), ("fr-nl", "it-sl", "es-lv"), ("pl-en", "sl-es", "sl-lt"), ("lt-de", "lv-it", "lv-pl")
+    ]  # fmt: skip
+    assert groups(federation, "decoder") == [
+        ("de-fr", "sl-es", "lv-it"), ("nl-pl", "it-sl", "lv-pl"), ("en-lt", "es-lv", "sl-lt"), ("fr-nl", "pl-en", "lt-de")
+    ]  # fmt: skip
+
+
+def test_the_uniform_federation_has_the_same_sites_all_of_one_size() -> None:
+    federation, train = papers_federation("ted2020_uniform")
+    assert federation.site_names == papers_federation("ted2020_m2en")[0].site_names
+    assert set(train.values()) == {4992}
+
+
+def test_the_papers_training_sizes_are_whole_steps_and_fit_what_is_prepared() -> None:
+    for name, corpus in (("ted2020_m2en", "ted2020"), ("europarl_m2m", "europarl")):
+        federation, train = papers_federation(name)
+        assert not [site for site, size in train.items() if size % 128]
+        prepared = PAPER_CORPORA[corpus].sizes
+        assert list(prepared) == [site.direction for site in federation.sites]
+        for site in federation.sites:
+            size = prepared[site.direction]
+            assert size is None or (size.train - size.train % 128, size.dev, size.test) == dataclasses.astuple(site.sizes)
 
 
 @pytest.mark.parametrize("path", BACKBONES, ids=named)

@@ -1,4 +1,4 @@
-"""The fedlingua command: run, suite, pretrain, translate, report, status; server and site for a federation across machines."""
+"""The fedlingua command: run, suite, pretrain, translate, report, status, corpus; server and site for a federation across machines."""
 
 import sys
 from pathlib import Path
@@ -138,6 +138,25 @@ def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle t
     if to:
         to.write_bytes(content)
     print(bundle_hash(content))
+
+
+corpus_app = typer.Typer(no_args_is_help=True, help="Text for the sites of a federation.")
+app.add_typer(corpus_app, name="corpus")
+
+
+@corpus_app.command("prepare")
+def corpus_prepare(
+    name: Annotated[str, typer.Argument(help="ted2020 or europarl.")],
+    source: Annotated[Path, typer.Option("--from", help="Folder of the downloads: OPUS, Moses format, zipped or unpacked.")],
+    to: Annotated[Path, typer.Option(help="Data folder; the splits go into a folder in it.")],
+    uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (appendix C).")] = False,
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="No sentence in two splits, at any two sites.")] = False,
+    key: Annotated[str, typer.Option(help="Key of the shuffle.")] = "fedlingua",
+) -> None:
+    """Turn downloads of OPUS into the splits and sizes of Liu et al. 2023."""
+    from fedlingua.cli.corpus import prepare_corpus
+
+    prepare_corpus(name, source, to, uniform, no_leaks, key, Console())
 
 
 server_app = typer.Typer(no_args_is_help=True, help="The server of a federation across machines.")

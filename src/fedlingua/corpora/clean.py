@@ -57,7 +57,7 @@ def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, acc
     for raw in pairs:
         account.read += 1
         pair = Pair(raw.source.strip(), raw.target.strip())
-        reason = _fault(pair, direction, rules)
+        reason = fault(pair, direction, rules)
         if reason is None and rules.drop_duplicates and pair in seen:
             reason = "duplicate"
         if reason is not None:
@@ -68,7 +68,8 @@ def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, acc
         yield pair
 
 
-def _fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
+def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
+    """Why a stripped pair is not kept, by the rules that look at it alone; None when it is."""
     if not pair.source or not pair.target:
         return "empty"
     lengths = [_length(pair.source, direction.source), _length(pair.target, direction.target)]

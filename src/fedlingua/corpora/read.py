@@ -1,12 +1,14 @@
-"""Readers of parallel text: TSV, Moses pairs and n-way files, plain or gzipped.
+"""Readers of parallel text: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip.
 
 Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which stand inside sentences, and so shifts one side of a
 pair of files against the other.
 """
 
 import gzip
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,8 +36,8 @@ class TsvFile:
 class LineFiles:
     """Two files whose line i is the same sentence: Moses pairs, and any two languages of an n-way corpus."""
 
-    source_path: Path
-    target_path: Path
+    source_path: Path | zipfile.Path
+    target_path: Path | zipfile.Path
 
 
 CorpusFiles = TsvFile | LineFiles
@@ -96,7 +98,7 @@ def _read_line_files(files: LineFiles) -> Iterator[Pair]:
         yield Pair(left, right)
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their "\\n" (and without a "\\r" before it).
 
     Raises:
@@ -106,7 +108,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise CorpusError(f"{path}: there is no such file; check the path, or the folder given as data-dir")
     number = 0
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+        with path.open("rb") as file, gzip.open(file) if path.name.endswith(".gz") else nullcontext(file) as stream:
             for raw in stream:
                 number += 1
                 yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
@@ -114,7 +116,8 @@ def read_lines(path: Path) -> Iterator[str]:
         raise CorpusError(
             f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8 ({error.reason}); convert the file to UTF-8"
         ) from error
-    except (EOFError, OSError, zlib.error) as error:
-        raise CorpusError(f"{path}, after line {number}: cannot be read ({error}); is it a whole gzip file?") from error
+    except (EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
+        kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
+        raise CorpusError(f"{path}, after line {number}: cannot be read ({error}); is it a whole {kind} file?") from error
     if number == 0:
         raise CorpusError(f"{path} is empty; a corpus needs at least one line")

@@ -23,6 +23,7 @@ A federation file is TOML:
 
 import dataclasses
 import re
+import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,7 +190,7 @@ def check_corpora(sites: Iterable[Site]) -> None:
                 )
 
 
-def _paths(corpus: CorpusFiles | SplitFiles | Register) -> list[Path]:
+def _paths(corpus: CorpusFiles | SplitFiles | Register) -> Sequence[Path | zipfile.Path]:
     if isinstance(corpus, Register):
         return []
     if isinstance(corpus, SplitFiles):
@@ -346,6 +347,10 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
             )
 
 
+CORPUS_KEYS = frozenset({"tsv", "moses", "nway", "splits", "phrasebook"})
+SITE_KEYS = CORPUS_KEYS | {"name", "direction", "columns", "sentences", "seed", "public-key", *SPLITS}
+
+
 def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
     """One [[site]] table, of a federation file or of a site's own.
 
@@ -356,24 +361,7 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
         raise ConfigError(f"{where}: site {number} is {entry!r}; wanted a table, [[site]] with keys below it")
     name = str(entry.get("name", ""))
     here = f"{where}, site {name or number}"
-    refuse_unknown(
-        entry,
-        {
-            "name",
-            "direction",
-            "tsv",
-            "columns",
-            "moses",
-            "nway",
-            "splits",
-            "phrasebook",
-            "sentences",
-            "seed",
-            "public-key",
-            *SPLITS,
-        },
-        here,
-    )
+    refuse_unknown(entry, SITE_KEYS, here)
     if not FOLDER_NAME.fullmatch(name):
         raise ConfigError(
             f"{here}: name = {name!r}; wanted letters, digits, '.', '_' or '-', since folders are named after sites"
@@ -382,7 +370,7 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
         raise ConfigError(f"{here}: centralized methods call all sites together {POOLED!r}; give the site another name")
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
     key, sizes = str(entry.get("public-key", "")), read_sizes(entry, here)
-    kinds = {"tsv", "moses", "nway", "splits", "phrasebook"} & set(entry)
+    kinds = CORPUS_KEYS & set(entry)
     if not kinds:
         if sizes != Sizes():
             raise ConfigError(

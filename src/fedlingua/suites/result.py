@@ -10,6 +10,7 @@ from typing import Any
 
 from fedlingua.config import APP_DIR
 from fedlingua.errors import RunError
+from fedlingua.report.communication import training_seconds
 from fedlingua.report.keep import kept_run, without_place
 from fedlingua.report.read import Round, read_run
 from fedlingua.runs import RunFolder, json_text, replace_text
@@ -101,7 +102,10 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
 
 
 def run_entry(run: Run) -> dict[str, Any]:
-    """How one run ended and what it took. Seconds are of wall time: of the run, of a round (mean), of one site's training (mean)."""
+    """How one run ended and what it took.
+
+    Seconds are of wall time: of the run, of a round, and of the training of a round's longest site (means over the rounds).
+    """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"
     status = str(content.get("status") or "not begun")
@@ -113,15 +117,15 @@ def run_entry(run: Run) -> dict[str, Any]:
         "rounds": content.get("rounds") or 0,
         "best_round": content.get("best_round"),
         "round_seconds": _mean([each.seconds for each in rounds if each.seconds is not None]),
-        "train_seconds": _mean(_training(rounds)),
+        "train_seconds": training_seconds([_training(each) for each in rounds]),
         "num_sites": len(run.federation.sites),
         "config_hash": run.settings.hash(),
         "folder": run.folder.name,
     }
 
 
-def _training(rounds: Iterable[Round]) -> list[float]:
-    return [site.seconds["train"] for each in rounds for site in each.sites.values() if "train" in site.seconds]
+def _training(of: Round) -> dict[str, float]:
+    return {name: site.seconds["train"] for name, site in of.sites.items() if "train" in site.seconds}
 
 
 def _mean(values: Sequence[float]) -> float | None:

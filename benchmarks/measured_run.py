@@ -1,0 +1,91 @@
+"""A simulated run through the real engine, with the memory that all its processes take."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedlingua.cli.engine import Engine
+from fedlingua.config import APP_DIR, Settings
+
+GIB = 2**30
+ACTORS = 2
+"""Ray actors that work at once, each with a copy of the trained tensors and one mapped backbone."""
+
+
+@dataclass
+class Peak:
+    """Most bytes at one look: with what lies in /dev/shm, and of the processes alone then."""
+
+    total: int = 0
+    pss: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run took, and what it wrote. seconds: from the start of the engine to its end."""
+
+    peak: Peak
+    seconds: float
+    actors: int
+    scores: dict[str, Any]
+    rounds: list[dict[str, Any]]
+
+
+def run_measured(settings: Settings, sites: int, home: Path) -> Measured:
+    """Carry a run out on two actors and read its folder; ends the program with the run's reason when it fails."""
+    started, cores = time.monotonic(), os.cpu_count() or ACTORS
+    cpus = max(1, cores // ACTORS)
+    with Engine(APP_DIR, home) as engine, watched(home) as peak:
+        run_id = engine.submit(settings.flat(), num_nodes=sites, cpus_per_node=cpus)
+        while not (status := engine.status(run_id)).finished:
+            time.sleep(5)
+    run = Path(settings.run_dir)
+    if status.outcome != "completed":
+        raise SystemExit(f"the run failed: {json.loads((run / 'run.json').read_text())['reason']}")
+    return Measured(
+        peak=peak,
+        seconds=time.monotonic() - started,
+        actors=cores // cpus,
+        scores=json.loads((run / "scores.json").read_text()),
+        rounds=[json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()],
+    )
+
+
+@contextmanager
+def watched(home: Path) -> Iterator[Peak]:
+    """Look every half second at the processes whose FLWR_HOME this is."""
+    before, peak, done = psutil.disk_usage("/dev/shm").used, Peak(), threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.5):
+            pss, shm = used_bytes(home)
+            if pss + shm - before > peak.total:
+                peak.total, peak.pss = pss + shm - before, pss
+
+    watcher = threading.Thread(target=sample)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def used_bytes(home: Path) -> tuple[int, int]:
+    """(PSS of the processes whose FLWR_HOME is this engine's, bytes in /dev/shm)."""
+    pss = 0
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("FLWR_HOME") == str(home):
+                pss += process.memory_full_info().pss
+        except (psutil.Error, OSError):
+            continue
+    return pss, psutil.disk_usage("/dev/shm").used

@@ -1,0 +1,76 @@
+"""`fedlingua corpus`: the paper's splits from OPUS's downloads, with their account beside them."""
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from fedlingua.corpora.prepare import PAPER_CORPORA, UNIFORM, Prepared, prepare
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.split import SPLITS
+from fedlingua.errors import ConfigError
+from fedlingua.languages import Direction, nearest
+
+
+def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str, console: Console) -> Path:
+    """Write TO/<name>/<direction>.<split>.tsv.gz and account.json, all at once or not at all; returns that folder.
+
+    The folder is called <name>, <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
+
+    Raises:
+        ConfigError: a corpus that is not known, or a folder that is there already. CorpusError: as `prepare`.
+    """
+    if name not in PAPER_CORPORA:
+        raise ConfigError(f"corpus {name!r} is not known{nearest(name, PAPER_CORPORA)}; choose one of {', '.join(PAPER_CORPORA)}")
+    target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
+    if target.exists():
+        raise ConfigError(f"{target} is there already; remove it, or give another folder with --to")
+    corpus = PAPER_CORPORA[name]
+    if uniform:
+        corpus = dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM))
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(name)
+
+        def report(direction: Direction, done: int, of: int) -> None:
+            progress.update(task, description=f"{name} {direction}", completed=done, total=of)
+
+        prepared = prepare(corpus, source, key, no_leaks, report)
+    _write(prepared, target)
+    console.print(_table(prepared))
+    console.print(f"prepared: {target}", soft_wrap=True)
+    return target
+
+
+def _write(prepared: Prepared, target: Path) -> None:
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    aside.mkdir(parents=True)
+    try:
+        for direction, splits in prepared.splits.items():
+            for split, pairs in splits.items():
+                (aside / f"{direction}.{split}.tsv.gz").write_bytes(_packed(pairs))
+        (aside / "account.json").write_text(json.dumps(prepared.account, indent=2) + "\n", encoding="utf-8")
+        os.replace(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _packed(pairs: Sequence[Pair]) -> bytes:
+    """Two columns, gzipped without name and time, so that the same text gives the same bytes."""
+    return gzip.compress("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs).encode(), mtime=0)
+
+
+def _table(prepared: Prepared) -> Table:
+    table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train")
+    for direction, account in prepared.account["directions"].items():
+        leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]
+        sizes = [str(account["sizes"][split]) for split in SPLITS]
+        table.add_row(direction, str(account["read"]), str(sum(account["dropped"].values())), *sizes, *leaks)
+    table.caption = "in train: by the paper's split, pairs with a sentence that the same site trains on"
+    return table

@@ -1,0 +1,90 @@
+"""Moses downloads of OPUS: what they are called, and where the two sides of a direction stand in them.
+
+OPUS names a pair by its own codes of the two languages in alphabetical order, whichever is translated into which: the text of zh-en in
+TED2020 is `TED2020.en-zh_cn.en` and `TED2020.en-zh_cn.zh_cn`, inside `en-zh_cn.txt.zip` (`TED2020_en-zh_cn.txt.zip` where several
+corpora are kept in one folder).
+"""
+
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from fedlingua.corpora.read import LineFiles
+from fedlingua.errors import CorpusError
+from fedlingua.languages import Direction
+
+
+@dataclass(frozen=True)
+class OpusCorpus:
+    """One corpus of OPUS. name: as its files have it. codes: language code here -> OPUS's, where the two differ."""
+
+    name: str
+    codes: Mapping[str, str] = field(default_factory=dict)
+
+    def pairs(self, direction: Direction) -> list[str]:
+        """What OPUS may call the pair: alphabetical first, then the other way about."""
+        codes = sorted((self.code(direction.source), self.code(direction.target)))
+        return ["-".join(codes), "-".join(reversed(codes))]
+
+    def code(self, language: str) -> str:
+        return self.codes.get(language, language)
+
+    def sides(self, pair: str, direction: Direction) -> tuple[str, str]:
+        """Names of the source's and the target's file."""
+        return f"{self.name}.{pair}.{self.code(direction.source)}", f"{self.name}.{pair}.{self.code(direction.target)}"
+
+    def zips(self, pair: str) -> tuple[str, str]:
+        return f"{self.name}_{pair}.txt.zip", f"{pair}.txt.zip"
+
+    def wanted(self, direction: Direction) -> str:
+        """The names that would do, for a message."""
+        pair = self.pairs(direction)[0]
+        return f"{' or '.join(self.zips(pair))}, or {' and '.join(self.sides(pair, direction))} unpacked (also .gz)"
+
+
+def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) -> dict[Direction, LineFiles]:
+    """The two sides of every direction, unpacked or in their zips, in the folder or one below it that is named after the pair.
+
+    Raises:
+        CorpusError: names every direction that is not there, and the files that would do.
+    """
+    found: dict[Direction, LineFiles] = {}
+    missing = []
+    for direction in directions:
+        files = next(_found(corpus, direction, folder), None)
+        if files is None:
+            missing.append(f"  {direction}: {corpus.wanted(direction)}")
+        else:
+            found[direction] = files
+    if missing:
+        raise CorpusError(
+            f"{folder} lacks {len(missing)} of {len(found) + len(missing)} pairs of {corpus.name}; "
+            "download them from OPUS in Moses format, or check the folder:\n" + "\n".join(missing)
+        )
+    return found
+
+
+def _found(corpus: OpusCorpus, direction: Direction, folder: Path) -> Iterator[LineFiles]:
+    for pair in corpus.pairs(direction):
+        source, target = corpus.sides(pair, direction)
+        for place in (folder, folder / pair):
+            for suffix in ("", ".gz"):
+                files = LineFiles(place / f"{source}{suffix}", place / f"{target}{suffix}")
+                if files.source_path.is_file() and files.target_path.is_file():
+                    yield files
+            for name in corpus.zips(pair):
+                members = _members(place / name)
+                if {source, target} <= set(members):
+                    yield LineFiles(members[source], members[target])
+
+
+def _members(file: Path) -> dict[str, zipfile.Path]:
+    """Name without folders -> member of a zip; empty where there is no such file."""
+    if not file.is_file():
+        return {}
+    try:
+        names = zipfile.ZipFile(file).namelist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from error
+    return {PurePosixPath(name).name: zipfile.Path(file, name) for name in names}
