@@ -183,14 +183,14 @@ def check_corpora(sites: Iterable[Site]) -> None:
                 f"site {site.name} has no corpus here; give it tsv, moses, nway, splits or phrasebook, "
                 "or run it where the sites are (--server)"
             )
-        for path in _paths(files):
+        for path in corpus_paths(files):
             if not path.is_file():
                 raise CorpusError(
                     f"site {site.name}: {path}: there is no such file; check the path, or give the folder with --data"
                 )
 
 
-def _paths(corpus: CorpusFiles | SplitFiles | Register) -> Sequence[Path | zipfile.Path]:
+def corpus_paths(corpus: CorpusFiles | SplitFiles | Register) -> Sequence[Path | zipfile.Path]:
     if isinstance(corpus, Register):
         return []
     if isinstance(corpus, SplitFiles):

@@ -11,8 +11,7 @@ from typing import Literal
 from fedlingua.cluster_plan import planned_clusters
 from fedlingua.config import MAY_CHANGE, Settings
 from fedlingua.corpora import phrasebook
-from fedlingua.corpora.read import TsvFile
-from fedlingua.corpora.sites import Federation, Register, Site, check_files, check_sizes, read_federation
+from fedlingua.corpora.sites import Federation, Register, Site, check_files, check_sizes, corpus_paths, read_federation
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.hashing import sha256
 from fedlingua.pretraining.demo import demo_hash
@@ -115,12 +114,9 @@ def run_hash(settings: Settings, content: str) -> str:
 
 
 def _corpus(site: Site) -> list[str | int]:
-    files = site.corpus
-    if files is None:
-        return []
-    if isinstance(files, Register):
+    if isinstance(site.corpus, Register):
         return [phrasebook.grammar_hash()]
-    paths = (files.path,) if isinstance(files, TsvFile) else (files.source_path, files.target_path)
+    paths = corpus_paths(site.corpus) if site.corpus else []
     return [part for path in paths for part in (path.name, path.stat().st_size)]
 
 
