@@ -117,7 +117,7 @@ def _corpus(site: Site) -> list[str | int]:
     if isinstance(site.corpus, Register):
         return [phrasebook.grammar_hash()]
     paths = corpus_paths(site.corpus) if site.corpus else []
-    return [part for path in paths for part in (path.name, path.stat().st_size)]
+    return [part for path in paths if isinstance(path, Path) for part in (path.name, path.stat().st_size)]
 
 
 def _digest(content: object) -> str:
