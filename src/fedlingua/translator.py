@@ -34,10 +34,12 @@ class Translator:
         """
         folder, run, settings = _finished(run_dir)
         sites = folder.read("sites.json") or {}
-        if site not in sites:
-            raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, sites)}; it has {', '.join(sites)}")
-        direction = parse_direction(sites[site]["directions"][0])
-        left = folder.directory / "sites" / site
+        # A pooled site stands for many, which keep their names.
+        hosts = {name: host for host, about in sites.items() for name in about["members"]}
+        if site not in hosts:
+            raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, hosts)}; it has {', '.join(hosts)}")
+        direction = parse_direction(sites[hosts[site]]["members"][site])
+        left = folder.directory / "sites" / hosts[site]
         if not settings.how.trains:
             return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), None, direction)
         if is_delivered(left):
