@@ -22,7 +22,10 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)
 
 
 def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) -> None:
-    """Write what the runs came to; files of runs that the suite no longer has go. seconds: of the suite, as long as it took this time."""
+    """Write what the runs came to; files of runs that the suite no longer has go. seconds: that this call took; those of earlier calls,
+    which it went on from, are added.
+    """
+    seconds += (RunFolder(to).read("suite.json") or {}).get("suite_seconds", 0.0)
     done = [run for run in runs if standing(run) == "completed"]
     for run in done:
         kept = to / "runs" / run.name
@@ -104,18 +107,21 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
 def run_entry(run: Run) -> dict[str, Any]:
     """How one run ended and what it took.
 
-    Seconds are of wall time: of the run, of a round, and of the training of a round's longest site (means over the rounds).
+    Seconds are of wall time: of the run, of a round, and of the training of a round's longest site (means over the rounds). dev_loss:
+    the lowest of any round, nats a token, mean over sites.
     """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"
     status = str(content.get("status") or "not begun")
-    rounds = [each for each in read_run(run.folder).rounds if each.number > 0] if content else []
+    measured = read_run(run.folder).rounds if content else []
+    rounds = [each for each in measured if each.number > 0]
     return {
         "status": "completed" if ended else "broken off" if status == "running" else status,
         "reason": None if ended else _without_paths(str(content.get("reason") or "")) or None,
         "seconds": content.get("seconds"),
         "rounds": content.get("rounds") or 0,
         "best_round": content.get("best_round"),
+        "dev_loss": min((each.dev_loss for each in rounds or measured if each.dev_loss is not None), default=None),
         "round_seconds": _mean([each.seconds for each in rounds if each.seconds is not None]),
         "train_seconds": training_seconds([_training(each) for each in rounds]),
         "num_sites": len(run.federation.sites),

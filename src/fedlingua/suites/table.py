@@ -141,12 +141,19 @@ def _reading(suite: Json) -> str:
 
 
 def _costs_table(suite: Json, scores: Mapping[str, Json]) -> str:
-    rows = [["method", "parameters exchanged", "uplink", "downlink", "seeds"]]
+    rows = [["method", "parameters exchanged", "uplink", "downlink", "rounds", "dev loss", "seeds"]]
     for line in lines(suite, scores):
         sizes = [units.data(line.costs.get(cost)) for cost in COSTS[1:]]
+        runs = [suite["runs"][f"{line.name}-{seed}"] for seed in line.seeds]
+        rounds = ", ".join(str(run["rounds"]) for run in runs) or units.NOTHING
+        losses = [run["dev_loss"] for run in runs if run.get("dev_loss") is not None]
+        loss = f"{fmean(losses):.3f}" if losses else units.NOTHING
         seeds = ", ".join(map(str, line.seeds)) or units.NOTHING
-        rows.append([line.name, units.count(line.costs.get(COSTS[0])), *sizes, seeds])
-    return _markdown(rows) + "\n\nUplink and downlink are bytes of one site in one round, as sent."
+        rows.append([line.name, units.count(line.costs.get(COSTS[0])), *sizes, rounds, loss, seeds])
+    return _markdown(rows) + (
+        "\n\nUplink and downlink are bytes of one site in one round, as sent. rounds: of each seed; dev loss: the lowest of any round, "
+        "nats a token, mean over sites and seeds."
+    )
 
 
 def _signatures(suite: Json, scores: Mapping[str, Json]) -> str:

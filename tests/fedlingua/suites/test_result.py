@@ -80,7 +80,8 @@ def test_each_run_is_accounted_for(result: Path, ran: tuple[Suite, list[Run]]) -
         2,
     )
     assert entry["round_seconds"] == 15.0  # rounds 1 and 2 took 10 and 20 s; round 0 trains nothing
-    assert entry["train_seconds"] == 2.25  # of 1, 2, 2 and 4
+    assert entry["train_seconds"] == 3.0  # the court took 2 and 4, longer than the hospital
+    assert entry["dev_loss"] == 1.0  # 2.0 after round 1
     assert entry["config_hash"] == ran[1][2].settings.hash()
     failed = account["runs"]["adapter-fed+fedavg-2"]
     assert (failed["status"], failed["reason"]) == ("failed", "site court: no reply; see log.txt, or http://host/a/b")
@@ -100,6 +101,7 @@ def test_runs_that_a_suite_no_longer_has_leave_its_result(ran: tuple[Suite, list
     (result / "runs" / "notes").mkdir()
     (result / "runs" / "notes" / "mine.txt").write_text("kept")
     write_result(result, replace(suite, seeds=(1,)), [run for run in runs if run.seed == 1], 1.0)
+    assert json.loads((result / "suite.json").read_text())["suite_seconds"] == 13.3  # the seconds of both calls
     assert sorted(folder.name for folder in (result / "runs").iterdir()) == [
         "adapter-fed+fedavg-1",
         "adapter-fed-1",

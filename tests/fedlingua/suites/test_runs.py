@@ -64,10 +64,10 @@ def test_what_can_change_a_result_is_another_run(file: Path) -> None:
 
 def test_another_corpus_is_another_run(file: Path) -> None:
     corpus = file.with_name("corpus.tsv")
-    corpus.write_text("eins zwei\tun deux\n")
+    corpus.write_text("".join(f"eins zwei {n}\tun deux {n}\n" for n in range(30)))
     file.with_name("two.toml").write_text(f'[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "{corpus}"\n')
     before = folders(file)
-    corpus.write_text("eins zwei drei\tun deux trois\n")
+    corpus.write_text("".join(f"eins zwei drei {n}\tun deux trois {n}\n" for n in range(30)))
     assert not set(before) & set(folders(file))
 
 
@@ -137,3 +137,17 @@ def test_a_completed_run_is_not_touched_by_looking(run: Run) -> None:
     before = {file: file.read_bytes() for file in run.folder.iterdir()}
     assert standing(run) == "completed"
     assert {file: file.read_bytes() for file in run.folder.iterdir()} == before
+
+
+def test_a_corpus_too_small_for_its_sizes_is_refused_before_anything_starts(file: Path) -> None:
+    corpus = file.with_name("corpus.tsv")
+    corpus.write_text("".join(f"eins zwei {n}\tun deux {n}\n" for n in range(30)))
+    file.with_name("two.toml").write_text(f'[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "{corpus}"\ntrain = 1000\n')
+    with pytest.raises(CorpusError, match=r"a.*1000"):
+        planned(file)
+
+
+def test_clusters_that_cannot_be_made_are_refused_with_the_row(file: Path) -> None:
+    file.write_text(file.read_text() + '[[row]]\nmethod = "adapter-random"\nnum-clusters = 3\n')
+    with pytest.raises(ConfigError, match="row adapter-random: num-clusters = 3, and there are 2 sites"):
+        planned(file)

@@ -15,7 +15,7 @@ def row(name: str, seeds: list[int], trains: bool = True, **keys: Any) -> dict[s
 
 
 def ran(status: str = "completed", reason: str | None = None) -> dict[str, Any]:
-    return {"status": status, "reason": reason}
+    return {"status": status, "reason": reason, "rounds": 2, "dev_loss": 1.25 if status == "completed" else None}
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_failed_runs_and_notes_stand_below_the_table(suite: dict[str, Any], foun
     suite["notes"] = ["base trains nothing."]
     markdown = table_markdown(suite, found)
     assert "- Failed: adapter-families-2: failed, site court: no &lt;reply>\n- base trains nothing.\n" in markdown
-    assert "| adapter-families | 7 | 100 B | 90 B | 1 |" in markdown
+    assert "| adapter-families | 7 | 100 B | 90 B | 2 | 1.250 | 1 |" in markdown
 
 
 def test_the_papers_figures_stand_below_their_rows(suite: dict[str, Any], found: dict[str, Any]) -> None:
