@@ -62,7 +62,13 @@ def record_round(folder: RunFolder, number: int, train_s: float) -> None:
         name: {"seconds": {"train": seconds, "evaluate": 0.1}, "uplink_bytes": 100, "downlink_bytes": 90}
         for name, seconds in (("hospital", train_s), ("court", 2 * train_s))
     }
-    record = {"round": number, "seconds": 10 * train_s, "dev_loss": 3.0 - number, "sites": sites if number else {}, "failures": []}
+    record = {
+        "round": number,
+        "seconds": 10 * train_s,
+        "dev_loss": 3.0 - number,
+        "sites": sites if number else {},
+        "failures": [],
+    }
     folder.add_round(record)
 
 

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedlingua import protocol
 from fedlingua.errors import RunError
 from fedlingua.exchange.records import from_record, to_record
-from tests.in_process import SITES, failing, rounds, run
+from tests.in_process import FOUR_SITES, SITES, failing, rounds, run
 
 
 @pytest.fixture
@@ -138,3 +138,29 @@ def _site(reply):
 def _like(message, task):
     content = RecordDict({protocol.TASK: ConfigRecord(task), protocol.RULES: message.content[protocol.RULES]})
     return Message(content, dst_node_id=message.metadata.dst_node_id, message_type=protocol.SIGNATURE, group_id="0", ttl=60.0)
+
+
+def test_gradient_clusters_do_not_change_when_language_labels_are_shuffled(config, tmp_path):
+    """Only the signatures decide: the same ones under other directions make the same clusters."""
+    angles = {"hospital": 0.0, "court": 1.5, "school": 0.1, "bank": 1.6}
+
+    def fixed(request, reply):
+        if request.metadata.message_type == protocol.SIGNATURE:
+            angle = angles[request.content[protocol.TASK]["site"]]
+            array = np.zeros(256, np.float32)
+            array[:2] = np.cos(angle), np.sin(angle)
+            reply.content[protocol.ARRAYS] = to_record({protocol.SIGNATURE_ARRAY: array})
+        return reply
+
+    directions = ["de-fr", "nl-es", "pl-sv", "cs-de"]
+    found = []
+    for number, shuffled in enumerate((directions, [directions[n] for n in (2, 0, 3, 1)])):
+        text = FOUR_SITES
+        for place, label in zip(directions, shuffled, strict=True):
+            text = text.replace(f'direction = "{place}"', f'direction = "NEW{label}"')
+        file = tmp_path / f"{number}.toml"
+        file.write_text(text.replace("NEW", ""))
+        folder, _ = run(gradients(config, federation=str(file)), tmp_path / f"run-{number}", tamper=fixed)
+        found.append(folder.read("clusters.json"))
+    assert found[0] == found[1]
+    assert list(found[0]["encoder"].values()) == [["hospital", "school"], ["court", "bank"]]

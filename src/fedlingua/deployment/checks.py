@@ -25,7 +25,7 @@ from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import DeploymentError, FedlinguaError
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.processes import flower_environment, free_port
-from fedlingua.protocol import SENT_BY_A_SITE, TRAIN
+from fedlingua.protocol import SENT_BY_A_SITE, SIGNATURE, TRAIN
 
 KNOCK_S = 30.0
 MARGIN = 1.3
@@ -74,6 +74,12 @@ def check_site(
 def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
     """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
     told = dict(SENT_BY_A_SITE)
+    if settings.how.clustering != "gradients":
+        del told[SIGNATURE]
+    elif settings.signature_form == "private":
+        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers, made of the gradient of one adapter"
+    else:
+        told[SIGNATURE] = "once a run, if this site's file allows it: the raw gradient of one adapter, out of which text can be read"
     if not settings.how.travels:
         told[TRAIN] = told[TRAIN].replace("the tensors that travel", f"no tensors under {settings.method}")
     elif trainable:

@@ -16,7 +16,7 @@ from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.protocol import SENT_BY_A_SITE, TRAIN
+from fedlingua.protocol import SENT_BY_A_SITE, SIGNATURE, TRAIN
 
 
 @pytest.fixture
@@ -205,14 +205,23 @@ def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method:
     settings = dataclasses.replace(settings, method=method)
     trainable = build_trainable(settings)
     listed = sends(settings, trainable)
-    assert set(listed) == set(SENT_BY_A_SITE)
+    assert set(listed) == set(SENT_BY_A_SITE) - {SIGNATURE}
     assert told in listed[TRAIN]
     num = trainable.tensor_set.num_parameters
     assert (f"{num} numbers of 4 bytes, {4 * num / 1e6:.2f} MB" in listed[TRAIN]) is (method == "adapter-families")
     assert {kind: line for kind, line in listed.items() if kind != TRAIN} == {
-        kind: line for kind, line in SENT_BY_A_SITE.items() if kind != TRAIN
+        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in (TRAIN, SIGNATURE)
     }
 
 
 def test_without_a_backbone_the_list_still_names_the_tensors(settings: Settings) -> None:
     assert "the tensors that travel;" in sends(settings, None)[TRAIN]
+
+
+def test_a_signature_is_listed_for_clusters_by_gradients_alone_and_says_in_which_form(tiny_run_config) -> None:
+    def listed(**changes):
+        return sends(settings_from({**tiny_run_config, **changes}), None).get(SIGNATURE, "nothing")
+
+    assert listed(method="adapter-families") == "nothing"
+    assert "text can be read" in listed(method="adapter-gradients")
+    assert "64 noised numbers" in listed(method="adapter-gradients", **{"signature-form": "private"})
