@@ -16,8 +16,8 @@ from strategies.cores import BLOCK, SPAN, in_order
 
 ROW = 1024
 """Numbers whose squares are added in float32; rows are added in float64."""
-SAFE = (1e-20, 1e37)
-"""Sums of squares outside of it may have lost something in float32, and are taken in float64."""
+SAFE = 1e-20
+"""A smaller sum of squares may have lost something in float32, as one that is not finite has; both are taken in float64."""
 
 
 @dataclass(frozen=True)
@@ -47,33 +47,31 @@ def measure(parts: Mapping[str, Numbers], sent: Mapping[str, Sequence[Numbers]])
 
 def _measure_span(part: str, first: int, flat: Numbers, sent: Sequence[Numbers]) -> tuple[float, bytes]:
     """(sum of squares of the changes, not finite where a number is not; hash of the numbers)."""
-    squares, digest, scratch = 0.0, xxhash.xxh3_128(), np.empty(BLOCK, np.float32)
+    digest, change = xxhash.xxh3_128(), np.empty(BLOCK, np.float32)
+    rows, sums, numbers = change.reshape(-1, ROW), [], flat[first : first + SPAN]
     with np.errstate(over="ignore", invalid="ignore"):  # found by the sum
-        for start in _blocks(sent, first, min(first + SPAN, len(flat))):
-            numbers = flat[first : first + len(start)]
-            digest.update(numbers.data)
-            squares += _squares(numbers, start, scratch[: len(start)])
-            first += len(start)
+        for begin, start in _blocks(sent, first, first + len(numbers)):
+            block = numbers[begin : begin + len(start)]
+            np.subtract(block, start, out=change[: len(start)])
+            digest.update(block.data)
+            filled = -(-len(start) // ROW)
+            if len(start) < filled * ROW:
+                change[len(start) : filled * ROW] = 0
+            sums.append(np.vecdot(rows[:filled], rows[:filled]))
+        squares = float(np.concatenate(sums).sum(dtype=np.float64))
+        if not SAFE <= squares < math.inf:
+            squares = sum(
+                float(np.square(numbers[begin : begin + len(start)].astype(np.float64) - start).sum())
+                for begin, start in _blocks(sent, first, first + len(numbers))
+            )
     return squares, digest.digest()
 
 
-def _blocks(runs: Sequence[Numbers], first: int, last: int) -> Iterator[Numbers]:
-    """The numbers from `first` up to `last` of arrays that lie end to end, at most a block at a time."""
+def _blocks(runs: Sequence[Numbers], first: int, last: int) -> Iterator[tuple[int, Numbers]]:
+    """The numbers from `first` up to `last` of arrays that lie end to end, at most a block at a time; how far from `first` each begins."""
     offset = 0
     for run in runs:
         begin, end = max(first - offset, 0), min(last - offset, len(run))
         for cut in range(begin, end, BLOCK):
-            yield run[cut : min(cut + BLOCK, end)]
+            yield offset + cut - first, run[cut : min(cut + BLOCK, end)]
         offset += len(run)
-
-
-def _squares(numbers: Numbers, start: Numbers, change: Numbers) -> float:
-    """Sum of the squares of `numbers - start`; `change` is room for the difference."""
-    np.subtract(numbers, start, out=change)
-    whole = len(change) // ROW * ROW
-    rows, rest = change[:whole].reshape(-1, ROW), change[whole:]
-    squares = float(np.vecdot(rows, rows).sum(dtype=np.float64)) + float(np.vecdot(rest, rest))
-    if SAFE[0] < squares < SAFE[1]:
-        return squares
-    exact = numbers.astype(np.float64) - start
-    return float(np.vecdot(exact, exact))

@@ -4,7 +4,9 @@ Both sides know names, shapes and order (their fingerprints agree before anythin
 two requests for nothing; and what a cluster's sites get alike is one object, which the SuperLink takes and keeps once.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -27,7 +29,10 @@ class Joined(Mapping[str, Numbers]):
 
     def __init__(self, parts: Mapping[str, Flat], chosen: TensorSet) -> None:
         self.parts, self.chosen = dict(parts), chosen
-        self._places = {spec.name: (spec, first) for spec, first in _places(chosen)}
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[TensorSpec, int]]:
+        return {spec.name: (spec, first) for spec, first in _places(self.chosen)}
 
     def of_part(self, part: Part) -> "Joined":
         """The tensors of one part."""
@@ -44,7 +49,7 @@ class Joined(Mapping[str, Numbers]):
         return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.chosen.specs)
 
 
 def joined_set(chosen: TensorSet) -> TensorSet:
@@ -103,4 +108,4 @@ def _address(array: Numbers) -> int:
 
 
 def _size(spec: TensorSpec) -> int:
-    return int(np.prod(spec.shape))
+    return math.prod(spec.shape)
