@@ -7,16 +7,22 @@ import numpy as np
 
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
+from fedlingua.exchange.joined import Flat, Joined, Numbers, separate
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
+from strategies.cores import BLOCK, SPAN, in_order
 
 
 @dataclass(frozen=True)
 class Update:
-    """A site's tensors after local training, and how many sentences it trained on."""
+    """A site's tensors after local training, and how many sentences it trained on.
+
+    Large tensors may wait in a file until the round is folded: each is read when it is asked for, so a rule that takes one name after
+    another needs the memory of one. None may be written to.
+    """
 
     site: str
-    tensors: Tensors
+    tensors: Mapping[str, Numbers]
     num_examples: int
 
 
@@ -35,13 +41,37 @@ def fed_mean(updates: Sequence[Update]) -> Tensors:
 
 
 def _weighted_sum(updates: Sequence[Update], weights: Sequence[float]) -> Tensors:
-    result: Tensors = {}
-    for name, first in updates[0].tensors.items():
-        total = np.zeros(first.shape, np.float32)
-        for update, weight in zip(updates, weights, strict=True):
-            total += np.float32(weight) * update.tensors[name]
-        result[name] = total
-    return result
+    """float32(w) * x added up site after site; the order is the sum's, so it is the same bytes whichever way it is taken."""
+    joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
+    if len(joined) == len(updates):
+        chosen = joined[0].chosen
+        flat = {part: weighted_sum([each.parts[part] for each in joined], weights) for part in joined[0].parts}
+        return separate(flat, chosen)
+    names = updates[0].tensors
+    return {
+        name: weighted_sum([np.ravel(update.tensors[name]) for update in updates], weights).reshape(names[name].shape)
+        for name in names
+    }
+
+
+def weighted_sum(arrays: Sequence[Flat], weights: Sequence[float]) -> Numbers:
+    """Sum of flat arrays times their weights, in the order given, in float32.
+
+    By blocks that stay in a core's cache while all sites are added: what is in memory is read once, what is in files is never whole.
+    """
+    total = np.empty(len(arrays[0]), np.float32)
+    scaled = [np.float32(weight) for weight in weights]
+
+    def add_up(span: int) -> None:
+        scratch = np.empty(BLOCK, np.float32)
+        for first in range(span, min(span + SPAN, len(total)), BLOCK):
+            sums = total[first : first + BLOCK]
+            sums.fill(0)
+            for array, weight in zip(arrays, scaled, strict=True):
+                sums += np.multiply(array[first : first + BLOCK], weight, out=scratch[: len(sums)])
+
+    in_order(add_up, range(0, len(total), SPAN))
+    return total
 
 
 def start_everywhere(initial: Tensors, tensor_set: TensorSet, clusters: Clusters) -> dict[Part, dict[str, Tensors]]:
@@ -65,12 +95,16 @@ def inner_cluster_aggregation(
         new[part] = {}
         for cluster, sites in clusters[part].items():
             members = [
-                Update(site, {name: updates[site].tensors[name] for name in names}, updates[site].num_examples)
+                Update(site, _of_part(updates[site].tensors, part, names), updates[site].num_examples)
                 for site in sites
                 if site in updates
             ]
             new[part][cluster] = rule(members) if members else dict(state[part][cluster])
     return new
+
+
+def _of_part(tensors: Mapping[str, Numbers], part: Part, names: Sequence[str]) -> Mapping[str, Numbers]:
+    return tensors.of_part(part) if isinstance(tensors, Joined) else {name: tensors[name] for name in names}
 
 
 def tensors_for(site: str, state: ClusterTensors, tensor_set: TensorSet, clusters: Clusters) -> Tensors:

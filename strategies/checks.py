@@ -1,20 +1,20 @@
 """What a reply has to be before it counts. Each check refuses with an ExchangeError that says what was got and what was wanted."""
 
-import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Message, MetricRecord
 
 from fedlingua import protocol
 from fedlingua.corpora.clean import REASONS
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums
-from fedlingua.exchange.records import unpack
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.joined import Joined, Numbers
+from fedlingua.exchange.records import view
+from fedlingua.exchange.tensor_sets import TensorSet
 from fedlingua.protocol import Task
+from strategies.measures import Measures, measure
 
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
@@ -87,23 +87,19 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[s
     return values
 
 
-def check_update(reply: Message, tensor_set: TensorSet, sent: Tensors, most_norm: float) -> tuple[Tensors, float]:
-    """The tensors of a reply and the L2 norm of what they changed.
+def check_update(
+    reply: Message, tensor_set: TensorSet, sent: Mapping[str, Sequence[Numbers]], most_norm: float
+) -> tuple[Joined, Measures]:
+    """The tensors of a reply, in its own bytes, and their measures. sent: what the site started from, as `joined.runs` gives it.
 
     Raises:
-        ExchangeError: what `unpack` refuses, or a norm over `most_norm` (0 sets no bound).
+        ExchangeError: what `view` and `measure` refuse, or a norm over `most_norm` (0 sets no bound).
     """
-    tensors = unpack(reply.content.array_records[protocol.ARRAYS], tensor_set)
-    norm = change_norm(tensors, sent)
-    if most_norm and norm > most_norm:
-        raise ExchangeError(f"the update changes the tensors by {norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
-    return tensors, norm
-
-
-def change_norm(tensors: Tensors, sent: Tensors) -> float:
-    """L2 norm of `tensors - sent`, over all of them, in float64: float32 overflows at 1e19 squared."""
-    squares = (float(np.square(array.astype(np.float64) - sent[name]).sum()) for name, array in tensors.items())
-    return math.sqrt(sum(squares))
+    tensors = view(reply.content.array_records[protocol.ARRAYS], tensor_set)
+    measures = measure({part: flat[:] for part, flat in tensors.parts.items()}, sent)
+    if most_norm and measures.norm > most_norm:
+        raise ExchangeError(f"the update changes the tensors by {measures.norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
+    return tensors, measures
 
 
 def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:
@@ -122,14 +118,6 @@ def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:
         for site, norm in norms.items()
         if norm > most_ratio * median
     }
-
-
-def digest(tensors: Tensors) -> str:
-    """sha256 of the numbers, in their order: two replies with one digest carry the same update."""
-    total = hashlib.sha256()
-    for array in tensors.values():
-        total.update(np.ascontiguousarray(array).data)
-    return total.hexdigest()
 
 
 def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:

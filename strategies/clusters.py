@@ -124,7 +124,7 @@ def _signatures(
 
     folder.event("phase", phase="signature", round=0, rounds=0, sites=len(messages))
     gathered = gather(grid, messages, deadline, on_reply)
-    absent = [Failure(site, "is not here") for site in roll.expected if site not in messages]
+    absent = [Failure(site, "is not here") for site in roll.expected if site not in tasks]
     if missing := [*gathered.failures, *absent]:
         reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
         raise RunError(f"clusters by gradients need every site's signature, and {len(missing)} gave none ({reasons})")

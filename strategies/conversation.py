@@ -107,8 +107,7 @@ class Conversation:
         good: dict[str, Message] = {}
         gives_up = time.monotonic() + self.settings.wait_s
         while True:
-            by_site = {str(_task(message)["site"]): message for message in ask()}
-            asked = {site: message for site, message in by_site.items() if site not in good}
+            asked = {site: message for message in ask() if (site := str(_task(message)["site"])) not in good}
             # Those who wait for a quorum, or take what there is at the end, hear everybody out.
             hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
             needed = 0 if hears_all else self.quorum - len(good)
@@ -128,7 +127,7 @@ class Conversation:
     def _ask_once(
         self,
         grid: Grid,
-        messages: Mapping[str, Message],
+        messages: dict[str, Message],
         phase: Phase,
         read: Reader,
         progress: Progress,
@@ -137,10 +136,11 @@ class Conversation:
     ) -> dict[str, Message]:
         number = self.record.number
         self.folder.event("phase", phase=phase, round=number, rounds=num_rounds, sites=len(messages))
-        for site, message in messages.items():
+        tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
+        for site in tasks:
             record = self.record.of(site)
             if phase == "train":
-                record["downlink_bytes"] = message_bytes(message)
+                record["downlink_bytes"] = message_bytes(messages[site])
         started = time.monotonic()
 
         def on_sent() -> None:
@@ -153,17 +153,18 @@ class Conversation:
             uplink = size if phase == "train" else 0
             self.record.of(site)["uplink_bytes"] += uplink
             try:
-                check_task(reply, Task.of(_task(messages[site])))
+                check_task(reply, tasks[site])
                 said = read(site, reply, size)
             except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
                 failure = Failure(site, f"bad reply: {error}")
                 self.refuse(failure, phase, progress)
                 return failure
+            finally:
+                # What is needed of the tensors is with whoever read them; the reply itself stays until the phase is over.
+                reply.content.pop(protocol.ARRAYS, None)
             self._heard[str(reply.metadata.reply_to_message_id)] = (site, said)
             told = {"phase": phase, "round": number, "site": site, "seconds": round(time.monotonic() - started, 3)}
             self.folder.event("reply", **told, loss=self._loss(site, phase), uplink_bytes=uplink)
-            # The numbers were copied out of the record; two copies of every site's tensors would be one too many.
-            reply.content.pop(protocol.ARRAYS, None)
             return None
 
         gathered = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)

@@ -10,20 +10,21 @@ from fedlingua import protocol
 from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.joined import Joined, Numbers
+from fedlingua.exchange.tensor_sets import TensorSet
 from strategies import checks
 from strategies.aggregation import Update
+from strategies.measures import Measures
 from strategies.progress import Sums
 
 
 @dataclass(frozen=True)
 class Training:
-    """A site's update, the sums of its training, the L2 norm of what it changed, and its digest (0 and "" where tensors stay)."""
+    """A site's update, the sums of its training, and the update's measures (0 and "" where tensors stay)."""
 
     update: Update
     sums: Sums
-    norm: float
-    digest: str
+    measures: Measures
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ def read_training(
     settings: Settings,
     about: Mapping[str, Any],
     tensor_set: TensorSet,
-    sent: Tensors | None,
+    sent: Mapping[str, Sequence[Numbers]] | None,
     earlier: str | None,
 ) -> Training:
-    """A training reply of `size` bytes.
+    """A training reply of `size` bytes; its update's tensors lie in the reply's own bytes.
 
-    about: what the site told of its text. sent: the tensors it started from, None where they stay with it. earlier: digest of its last
-    accepted update.
+    about: what the site told of its text. sent: part -> the numbers it started from, None where they stay with it. earlier: digest of its
+    last accepted update.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
@@ -56,16 +57,14 @@ def read_training(
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS})
     most = int(about["train"]) * settings.local_epochs
     sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.TRAINING_SUMS, most)
-    tensors: Tensors = {}
-    norm, digest = 0.0, ""
+    tensors, measures = Joined({}, TensorSet(tensor_set.name, ())), Measures(0.0, "")
     if sent is not None:
-        tensors, norm = checks.check_update(reply, tensor_set, sent, settings.max_update_norm)
-        digest = checks.digest(tensors)
-        if norm and digest == earlier:
+        tensors, measures = checks.check_update(reply, tensor_set, sent, settings.max_update_norm)
+        if measures.norm and measures.digest == earlier:
             raise ExchangeError("sends the update of an earlier round again")
     elif reply.content.array_records[protocol.ARRAYS]:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
-    return Training(Update(site, tensors, int(sums["num_examples"])), sums, norm, digest)
+    return Training(Update(site, tensors, int(sums["num_examples"])), sums, measures)
 
 
 def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums:

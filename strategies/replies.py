@@ -51,7 +51,7 @@ class Gathered:
 
 def gather(
     grid: Grid,
-    messages: Mapping[str, Message],
+    messages: dict[str, Message],
     deadline_s: float,
     on_reply: Callable[[str, Message], Failure | None],
     needed: int = 0,
@@ -61,14 +61,17 @@ def gather(
 
     Accepted replies come in the order of `messages`, whatever the order they came in; every other site has a failure (and so has every
     reply too many). Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names
-    the node of a lost client wrongly, so replies are told apart by the message they answer.
+    the node of a lost client wrongly, so replies are told apart by the message they answer. `messages` is empty once they are sent, so
+    that the tensors in them need no memory while the sites are at work.
     """
     if not messages:
         return Gathered({}, [], {})
-    # Flower wants a list: a generator ends the run.
+    nodes = {site: message.metadata.dst_node_id for site, message in messages.items()}
+    # Flower wants a list: a generator ends the run. In one list, what several sites get alike goes to the SuperLink once.
     ids = list(grid.push_messages(list(messages.values())))
+    messages.clear()
     on_sent()
-    site_of = {str(number): site for number, site in zip(ids, messages, strict=True)}
+    site_of = {str(number): site for number, site in zip(ids, nodes, strict=True)}
     replies: dict[str, Message] = {}
     failures: dict[str, Failure] = {}
     extra: list[Failure] = []
@@ -92,10 +95,10 @@ def gather(
         if waiting:
             time.sleep(min(POLL_S, max(0.0, ends - time.monotonic())))
     for number in waiting:
-        failures[site_of[number]] = _silent(site_of[number], grid, messages, deadline_s, time.monotonic() >= ends)
-    accepted = {site: replies[site] for site in messages if site in replies}
+        failures[site_of[number]] = _silent(site_of[number], grid, nodes, deadline_s, time.monotonic() >= ends)
+    accepted = {site: replies[site] for site in nodes if site in replies}
     owed = {site_of[number]: number for number in waiting}
-    return Gathered(accepted, [failures[site] for site in messages if site in failures] + extra, owed)
+    return Gathered(accepted, [failures[site] for site in nodes if site in failures] + extra, owed)
 
 
 def pull_one(grid: Grid, number: str) -> list[Message | Unreadable]:
@@ -128,10 +131,10 @@ def _unasked(site: str | None) -> Failure:
     return Failure(site, "a second reply to the same message; the first one counts", "duplicate")
 
 
-def _silent(site: str, grid: Grid, messages: Mapping[str, Message], deadline_s: float, past_deadline: bool) -> Failure:
+def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, past_deadline: bool) -> Failure:
     if not past_deadline:
         return Failure(site, "not waited for, since the quorum is out of reach", "not waited for")
-    if messages[site].metadata.dst_node_id not in set(grid.get_node_ids()):
+    if nodes[site] not in set(grid.get_node_ids()):
         return Failure(site, f"no reply within {deadline_s:g} s, and its node is not connected any more", "dead")
     return Failure(site, f"no reply within {deadline_s:g} s, though its node is connected", "late")
 

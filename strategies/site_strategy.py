@@ -7,6 +7,7 @@ updates fold into the next state. What it keeps besides `state` it declares in `
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, cast
@@ -19,7 +20,8 @@ from fedlingua import protocol
 from fedlingua.checkpoints import Checkpoint, ClusterTensors
 from fedlingua.clustering import Clusters
 from fedlingua.config import Phase, Settings
-from fedlingua.exchange.records import from_record, pack
+from fedlingua.exchange.joined import Numbers, runs
+from fedlingua.exchange.records import Packing, from_record
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, TensorSet
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
@@ -30,6 +32,7 @@ from strategies.progress import Progress, Sums
 from strategies.readings import Scores, Training, read_evaluation, read_scores, read_training
 from strategies.replies import Failure
 from strategies.roll_call import Roll
+from strategies.update_files import UpdateFiles
 
 PHASES: dict[str, Phase] = {protocol.TRAIN: "train", protocol.EVALUATE: "evaluate", protocol.FINISH: "finish"}
 
@@ -51,6 +54,9 @@ class SiteStrategy(Strategy):
         self.progress = Progress(Random(f"{settings.seed}/server"))
         self.scores: dict[str, Scores] = {}
         self.conversation = Conversation(settings, roll, folder)
+        self.update_files = UpdateFiles(folder.directory)
+        self._sent: dict[str, dict[str, list[Numbers]]] = {}
+        """site -> part -> the numbers that this round's training starts from"""
 
     # --- What a method says ----------------------------------------------------------------------------------------------------
 
@@ -64,7 +70,7 @@ class SiteStrategy(Strategy):
 
     @abstractmethod
     def fold(self, updates: Mapping[str, Update]) -> None:
-        """Make the next `state` of the updates, which come in federation order and are checked."""
+        """Make the next `state` of the updates, which come in federation order and are checked. They last no longer than the fold."""
 
     def declared_state(self) -> tuple[Tensors, dict[str, Any]]:
         """What the strategy keeps from round to round besides `state`: named tensors, and values that JSON holds."""
@@ -77,10 +83,12 @@ class SiteStrategy(Strategy):
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """One message for each site: its own clusters' tensors. `arrays` is not used: sites of different clusters get different ones."""
-        return [
-            self._message(protocol.TRAIN, site, server_round, self.downlink(site), server_round - 1)
-            for site in self.conversation.sites_here(grid, "train", self.progress)
-        ]
+        packing, messages = Packing(self.tensor_set), []
+        for site in self.conversation.sites_here(grid, "train", self.progress):
+            tensors = self.downlink(site)
+            self._sent[site] = runs(tensors, self.tensor_set)
+            messages.append(self._message(protocol.TRAIN, site, server_round, packing.pack(tensors), server_round - 1))
+        return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold the updates that came; one that is out of all proportion to the others is left out and named.
@@ -89,7 +97,7 @@ class SiteStrategy(Strategy):
             RunError: fewer good ones than the quorum.
         """
         heard: dict[str, Training] = self.conversation.heard(replies)
-        outliers = over_ratio({site: training.norm for site, training in heard.items()}, self.settings.max_update_ratio)
+        outliers = over_ratio({site: training.measures.norm for site, training in heard.items()}, self.settings.max_update_ratio)
         for site, reason in outliers.items():
             self.conversation.refuse(Failure(site, f"bad reply: {reason}"), "train", self.progress)
         updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}
@@ -98,13 +106,16 @@ class SiteStrategy(Strategy):
         for site in updates:
             self.progress.stages.setdefault(site, {})[server_round] = self.attempt
             if self.travels:
-                self.progress.digests[site] = heard[site].digest
+                self.progress.digests[site] = heard[site].measures.digest
         return None, None
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """One message for each site: what it would use after this round. Round 0 asks for the base and carries nothing."""
+        packing = Packing(self.tensor_set)
         return [
-            self._message(protocol.EVALUATE, site, server_round, self.downlink(site) if server_round else {}, server_round)
+            self._message(
+                protocol.EVALUATE, site, server_round, packing.pack(self.downlink(site) if server_round else {}), server_round
+            )
             for site in self.conversation.sites_here(grid, "evaluate", self.progress)
         ]
 
@@ -139,7 +150,9 @@ class SiteStrategy(Strategy):
             RunError: a phase below the quorum; the message names the sites.
         """
         self.summary()
+        self.update_files.clear()  # what a killed server has left
         self.begin(from_record(initial_arrays))
+        del initial_arrays  # once is enough of a full model
         if self.settings.resume:
             self._resume()
         patience, min_gain, best_by = self.settings.patience, self.settings.min_gain, self.settings.best_by
@@ -158,8 +171,7 @@ class SiteStrategy(Strategy):
         arguments = (number, ArrayRecord(), ConfigRecord(), grid)
         try:
             if number > 0:
-                ask = partial(self.configure_train, *arguments)
-                self.aggregate_train(number, self._exchange(grid, ask, "train", self._read_training, num_rounds))
+                self._train(*arguments, num_rounds)
             ask = partial(self.configure_evaluate, *arguments)
             self.aggregate_evaluate(number, self._exchange(grid, ask, "evaluate", self._read_evaluation, num_rounds))
         except RoundSkippedError as skipped:
@@ -169,6 +181,14 @@ class SiteStrategy(Strategy):
                 trained.pop(number, None)
             self.folder.event("note", text=f"{skipped}; its tensors stay as they were before")
         self._close_round(number, num_rounds, time.monotonic() - started)
+
+    def _train(self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, num_rounds: int) -> None:
+        ask = partial(self.configure_train, number, arrays, config, grid)
+        try:
+            self.aggregate_train(number, self._exchange(grid, ask, "train", self._read_training, num_rounds))
+        finally:
+            self._sent = {}
+            self.update_files.clear()
 
     def _close_round(self, number: int, num_rounds: int, seconds: float) -> None:
         record, earlier_best = self.conversation.record, self.progress.best_round
@@ -218,8 +238,11 @@ class SiteStrategy(Strategy):
             self.state = self.folder.checkpoints.load(self.progress.best_round).tensors
 
         def ask() -> list[Message]:
+            packing = Packing(self.tensor_set)
             return [
-                self._message(protocol.FINISH, site, best[site], self.downlink(site) if best[site] else {}, best[site])
+                self._message(
+                    protocol.FINISH, site, best[site], packing.pack(self.downlink(site) if best[site] else {}), best[site]
+                )
                 for site in self.conversation.sites_here(grid, "finish", self.progress)
             ]
 
@@ -242,12 +265,12 @@ class SiteStrategy(Strategy):
 
     # --- Messages and what their replies say -----------------------------------------------------------------------------------
 
-    def _message(self, message_type: str, site: str, number: int, tensors: Tensors, own_round: int) -> Message:
+    def _message(self, message_type: str, site: str, number: int, arrays: ArrayRecord, own_round: int) -> Message:
         """A request. own_round: the round whose own tensors the site is to take, where any stay with it."""
         records: dict[str, Any] = {
             protocol.TASK: ConfigRecord(self._task(site, number, own_round).request()),
             protocol.RULES: ConfigRecord(self.roll.federation.rules.flat()),
-            protocol.ARRAYS: pack(tensors, self.tensor_set),
+            protocol.ARRAYS: arrays,
         }
         # A request that nobody has taken up is not taken up much later; past the deadline, so that a late site is told from a lost one.
         lives = 60.0 + 1.5 * self.settings.deadline_of(PHASES[message_type])
@@ -275,16 +298,17 @@ class SiteStrategy(Strategy):
         return self.conversation.exchange(grid, ask, phase, read, self.progress, num_rounds)
 
     def _read_training(self, site: str, reply: Message, size: int) -> Training:
-        sent = self.downlink(site) if self.travels else None
+        sent = self._sent[site] if self.travels else None
         earlier = self.progress.digests.get(site)
         training = read_training(reply, size, site, self.settings, self.roll.about[site], self.tensor_set, sent, earlier)
+        update = replace(training.update, tensors=self.update_files.keep(site, training.update.tensors))
         record = self.conversation.record.of(site)
         record["seconds"]["train"] = round(training.sums["seconds"], 3)
         record["train_loss"] = training.sums["nll_sum"] / training.sums["num_tokens"]
         record["steps"], record["tensors_sent"] = int(training.sums["steps"]), len(training.update.tensors)
         if self.travels:
-            record["update_norm"] = training.norm
-        return training
+            record["update_norm"] = training.measures.norm
+        return replace(training, update=update)
 
     def _read_evaluation(self, site: str, reply: Message, size: int) -> Sums:
         sums = read_evaluation(reply, size, self.roll.about[site])

@@ -1,10 +1,16 @@
 """Equations 2 and 3 and algorithm 1 of Liu et al. 2023, by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from strategies import aggregation
 from strategies.aggregation import Update, fed_avg, fed_mean, inner_cluster_aggregation, start_everywhere, tensors_for
+from strategies.cores import SPAN
+from strategies.update_files import UpdateFiles
 
 
 def update(site: str, value: float, num_examples: int = 1) -> Update:
@@ -71,3 +77,111 @@ def test_the_order_of_updates_changes_no_byte():
     second = inner_cluster_aggregation(start(), backwards, SET, CLUSTERS, fed_mean)
     assert first["shared"]["all"]["s"].tobytes() == second["shared"]["all"]["s"].tobytes()
     assert first["decoder"]["T"]["d"].tobytes() == second["decoder"]["T"]["d"].tobytes()
+
+
+# --- The same sum, whichever way the numbers lie -------------------------------------------------------------------------------
+
+LONG = TensorSet(
+    "long",
+    (
+        TensorSpec("e.weight", (3, 40_000), "encoder", 0),
+        TensorSpec("d.bias", (7,), "decoder", 0),
+        TensorSpec("e.bias", (5,), "encoder", 0),
+        TensorSpec("d.weight", (SPAN + 9,), "decoder", 0),
+    ),
+)
+ALL = {part: {"all": ("a", "b", "c")} for part in ("encoder", "decoder", "shared")}
+
+
+def random_tensors(seed: int):
+    rng = np.random.default_rng(seed)
+    tensors = {spec.name: rng.standard_normal(spec.shape, np.float32) for spec in LONG.specs}
+    tensors["e.bias"][:] = [-0.0, 1e-45, 3e38, -3e38, 0.0]
+    return tensors
+
+
+NAMED = {site: random_tensors(seed) for seed, site in enumerate("abc")}
+SIZES = {"a": 3, "b": 11, "c": 2}
+
+
+def updates_of(kind: str, folder):
+    """The same three updates: named arrays, joined in memory, or joined in files."""
+    joined = {site: Joined(join(tensors, LONG), LONG) for site, tensors in NAMED.items()}
+    files = UpdateFiles(folder, large=0)
+    tensors = {
+        "named": lambda site: NAMED[site],
+        "joined": lambda site: joined[site],
+        "in files": lambda site: files.keep(site, joined[site]),
+    }[kind]
+    return {site: Update(site, tensors(site), SIZES[site]) for site in NAMED}
+
+
+def by_definition(weights):
+    """float32(w) * x, site after site, a whole tensor at a time."""
+    result = {}
+    for name, first in NAMED["a"].items():
+        total = np.zeros(first.shape, np.float32)
+        for site, weight in weights.items():
+            total += np.float32(weight) * NAMED[site][name]
+        result[name] = total
+    return result
+
+
+def assert_same_bytes(state, wanted):
+    for part in ("encoder", "decoder"):
+        for name, array in state[part]["all"].items():
+            assert (array.dtype, array.shape, array.tobytes()) == (np.float32, wanted[name].shape, wanted[name].tobytes()), name
+    assert [*state["encoder"]["all"], *state["decoder"]["all"]] == ["e.weight", "e.bias", "d.bias", "d.weight"]
+
+
+@pytest.mark.parametrize("kind", ["named", "joined", "in files"])
+@pytest.mark.parametrize(
+    ("rule", "weights"),
+    [(fed_mean, dict.fromkeys("abc", 1 / 3)), (fed_avg, {"a": 3 / 16, "b": 11 / 16, "c": 2 / 16})],
+    ids=["fed-mean", "fed-avg"],
+)
+def test_the_sum_is_bit_for_bit_that_of_whole_tensors_site_after_site(kind, rule, weights, tmp_path):
+    state = inner_cluster_aggregation({}, updates_of(kind, tmp_path), LONG, ALL, rule)
+    assert_same_bytes(state, by_definition(weights))
+
+
+@pytest.mark.parametrize("kind", ["named", "joined", "in files"])
+def test_no_order_of_replies_changes_a_byte(kind, tmp_path):
+    wanted = by_definition(dict.fromkeys("abc", 1 / 3))
+    updates = updates_of(kind, tmp_path)
+    for order in itertools.permutations("abc"):
+        state = inner_cluster_aggregation({}, {site: updates[site] for site in order}, LONG, ALL, fed_mean)
+        assert_same_bytes(state, wanted)
+
+
+def test_the_number_of_cores_changes_no_byte(monkeypatch, tmp_path):
+    updates = updates_of("joined", tmp_path)
+    in_order = aggregation.in_order
+    for cores in (1, 2, 5):
+        monkeypatch.setattr(aggregation, "in_order", lambda work, spans, cores=cores: in_order(work, spans, cores))
+        assert_same_bytes(inner_cluster_aggregation({}, updates, LONG, ALL, fed_mean), by_definition(dict.fromkeys("abc", 1 / 3)))
+
+
+def test_the_order_of_sites_is_the_sums():
+    """Were it not, the tests above would show nothing: another order gives other bytes."""
+    other = by_definition(dict.fromkeys("cba", 1 / 3))
+    assert any(other[name].tobytes() != array.tobytes() for name, array in by_definition(dict.fromkeys("abc", 1 / 3)).items())
+
+
+@pytest.mark.parametrize("kind", ["joined", "in files"])
+def test_a_rule_of_ones_own_takes_tensors_by_name_wherever_they_lie(kind, tmp_path):
+    def median(updates):
+        return {name: np.median([u.tensors[name] for u in updates], axis=0).astype(np.float32) for name in updates[0].tensors}
+
+    state = inner_cluster_aggregation({}, updates_of(kind, tmp_path), LONG, ALL, median)
+    assert_same_bytes(
+        state,
+        {n: np.median([NAMED[s][n] for s in "abc"], axis=0).astype(np.float32) for n in NAMED["a"]},
+    )
+
+
+@pytest.mark.parametrize("kind", ["joined", "in files"])
+def test_an_update_may_not_be_written_to(kind, tmp_path):
+    tensor = updates_of(kind, tmp_path)["a"].tensors["d.bias"]
+    with pytest.raises(ValueError, match="read-only"):
+        tensor += 1

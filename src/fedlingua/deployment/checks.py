@@ -79,7 +79,9 @@ def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
     elif settings.signature_form == "private":
         told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers, made of the gradient of one adapter"
     else:
-        told[SIGNATURE] = "once a run, if this site's file allows it: the raw gradient of one adapter, out of which text can be read"
+        told[SIGNATURE] = (
+            "once a run, if this site's file allows it: the raw gradient of one adapter, out of which text can be read"
+        )
     if not settings.how.travels:
         told[TRAIN] = told[TRAIN].replace("the tensors that travel", f"no tensors under {settings.method}")
     elif trainable:

@@ -4,10 +4,53 @@ Both sides know names, shapes and order (their fingerprints agree before anythin
 two requests for nothing; and what a cluster's sites get alike is one object, which the SuperLink takes and keeps once.
 """
 
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Protocol, TypeGuard
+
 import numpy as np
 
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
-from fedlingua.parts import PARTS
+from fedlingua.parts import PARTS, Part
+
+Numbers = np.ndarray[Any, Any]
+
+
+class Flat(Protocol):
+    """One part's numbers end to end, in memory or in a file: `flat[a:b]` gives those from a up to b."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, chosen: slice, /) -> Numbers: ...
+
+
+class Joined(Mapping[str, Numbers]):
+    """A set's tensors by name, out of one flat array a part. Each is taken from there when it is asked for, and may not be written to."""
+
+    def __init__(self, parts: Mapping[str, Flat], chosen: TensorSet) -> None:
+        self.parts, self.chosen = dict(parts), chosen
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[TensorSpec, int]]:
+        return {spec.name: (spec, first) for spec, first in _places(self.chosen)}
+
+    def of_part(self, part: Part) -> "Joined":
+        """The tensors of one part."""
+        held: dict[str, Flat] = {part: self.parts[part]} if part in self.parts else {}
+        return Joined(held, TensorSet(self.chosen.name, tuple(self.chosen.of_part(part))))
+
+    def __getitem__(self, name: str) -> Numbers:
+        spec, first = self._places[name]
+        tensor = self.parts[spec.part][first : first + _size(spec)].reshape(spec.shape)
+        tensor.flags.writeable = False
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self.chosen.specs)
 
 
 def joined_set(chosen: TensorSet) -> TensorSet:
@@ -16,26 +59,54 @@ def joined_set(chosen: TensorSet) -> TensorSet:
     return TensorSet(chosen.name, tuple(TensorSpec(part, (size,), part, None) for part, size in sizes.items() if size))
 
 
-def join(tensors: Tensors, chosen: TensorSet) -> Tensors:
-    """part -> its tensors as one flat array; nothing of nothing."""
+def runs(tensors: Mapping[str, Numbers], chosen: TensorSet) -> dict[str, list[Numbers]]:
+    """part -> its tensors' numbers, end to end, in few flat arrays; nothing of nothing."""
     if not tensors:
         return {}
-    return {
-        whole.name: np.concatenate([np.ravel(tensors[spec.name]) for spec in chosen.of_part(whole.part)])
-        for whole in joined_set(chosen).specs
-    }
+    parts = {part: chosen.of_part(part) for part in PARTS}
+    return {part: end_to_end([tensors[spec.name] for spec in specs]) for part, specs in parts.items() if specs}
 
 
-def separate(joined: Tensors, chosen: TensorSet) -> Tensors:
+def end_to_end(arrays: Iterable[Numbers]) -> list[Numbers]:
+    """The arrays flat, in their order, without a copy; those that lie end to end in one memory, as a rule makes them, as one."""
+    found: list[tuple[Numbers, int, int]] = []  # (memory, first, last)
+    for array in arrays:
+        flat = np.ravel(array)
+        memory = flat.base if _is_flat(flat.base, flat.dtype) else flat
+        first = (_address(flat) - _address(memory)) // flat.itemsize
+        last = first + flat.size
+        if found and found[-1][0] is memory and found[-1][2] == first:
+            first = found.pop()[1]
+        found.append((memory, first, last))
+    return [memory[first:last] for memory, first, last in found]
+
+
+def join(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Tensors:
+    """part -> its tensors as one flat array; nothing of nothing."""
+    return {part: np.concatenate(pieces) for part, pieces in runs(tensors, chosen).items()}
+
+
+def separate(joined: Mapping[str, Numbers], chosen: TensorSet) -> Tensors:
     """The named tensors again, in the set's order, as views of the flat ones, whose sizes have been checked."""
+    return {spec.name: joined[spec.part][first : first + _size(spec)].reshape(spec.shape) for spec, first in _places(chosen)}
+
+
+def _places(chosen: TensorSet) -> Iterator[tuple[TensorSpec, int]]:
+    """Every tensor, and where in its part it begins."""
     offsets = dict.fromkeys(PARTS, 0)
-    tensors: Tensors = {}
     for spec in chosen.specs:
-        first, last = offsets[spec.part], offsets[spec.part] + _size(spec)
-        tensors[spec.name] = joined[spec.part][first:last].reshape(spec.shape)
-        offsets[spec.part] = last
-    return tensors
+        yield spec, offsets[spec.part]
+        offsets[spec.part] += _size(spec)
+
+
+def _is_flat(memory: object, dtype: np.dtype[Any]) -> TypeGuard[Numbers]:
+    return isinstance(memory, np.ndarray) and memory.ndim == 1 and memory.dtype == dtype and memory.flags.c_contiguous
+
+
+def _address(array: Numbers) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _size(spec: TensorSpec) -> int:
-    return int(np.prod(spec.shape))
+    return math.prod(spec.shape)

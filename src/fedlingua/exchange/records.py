@@ -1,21 +1,61 @@
 """Tensors as Flower records, and the bytes of a message as the transport sends it."""
 
+import math
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.app.message.arraychunk import ArrayChunk
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import InflatableObject
+from numpy.lib import format as npy
 
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.joined import join, joined_set, separate
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, check_tensors
+from fedlingua.exchange.joined import Joined, Numbers, end_to_end, joined_set, separate
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet, check_form, check_tensors
+from fedlingua.parts import PARTS
+
+NPY = "numpy.ndarray"
+"""Flower's name for arrays that are serialized as npy."""
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_MOST_HEADER = 16 * 1024
+"""numpy itself reads no header over 10,000 bytes."""
 
 
-def pack(tensors: Tensors, chosen: TensorSet) -> ArrayRecord:
+class Packing:
+    """Packs one set's tensors for many sites: a part that several get alike is made once, and so hashed, sent and counted once.
+
+    Alike means the same arrays. They are remembered as long as this is, so nothing may change them meanwhile.
+    """
+
+    def __init__(self, chosen: TensorSet) -> None:
+        self.chosen = chosen
+        self._made: dict[tuple[int, ...], tuple[list[Numbers], Array]] = {}
+
+    def pack(self, tensors: Mapping[str, Numbers]) -> ArrayRecord:
+        """The tensors as one record with an array for each part; no tensors make an empty record."""
+        record = ArrayRecord()
+        for part in PARTS:
+            specs = self.chosen.of_part(part) if tensors else []
+            if any(math.prod(spec.shape) for spec in specs):
+                record[part] = self._array([tensors[spec.name] for spec in specs])
+        return record
+
+    def _array(self, tensors: list[Numbers]) -> Array:
+        key = tuple(map(id, tensors))
+        if key not in self._made:
+            self._made[key] = (tensors, _npy(end_to_end(tensors)))
+        return self._made[key][1]
+
+
+def pack(tensors: Mapping[str, Numbers], chosen: TensorSet) -> ArrayRecord:
     """A set's tensors as one record with an array for each part; no tensors make an empty record."""
-    return to_record(join(tensors, chosen))
+    return Packing(chosen).pack(tensors)
 
 
 def unpack(record: ArrayRecord, chosen: TensorSet) -> Tensors:
-    """The set's tensors out of a record, checked: every part, its size, dtype and numbers.
+    """The set's tensors out of a record, checked: every part, its size, dtype and numbers; in memory of their own.
 
     Raises:
         ExchangeError: an array that does not decode, or what `check_tensors` refuses; names the part.
@@ -23,37 +63,87 @@ def unpack(record: ArrayRecord, chosen: TensorSet) -> Tensors:
     return separate(check_tensors(from_record(record), joined_set(chosen)), chosen)
 
 
-def to_record(tensors: Tensors) -> ArrayRecord:
+def view(record: ArrayRecord, chosen: TensorSet) -> Joined:
+    """The set's tensors in the record's own bytes, without a copy; every part, its size and dtype are checked, its numbers are not.
+
+    Raises:
+        ExchangeError: an array that does not decode, or what `check_form` refuses; names the part.
+    """
+    return Joined(check_form({name: _decoded(name, array) for name, array in record.items()}, joined_set(chosen)), chosen)
+
+
+def to_record(tensors: Mapping[str, Numbers]) -> ArrayRecord:
     """Named arrays as a record, in their order."""
     return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in tensors.items()})
 
 
 def from_record(record: ArrayRecord) -> Tensors:
-    """A record's arrays, each in memory of its own; npy without pickle, so that nothing that comes in is run.
+    """A record's arrays, each in memory of its own.
 
     Raises:
         ExchangeError: an array that does not decode; names it.
     """
-    tensors: Tensors = {}
-    for name, array in record.items():
-        if array.stype != "numpy.ndarray":
-            raise ExchangeError(f"tensor {name!r} is serialized as {array.stype!r}; wanted 'numpy.ndarray'")
-        try:
-            decoded: object = array.numpy()
-            if not isinstance(decoded, np.ndarray):  # numpy's reader takes a zip of arrays (npz) for as good
-                raise ExchangeError(f"tensor {name!r} is no single array (got {type(decoded).__name__}); wanted npy")
-            tensors[name] = np.array(decoded)
-        except ExchangeError:
-            raise
-        except Exception as error:  # numpy reads a header with Python's own parser, which fails in many ways
-            raise ExchangeError(f"tensor {name!r} does not decode ({type(error).__name__})") from error
-    return tensors
+    return {name: _decoded(name, array).copy() for name, array in record.items()}
+
+
+def _npy(pieces: Sequence[Numbers]) -> Array:
+    """Flat arrays end to end as one, serialized as `np.save` would their concatenation, which would be a copy more."""
+    dtype, shape = np.result_type(*pieces), (sum(piece.size for piece in pieces),)
+    header = BytesIO()
+    described = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(header, described)
+    data = b"".join([header.getvalue(), *(piece.astype(dtype, copy=False).data for piece in pieces if piece.size)])
+    return Array(str(dtype), shape, NPY, data)
+
+
+def _decoded(name: str, array: Array) -> Numbers:
+    """An array in its own bytes, not to be written to. npy without pickle, so that nothing that comes in is run."""
+    if array.stype != NPY:
+        raise ExchangeError(f"tensor {name!r} is serialized as {array.stype!r}; wanted {NPY!r}")
+    try:
+        return _read_npy(array.data)
+    except Exception as error:  # numpy reads a header with Python's own parser, which fails in many ways
+        told = error if isinstance(error, _NotNpyError) else type(error).__name__
+        raise ExchangeError(f"tensor {name!r} does not decode ({told})") from error
+
+
+class _NotNpyError(Exception):
+    """What a serialized array is instead of what `to_record` writes."""
+
+
+def _read_npy(data: bytes) -> Numbers:
+    start = BytesIO(data[:_MOST_HEADER])
+    version = npy.read_magic(start)
+    if version not in _HEADERS:
+        raise _NotNpyError(f"npy of version {version}; wanted 1.0 or 2.0")
+    shape, fortran, dtype = _HEADERS[version](start)
+    if dtype.hasobject:
+        raise _NotNpyError("it holds Python objects; wanted numbers")
+    if fortran:
+        raise _NotNpyError("its columns come first (Fortran order); wanted rows first")
+    wanted, got = math.prod(shape) * dtype.itemsize, len(data) - start.tell()
+    if wanted != got:
+        raise _NotNpyError(f"{got} bytes follow its header; its shape {shape} wants {wanted}")
+    return np.frombuffer(data, dtype, offset=start.tell()).reshape(shape) if got else np.empty(shape, dtype)
 
 
 def message_bytes(message: Message) -> int:
     """Length of the serialized message: its tree of object ids, and every object once, as the transport sends them.
 
-    Objects of equal content (two zero biases of one shape, say) are one object on the wire and count once.
+    Objects of equal content (two zero biases of one shape, say) are one object on the wire and count once. An array is hashed the first
+    time only, and its numbers are never copied, so what many messages share costs next to nothing from the second one on.
     """
-    objects = sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
-    return objects + int(get_object_tree(message).ByteSize())
+    lengths: dict[str, int] = {}
+
+    def tree(number: str, item: InflatableObject) -> ObjectTree:
+        children = (item.children or {}).items()
+        lengths[number] = _framed(len(item.data)) if isinstance(item, ArrayChunk) else len(item.deflate())
+        return ObjectTree(object_id=number, children=[tree(*child) for child in children])
+
+    size = int(tree(message.object_id, message).ByteSize())
+    return size + sum(lengths.values())
+
+
+def _framed(length: int) -> int:
+    """Bytes of a chunk of so many: an empty one's, which say 0, and its own."""
+    return len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length

@@ -149,11 +149,11 @@ def write_tensors(model: PreTrainedModel, tensors: Mapping[str, np.ndarray[Any, 
             parameters[name].copy_(torch.from_numpy(np.asarray(array, order="C")))
 
 
-def check_tensors(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
-    """The tensors in the set's order, once every name, shape, dtype and number is as it has to be.
+def check_form(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
+    """The tensors in the set's order, once every name, shape and dtype is as it has to be; the numbers are not looked at.
 
     Raises:
-        ExchangeError: names the first tensor that is missing, unexpected, of another shape or dtype, or not finite.
+        ExchangeError: names the first tensor that is missing, unexpected, or of another shape or dtype.
     """
     extra = sorted(set(tensors) - set(wanted.names))
     if extra:
@@ -167,7 +167,23 @@ def check_tensors(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet
             raise ExchangeError(f"tensor {spec.name!r} is {array.dtype}; wanted float32")
         if array.shape != spec.shape:
             raise ExchangeError(f"tensor {spec.name!r} has shape {array.shape}; wanted {spec.shape}")
-        if not np.isfinite(array).all():
-            raise ExchangeError(f"tensor {spec.name!r} holds NaN or infinity; wanted finite numbers")
         checked[spec.name] = array
     return checked
+
+
+def check_tensors(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
+    """The tensors in the set's order, once every name, shape, dtype and number is as it has to be.
+
+    Raises:
+        ExchangeError: what `check_form` refuses, or names the first tensor that is not finite.
+    """
+    checked = check_form(tensors, wanted)
+    for name, array in checked.items():
+        if not np.isfinite(array).all():
+            raise not_finite(name)
+    return checked
+
+
+def not_finite(name: str) -> ExchangeError:
+    """What is said of a tensor that holds something else than numbers."""
+    return ExchangeError(f"tensor {name!r} holds NaN or infinity; wanted finite numbers")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.joined import join, joined_set, separate
+from fedlingua.exchange.joined import Joined, end_to_end, join, joined_set, runs, separate
 from fedlingua.exchange.records import from_record, pack, unpack
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 
@@ -44,3 +44,39 @@ def test_a_part_of_another_size_is_refused_by_name() -> None:
     smaller = TensorSet("toy", CHOSEN.specs[:2])
     with pytest.raises(ExchangeError, match=r"tensor 'encoder' has shape \(3,\); wanted \(5,\)"):
         unpack(pack(TENSORS, smaller), CHOSEN)
+
+
+def test_arrays_that_lie_end_to_end_are_one_run_and_others_are_copied_into_none() -> None:
+    flat = np.arange(9, dtype=np.float32)
+    other = np.zeros(2, np.float32)
+    found = end_to_end([flat[:4].reshape(2, 2), flat[4:5], other, flat[5:7], flat[8:]])
+    assert [run.tolist() for run in found] == [[0, 1, 2, 3, 4], [0, 0], [5, 6], [8]]
+    assert all(np.shares_memory(run, memory) for run, memory in zip(found, [flat, other, flat, flat], strict=True))
+
+
+def test_what_lies_end_to_end_in_other_numbers_is_not_taken_for_them() -> None:
+    flat = np.arange(4, dtype=np.float32)
+    assert [run.tolist() for run in end_to_end([flat[2:], flat[:2]])] == [[2, 3], [0, 1]]
+    wide = np.arange(2, dtype=np.float64).view(np.float32)
+    assert [run.size for run in end_to_end([wide[:2], wide[2:]])] == [2, 2]
+    table = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert [run.tolist() for run in end_to_end([table.T, table[1]])] == [[0, 3, 1, 4, 2, 5], [3, 4, 5]]
+
+
+def test_taken_apart_and_joined_again_nothing_is_copied() -> None:
+    joined = join(TENSORS, CHOSEN)
+    again = runs(separate(joined, CHOSEN), CHOSEN)
+    assert {part: len(pieces) for part, pieces in again.items()} == {"encoder": 1, "decoder": 1}
+    assert all(np.shares_memory(again[part][0], joined[part]) for part in joined)
+    assert runs({}, CHOSEN) == {}
+
+
+def test_a_joined_set_gives_its_tensors_by_name_and_by_part() -> None:
+    tensors = Joined(join(TENSORS, CHOSEN), CHOSEN)
+    assert list(tensors) == CHOSEN.names
+    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {n: TENSORS[n].tolist() for n in CHOSEN.names}
+    assert list(tensors.of_part("encoder")) == ["e.w", "e.b"]
+    assert tensors.of_part("encoder")["e.b"].tolist() == [7, 0]
+    assert list(tensors.of_part("shared")) == []
+    with pytest.raises(KeyError):
+        tensors["shared"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.message.arraychunk import ArrayChunk
 from flwr.app.message.message import remove_content_from_message
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.common.serde import message_to_proto
@@ -27,11 +28,19 @@ from fedlingua import protocol
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import join
-from fedlingua.exchange.records import from_record, message_bytes, to_record
-from fedlingua.exchange.tensor_sets import Tensors, tensor_set
+from fedlingua.exchange.records import Packing, from_record, message_bytes, pack, to_record, view
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec, tensor_set
 from tests.mbart_50 import mbart_50
 
 Reply = Callable[[RecordDict], Message]
+CHOSEN = TensorSet(
+    "toy", (TensorSpec("d", (3,), "decoder", 0), TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("f", (), "encoder", 0))
+)
+TENSORS: Tensors = {
+    "d": np.array([1, 2, 3], np.float32),
+    "e": np.array([[4, 5], [6, 7]], np.float32).T,  # not contiguous
+    "f": np.array(8, np.float32),
+}
 
 
 class SuperLink:
@@ -167,10 +176,100 @@ def test_a_pickle_in_an_array_is_refused_and_does_not_run(tmp_path: Path, header
     assert canary.exists(), "the canary would not have run anyway, and this test shows nothing"
 
 
+def npy(array: np.ndarray) -> bytes:
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+PAIR = npy(np.ones(2, np.float32))
+SQUARE = npy(np.ones((2, 2), np.float32))
+WRONG = {
+    "fortran-order": (SQUARE.replace(b"'fortran_order': False", b"'fortran_order': True "), "Fortran order"),
+    "cut": (PAIR[:-1], "7 bytes follow its header; its shape (2,) wants 8"),
+    "longer": (PAIR + b"\0", "9 bytes follow its header; its shape (2,) wants 8"),
+    "more-than-memory": (PAIR.replace(b"(2,)", b"(2" + b"0" * 17 + b",)").replace(b" " * 17, b"", 1), "wants 8" + "0" * 17),
+    "version-3": (PAIR.replace(b"NUMPY\x01", b"NUMPY\x03"), "npy of version (3, 0)"),
+    "objects": (PAIR.replace(b"'<f4'", b"'|O' "), "Python objects"),
+    "code-in-header": (PAIR.replace(b"(2,)", b"f(2)"), "ValueError"),
+    "negative-shape": (npy(np.ones((1, 2), np.float32)).replace(b"(1, 2), }  ", b"(-1, -2), }"), "ValueError"),
+}
+
+
+@pytest.mark.parametrize("cause", WRONG)
+def test_a_header_that_is_not_what_we_write_is_refused_by_name(cause: str) -> None:
+    data, reason = WRONG[cause]
+    with pytest.raises(ExchangeError, match=r"tensor 'w' does not decode") as caught:
+        from_record(ArrayRecord({"w": Array("float32", (2,), "numpy.ndarray", data)}))
+    assert reason in str(caught.value)
+
+
+def test_a_view_is_the_records_own_bytes_and_may_not_be_written_to() -> None:
+    record = pack(TENSORS, CHOSEN)
+    tensors = view(record, CHOSEN)
+    assert {name: tensor.tobytes() for name, tensor in tensors.items()} == {n: a.tobytes() for n, a in TENSORS.items()}
+    assert np.shares_memory(tensors["e"], np.frombuffer(record["encoder"].data, np.uint8))
+    with pytest.raises(ValueError, match="read-only"):
+        tensors["e"] += 1
+
+
+def test_a_view_refuses_another_form_but_does_not_look_at_the_numbers() -> None:
+    odd = {**TENSORS, "e": np.full((2, 2), np.nan, np.float32)}
+    assert np.isnan(view(pack(odd, CHOSEN), CHOSEN)["e"]).all()
+    with pytest.raises(ExchangeError, match="tensor 'encoder' is float64; wanted float32"):
+        view(pack({**TENSORS, "e": np.ones((2, 2))}, CHOSEN), CHOSEN)
+
+
+def test_packed_bytes_are_those_that_numpy_saves() -> None:
+    record = pack(TENSORS, CHOSEN)
+    assert list(record) == ["encoder", "decoder"]
+    for part, flat in join(TENSORS, CHOSEN).items():
+        saved = Array(flat)
+        assert (record[part].data, record[part].shape, record[part].dtype) == (saved.data, saved.shape, saved.dtype)
+
+
+def test_what_several_sites_get_alike_is_one_array() -> None:
+    packing = Packing(CHOSEN)
+    first, second = packing.pack(TENSORS), packing.pack(dict(TENSORS))
+    other = packing.pack({**TENSORS, "d": TENSORS["d"].copy()})
+    assert first["encoder"] is second["encoder"] is other["encoder"]
+    assert first["decoder"] is second["decoder"] is not other["decoder"]
+    assert list(packing.pack({})) == []
+
+
+def as_flower_deflates(message: Message) -> int:
+    objects = sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
+    return objects + int(get_object_tree(message).ByteSize())
+
+
+@pytest.mark.parametrize("length", [0, 3, 5 * 2**18 - 32, 5 * 2**18 - 31, 3 * 10**6], ids=str)
+def test_message_bytes_are_all_that_flower_deflates(reply: Reply, length: int) -> None:
+    """An array is cut every 5 MiB, and an empty one has no chunk at all."""
+    flat = np.random.default_rng(1).standard_normal(length, np.float32)
+    twice = np.concatenate([flat, flat])
+    message = reply(train_reply({"flat": flat, "again": flat, "twice": twice, "zeros": np.zeros(3 * 10**6, np.float32)}))
+    assert message_bytes(message) == as_flower_deflates(message)
+    assert message_bytes(message) == message_bytes(message)
+
+
+def test_what_messages_share_is_neither_hashed_nor_copied_again(reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    packing = Packing(CHOSEN)
+    messages = [reply(RecordDict({protocol.ARRAYS: packing.pack(TENSORS)})) for _ in range(3)]
+    wanted, deflated = [as_flower_deflates(message) for message in messages], []
+    deflate = ArrayChunk.deflate
+    packing = Packing(CHOSEN)
+    messages = [reply(RecordDict({protocol.ARRAYS: packing.pack(TENSORS)})) for _ in range(3)]
+    monkeypatch.setattr(ArrayChunk, "deflate", lambda chunk: deflated.append(len(chunk.data)) or deflate(chunk))
+    assert [message_bytes(message) for message in messages] == wanted
+    assert sorted(length for length in deflated if length) == sorted(
+        len(packing.pack(TENSORS)[part].data) for part in ("encoder", "decoder")
+    )
+
+
 def test_a_zip_of_arrays_is_refused_by_name() -> None:
     file = BytesIO()
     np.savez(file, w=np.ones(2, np.float32))
-    with pytest.raises(ExchangeError, match=r"tensor 'w' is no single array \(got NpzFile\); wanted npy"):
+    with pytest.raises(ExchangeError, match=r"tensor 'w' does not decode"):
         from_record(ArrayRecord({"w": Array("float32", (2,), "numpy.ndarray", file.getvalue())}))
 
 

@@ -1,0 +1,186 @@
+"""Time to fold one round: 12 sites with mBART-50's adapter set (8,056,576 numbers in 364 tensors), ours beside Flower's FedAvg.
+
+    .venv/bin/python benchmarks/aggregation.py [--to results.json] [--repeats N]
+
+Both begin with what a reply's ArrayRecord holds and end with new tensors; they take turns in one process. Ours joins a site's tensors
+into one array a part, and is timed with all checks of an update (form, finite numbers, norm of the change, digest), and without them;
+FedAvg checks none of that. Needs 1.5 GB of memory and half a minute.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
+
+from fedlingua.checkpoints import ClusterTensors
+from fedlingua.clustering import no_clusters
+from fedlingua.exchange.joined import Numbers, runs
+from fedlingua.exchange.records import pack, view
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
+from fedlingua.parts import PARTS, Part
+from strategies.aggregation import Update, fed_avg, inner_cluster_aggregation, start_everywhere
+from strategies.cores import CORES
+from strategies.measures import measure
+
+SITES = 12
+LAYERS, WIDTH, BOTTLENECK = 12, 1024, 64
+PLACES: dict[Part, tuple[str, ...]] = {"encoder": ("self_attn", "fc2"), "decoder": ("self_attn", "encoder_attn", "fc2")}
+NORMS: dict[Part, tuple[str, ...]] = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+
+
+def mbart_50_adapters() -> TensorSet:
+    """Names and shapes of mBART-50's adapters (bottleneck 64) and layer norms, in the model's order."""
+    specs: list[TensorSpec] = []
+    for part in ("encoder", "decoder"):
+        for layer in range(LAYERS):
+            shapes: dict[str, tuple[int, ...]] = {}
+            for norm in NORMS[part]:
+                shapes |= {f"{norm}.weight": (WIDTH,), f"{norm}.bias": (WIDTH,)}
+            for place in PLACES[part]:
+                shapes |= {f"adapters.{place}.down.weight": (BOTTLENECK, WIDTH), f"adapters.{place}.down.bias": (BOTTLENECK,)}
+                shapes |= {f"adapters.{place}.up.weight": (WIDTH, BOTTLENECK), f"adapters.{place}.up.bias": (WIDTH,)}
+            specs += [TensorSpec(f"model.{part}.layers.{layer}.{name}", shape, part, layer) for name, shape in shapes.items()]
+        specs += [TensorSpec(f"model.{part}.layer_norm.{kind}", (WIDTH,), part, None) for kind in ("weight", "bias")]
+    return TensorSet("adapters", tuple(specs))
+
+
+class Round:
+    """Twelve sites' replies to one round's tensors, in both forms."""
+
+    def __init__(self, chosen: TensorSet) -> None:
+        self.chosen = chosen
+        self.sites = [f"site{number:02d}" for number in range(SITES)]
+        self.clusters = no_clusters(self.sites)
+        rng = np.random.default_rng(2022)
+        first: Tensors = {spec.name: np.float32(0.02) * rng.standard_normal(spec.shape, np.float32) for spec in chosen.specs}
+        start = start_everywhere(first, chosen, self.clusters)
+        # As after any round but the first: what is sent is what a fold has made.
+        self.state: ClusterTensors = inner_cluster_aggregation(
+            start, {"site00": Update("site00", view(pack(first, chosen), chosen), 1)}, chosen, self.clusters, fed_avg
+        )
+        self.sent: dict[str, list[Numbers]] = runs(
+            first | {n: a for part in PARTS for n, a in self.state[part]["all"].items()}, chosen
+        )
+        self.ours: dict[str, ArrayRecord] = {}
+        self.theirs: list[RecordDict] = []
+        self.sizes = {site: 100 + 7 * number for number, site in enumerate(self.sites)}
+        for site in self.sites:
+            tensors = {
+                name: array + np.float32(1e-3) * rng.standard_normal(array.shape, np.float32) for name, array in first.items()
+            }
+            self.ours[site] = pack(tensors, chosen)
+            named = ArrayRecord({name: Array(array) for name, array in tensors.items()})
+            self.theirs.append(RecordDict({"arrays": named, "metrics": MetricRecord({"num-examples": self.sizes[site]})}))
+
+    def fold_ours(self, order: Sequence[str], checked: bool) -> ClusterTensors:
+        updates = {}
+        for site in order:
+            tensors = view(self.ours[site], self.chosen)
+            if checked:
+                measure({part: flat[:] for part, flat in tensors.parts.items()}, self.sent)
+            updates[site] = Update(site, tensors, self.sizes[site])
+        return inner_cluster_aggregation(self.state, updates, self.chosen, self.clusters, fed_avg)
+
+    def fold_theirs(self, order: Sequence[int]) -> ArrayRecord:
+        return aggregate_arrayrecords([self.theirs[number] for number in order], "num-examples")
+
+
+def hash_of(arrays: Sequence[Numbers]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def measured(repeats: int) -> dict[str, Any]:
+    chosen = mbart_50_adapters()
+    assert (len(chosen.specs), chosen.num_parameters) == (364, 8_056_576)
+    replies, numbers = Round(chosen), list(range(SITES))
+    ways: dict[str, Callable[[], object]] = {
+        "fedavg": lambda: replies.fold_theirs(numbers),
+        "ours": lambda: replies.fold_ours(replies.sites, checked=True),
+        "ours_without_checks": lambda: replies.fold_ours(replies.sites, checked=False),
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(repeats + 1):
+        for way, work in ways.items():
+            taken = seconds(work)
+            if turn:  # the first one warms up
+                times[way].append(taken)
+    return {**figures(times), **order_independence(replies), "sites": SITES, "parameters": chosen.num_parameters, "tensors": 364}
+
+
+def figures(times: dict[str, list[float]]) -> dict[str, Any]:
+    """Medians in seconds, with the quarter and three-quarter marks; ratios of medians, and of the turns' pairs."""
+    found: dict[str, Any] = {"repeats": len(times["fedavg"])}
+    for way, taken in times.items():
+        quarters = statistics.quantiles(taken, n=4)
+        found[f"{way}_s"] = {
+            "median": round(quarters[1], 4),
+            "quartiles": [round(quarters[0], 4), round(quarters[2], 4)],
+            "least": round(min(taken), 4),
+        }
+    for way in ("ours", "ours_without_checks"):
+        pairs = statistics.quantiles([t / o for t, o in zip(times["fedavg"], times[way], strict=True)], n=4)
+        found[f"fedavg_over_{way}"] = {
+            "of_medians": round(statistics.median(times["fedavg"]) / statistics.median(times[way]), 2),
+            "of_least": round(min(times["fedavg"]) / min(times[way]), 2),
+            "of_pairs_quartiles": [round(mark, 2) for mark in pairs],
+        }
+    return found
+
+
+def order_independence(replies: Round) -> dict[str, Any]:
+    """Whether five orders of replies give the same bytes, ours and theirs, and what the result's dtype is."""
+    random, ours, theirs, dtypes = Random(1), set(), set(), set()
+    largest = 0.0
+    for _ in range(5):
+        state = replies.fold_ours(random.sample(replies.sites, SITES), checked=True)
+        flat: Tensors = {name: array for part in PARTS for name, array in state[part]["all"].items()}
+        ours.add(hash_of(list(flat.values())))
+        dtypes |= {str(array.dtype) for array in flat.values()}
+        peer = {name: array.numpy() for name, array in replies.fold_theirs(random.sample(range(SITES), SITES)).items()}
+        theirs.add(hash_of(list(peer.values())))
+        largest = max(largest, *(float(np.abs(peer[name] - array).max()) for name, array in flat.items()))
+    return {
+        "same_bytes_in_any_order": len(ours) == 1,
+        "fedavg_same_bytes_in_any_order": len(theirs) == 1,
+        "dtypes": sorted(dtypes),
+        "largest_difference": largest,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", type=Path, help="also write the figures as JSON")
+    parser.add_argument("--repeats", type=int, default=21)
+    options = parser.parse_args()
+    versions = {name: version(name) for name in ("flwr", "numpy")}
+    result = measured(options.repeats) | {"cores": CORES, "load": round(os.getloadavg()[0], 1), "versions": versions}
+    print(json.dumps(result, indent=2))
+    if options.to:
+        options.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
