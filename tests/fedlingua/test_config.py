@@ -1,6 +1,7 @@
 """The run config: what is accepted, and what each mistake is answered with."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,13 @@ def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: st
 @pytest.mark.parametrize(
     ("key", "value", "near", "choices"),
     [
-        ("method", "adapter-family", "adapter-families", "base, adapter-local, adapter-fed, adapter-families, model-fed"),
+        ("method", "adapter-family", "adapter-families", ", ".join(METHODS)),
         ("aggregation", "fedavg", "fed-avg", "fed-mean, fed-avg"),
-        ("cluster_by", "groups", "group", "group, family"),
+        ("cluster_by", "groups", "group", "group, family, given"),
+        ("cluster_parts", "encode", "encoder", "both, encoder, decoder"),
+        ("tensor_set", "adapter", "adapters", ", adapters, full, controllers, lora"),
+        ("adapter_layers", "input", "input-end", "all, input-end, middle, output-end"),
+        ("signature_form", "privat", "private", "raw, private"),
         ("best_by", "token", "tokens", "examples, tokens"),
         ("adapter_init", "zeros", "zero", "paper, zero"),
         ("score_split", "tests", "test", "test, dev"),
@@ -290,3 +295,27 @@ def test_an_override_without_an_equals_sign_is_refused() -> None:
 def test_an_override_that_is_no_scalar_is_refused_as_a_wrong_type(run_config: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match="is of type"):
         settings_from({**run_config, **dict([parse_override(text)])})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"method": "adapter-gradients", "tensor-set": "lora"}, "takes the gradient of an adapter, and the tensor set is 'lora'"),
+        ({"method": "adapter-fed", "cluster-parts": "encoder"}, "method adapter-fed has no clusters; leave it 'both'"),
+        ({"method": "model-fed", "adapter-layers": "middle"}, "prunes adapters, and the tensor set is 'full'"),
+        ({"signature-adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
+        ({"signature-form": "private", "signature-dim": 65}, "a private signature has at most 64 numbers"),
+        ({"signature-form": "private", "signature-noise": 0.0}, "signature-noise = 0; a private signature needs more than 0"),
+        ({"signature-form": "private", "signature-clip": 0.0}, "signature-clip = 0; a private signature needs more than 0"),
+        ({"signature-form": "private", "signature-delta": 1.0}, "signature-delta = 1 is no probability"),
+        ({"num-clusters": -2}, "num-clusters = -2 is too small; wanted at least -1"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        settings_from({**run_config, **changes})
+
+
+def test_a_tensor_set_of_its_own_goes_before_the_methods(run_config: dict[str, Any]) -> None:
+    settings = settings_from({**run_config, "method": "adapter-families", "tensor-set": "controllers", "learning-rate": 0.0})
+    assert (settings.trained_set, settings.step_learning_rate) == ("controllers", 5e-5)
