@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import MBartConfig, MBartForConditionalGeneration, PreTrainedModel
+from transformers import PreTrainedModel
 
 from fedlingua.backbones.bottleneck import (
     AdapterConfig,
@@ -19,26 +19,10 @@ from fedlingua.backbones.bottleneck import (
 from fedlingua.backbones.load import Backbone
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set
+from tests.mbart import tiny_mbart
 
 LARGE = AdapterConfig(dim=4, init_std=0.5)
 """So large that an adapter left out, or put elsewhere, cannot hide in rounding."""
-
-
-def tiny_mbart() -> PreTrainedModel:
-    config = MBartConfig(
-        vocab_size=40,
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        max_position_embeddings=32,
-        scale_embedding=True,
-    )
-    torch.manual_seed(5)
-    return MBartForConditionalGeneration(config).eval()
 
 
 @pytest.fixture(params=["m2m_100", "mbart"])

@@ -5,35 +5,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import MBartConfig, MBartForConditionalGeneration, PreTrainedModel
+from transformers import PreTrainedModel
 
 from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, places
 from fedlingua.backbones.load import Backbone
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import tensor_set, travelling
-from tests.mbart_50 import mbart_50
-
-
-def tiny_mbart() -> PreTrainedModel:
-    config = MBartConfig(
-        vocab_size=40,
-        d_model=16,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        max_position_embeddings=32,
-        scale_embedding=True,
-    )
-    torch.manual_seed(5)
-    return MBartForConditionalGeneration(config).eval()
+from tests.mbart import mbart_50, tiny_mbart
 
 
 @pytest.fixture(params=["m2m_100", "mbart"])
 def model(request: pytest.FixtureRequest, backbone: Backbone) -> PreTrainedModel:
-    return backbone.model if request.param == "m2m_100" else tiny_mbart()
+    return backbone.model if request.param == "m2m_100" else tiny_mbart(layers=2)
 
 
 @pytest.fixture

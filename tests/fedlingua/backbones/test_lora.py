@@ -12,7 +12,7 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import LowRank, attach_lora, lora_bypassed
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TensorSet, tensor_set
-from tests.mbart_50 import mbart_50
+from tests.mbart import mbart_50
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.pruning import THIRDS, third
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import tensor_set
-from tests.mbart_50 import mbart_50
+from tests.mbart import mbart_50
 
 
 def test_twelve_layers_make_the_papers_thirds() -> None:

@@ -30,7 +30,7 @@ from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.records import Packing, from_record, message_bytes, pack, to_record, view
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec, tensor_set
-from tests.mbart_50 import mbart_50
+from tests.mbart import mbart_50
 
 Reply = Callable[[RecordDict], Message]
 CHOSEN = TensorSet(

@@ -18,7 +18,7 @@ from fedlingua.exchange.tensor_sets import (
     tensor_set,
     write_tensors,
 )
-from tests.mbart_50 import mbart_50
+from tests.mbart import mbart_50
 
 WANTED = TensorSet("toy", (TensorSpec("b", (2, 2), "encoder", 0), TensorSpec("a", (3,), "decoder", None)))
 

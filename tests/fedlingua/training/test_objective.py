@@ -3,27 +3,16 @@
 import pytest
 import torch
 from torch import nn
-from transformers import MBartConfig, MBartForConditionalGeneration, PreTrainedModel
+from transformers import PreTrainedModel
 
 from fedlingua.backbones.load import Backbone
 from fedlingua.training.batches import Batch, Example, pad
 from fedlingua.training.objective import corpus_nll, translation_nll
+from tests.mbart import tiny_mbart
 
 
 def biased_mbart(vocab_size: int) -> PreTrainedModel:
-    config = MBartConfig(
-        vocab_size=vocab_size,
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        max_position_embeddings=64,
-    )
-    torch.manual_seed(5)
-    model = MBartForConditionalGeneration(config).eval()
+    model = tiny_mbart(vocab_size=vocab_size, scale_embedding=False)
     model.final_logits_bias.normal_(generator=torch.Generator().manual_seed(6))
     return model
 
