@@ -77,7 +77,7 @@ def _line(row: Json, runs: Mapping[int, Json]) -> Line:
 
 
 def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
-    """Plain numbers, one row a method; what a row has no scores of is empty."""
+    """Plain numbers, one row a method; what a row has no scores of is empty. seeds: how many; suite.json names them."""
     sites = columns(suite, scores)
     averages = ["macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu"]
     stream = io.StringIO()
@@ -88,7 +88,7 @@ def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
         deviation = round(line.scores["macro"].sd, DECIMALS) if "macro" in line.scores else ""
         numbers = [means.get("macro", ""), deviation, means.get("micro", ""), means.get("pooled", "")]
         costs = [line.costs.get(cost, "") for cost in COSTS]
-        writer.writerow([line.name, *(means.get(site, "") for site in sites), *numbers, *costs, " ".join(map(str, line.seeds))])
+        writer.writerow([line.name, *(means.get(site, "") for site in sites), *numbers, *costs, len(line.seeds)])
     return stream.getvalue()
 
 
