@@ -83,7 +83,7 @@ def test_the_csv_has_plain_numbers_and_how_many_seeds_are_there(suite: dict[str,
 
 
 def test_a_row_without_any_run_is_there_and_empty(suite: dict[str, Any]) -> None:
-    assert table_csv(suite, {}).splitlines()[1:] == ["base,,,,,,,,,,", "adapter-fed,,,,,,,,,,", "adapter-families,,,,,,,,,,"]
+    assert table_csv(suite, {}).splitlines()[1:] == ["base,,,,,,,,,,0", "adapter-fed,,,,,,,,,,0", "adapter-families,,,,,,,,,,0"]
     assert "| adapter-fed | – | – | – | – | – |" in table_markdown(suite, {})
 
 
