@@ -176,7 +176,11 @@ def main() -> None:
         size = SMALL if options.small else FULL
         maker = multiprocessing.get_context("spawn").Process(target=make_backbone, args=(folder / "backbone", size))
         maker.start()
-        maker.join()
+        try:
+            maker.join()
+        finally:
+            maker.kill()
+            maker.join()
         runs = {}
         for sites in SITES:
             runs[sites] = measure(folder / f"sites{sites}", folder / "backbone", sites)

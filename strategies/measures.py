@@ -35,7 +35,7 @@ def measure(parts: Mapping[str, Numbers], sent: Mapping[str, Sequence[Numbers]])
         ExchangeError: names a part that holds NaN or infinity.
     """
     spans = [(part, first) for part, flat in parts.items() for first in range(0, len(flat), SPAN)]
-    measured = in_order(lambda span: _measure_span(*span, parts[span[0]], sent[span[0]]), spans)
+    measured = in_order(lambda span: _measure_span(parts[span[0]], sent[span[0]], span[1]), spans)
     squares, digest = 0.0, xxhash.xxh3_128()
     for (part, _), (of_span, own) in zip(spans, measured, strict=True):
         if not math.isfinite(of_span):
@@ -45,7 +45,7 @@ def measure(parts: Mapping[str, Numbers], sent: Mapping[str, Sequence[Numbers]])
     return Measures(math.sqrt(squares), digest.hexdigest())
 
 
-def _measure_span(part: str, first: int, flat: Numbers, sent: Sequence[Numbers]) -> tuple[float, bytes]:
+def _measure_span(flat: Numbers, sent: Sequence[Numbers], first: int) -> tuple[float, bytes]:
     """(sum of squares of the changes, not finite where a number is not; hash of the numbers)."""
     digest, change = xxhash.xxh3_128(), np.empty(BLOCK, np.float32)
     rows, sums, numbers = change.reshape(-1, ROW), [], flat[first : first + SPAN]
