@@ -1,7 +1,7 @@
 """Who is averaged with whom: planned from the settings, or found by asking every site once for its signature."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -17,13 +17,16 @@ from fedlingua.exchange.trainable import Trainable
 from fedlingua.privacy import gaussian_epsilon
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
-from fedlingua.signatures import Array, Grouping, group
 from fedlingua.training.signature import chosen_adapter, num_weights
 from strategies.checks import WITHOUT_TENSORS, check_records, check_size, check_task
 from strategies.replies import Failure, gather
 from strategies.roll_call import Roll
 
+if TYPE_CHECKING:
+    from fedlingua.signatures import Grouping
+
 FILE = "signatures.json"
+Array = np.ndarray[Any, Any]
 
 
 def find_clusters(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> Clusters:
@@ -46,6 +49,9 @@ def find_clusters(grid: Grid, settings: Settings, roll: Roll, trainable: Trainab
 
 def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
     """What signatures.json says."""
+    # A second of import (scikit-learn) that only this method needs.
+    from fedlingua.signatures import group
+
     private = settings.signature_form == "private"
     size = settings.signature_dim if private else num_weights(chosen_adapter(trainable.model, settings.signature_adapter))
     epsilon = gaussian_epsilon(settings.signature_noise, settings.signature_delta) if private else None
@@ -69,7 +75,7 @@ def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Traina
     }
 
 
-def _found(grouping: Grouping, roll: Roll, settings: Settings) -> dict[str, Any]:
+def _found(grouping: "Grouping", roll: Roll, settings: Settings) -> dict[str, Any]:
     clusters = by_labels("gradients", grouping.labels, roll.expected)["encoder"]
     chosen_by = {0: "families", -1: "silhouette"}.get(settings.num_clusters, "setting")
     return {
