@@ -22,7 +22,7 @@ from fedlingua.clustering import CLUSTERED, by_families
 from fedlingua.config import APP_DIR, Settings, read_experiment
 from fedlingua.corpora.sites import Federation, read_federation, read_sites
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.privacy import gaussian_epsilon
+from fedlingua.privacy import signature_epsilon
 from fedlingua.runs import library_versions
 from fedlingua.signatures import group
 from fedlingua.training.batches import Example, encode_pairs
@@ -30,7 +30,7 @@ from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weig
 
 PLACES = [f"encoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "fc2")]
 PLACES += [f"decoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "encoder_attn", "fc2")]
-NOISES = (0.5, 1.0, 2.0, 4.0)
+NOISES = (0.5, 1.0, 2.0, 4.0, 8.0)
 DRAWS = 20
 
 
@@ -95,7 +95,7 @@ def private(settings: Settings, trainable: Trainable, examples: Sequence[Sequenc
             random = Random(f"{settings.seed}/{noise}/{draw}")
             released = [_released(own, settings.signature_clip, noise, random) for own in each]
             agreements.append(adjusted_rand_score(wanted, group(released, number, "cosine", "agglomerative", 1).labels))
-        epsilon = gaussian_epsilon(noise, settings.signature_delta)
+        epsilon = signature_epsilon(noise, settings.signature_delta)
         rows.append(
             {"noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, "with_raw": statistics.mean(agreements)}
         )
@@ -111,7 +111,7 @@ def _released(each: np.ndarray[Any, Any], clip: float, noise: float, random: Ran
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Rows of one setting over the seeds as one: numbers that differ become means."""
     return {
-        key: value if isinstance(value, str) else round(statistics.mean(row[key] for row in rows), 4)
+        key: value if isinstance(value, str) else float(f"{statistics.mean(row[key] for row in rows):.4g}")
         for key, value in rows[0].items()
     }
 

@@ -109,9 +109,7 @@ def signature(message: Message, context: Context) -> RecordDict:
     """What this site's cluster is found by: the gradient of one adapter, or its private form."""
     task, client, _ = _task(message, context)
     host = host_of(context, _settings(context))
-    if host.settings.signature_form == "raw":
-        host.check_raw_gradients()
-    array = client.signature(host.noise(task.site))
+    array = client.signature(host.signatures(task.site, task.run), host.consent(task.site))
     return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record({protocol.SIGNATURE_ARRAY: array})})
 
 

@@ -5,6 +5,7 @@ all of them; for a centralized method it plays one pseudo-site that holds the te
 (`site-file` in its node config); paths that the server names mean nothing there.
 """
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from flwr.app import Context
 
+from clients.signature import Consent
 from fedlingua.config import Settings
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import POOLED, SiteText, read_federation, read_sites, read_text
@@ -38,11 +40,11 @@ class Host(Protocol):
     def directory(self, site: str, run: str) -> Path:
         """A site's private folder for a run."""
 
-    def noise(self, site: str) -> Random:
-        """Where the noise of a private signature comes from: nobody else's guess in earnest, the run's seed where all is played."""
+    def consent(self, site: str) -> Consent:
+        """What the site lets out for finding its cluster."""
 
-    def check_raw_gradients(self) -> None:
-        """Refuse where the site does not give raw gradients away."""
+    def signatures(self, site: str, run: str) -> Path:
+        """Where the site keeps the signatures that it has given."""
 
 
 def host_of(context: Context, settings: Settings) -> Host:
@@ -82,11 +84,12 @@ class SimulatedHost:
     def directory(self, site: str, run: str) -> Path:
         return run_directory(self.settings, self._run_id) / "sites" / site
 
-    def noise(self, site: str) -> Random:
-        return Random(f"{self.settings.seed}/{site}/noise")
+    def consent(self, site: str) -> Consent:
+        # Nothing leaves the machine, and the same seed gives the same bytes.
+        return Consent(True, math.inf, Random(f"{self.settings.seed}/{site}/noise"))
 
-    def check_raw_gradients(self) -> None:
-        """In simulation nothing leaves the machine."""
+    def signatures(self, site: str, run: str) -> Path:
+        return self.directory(site, run) / "signatures"
 
 
 class DeployedHost:
@@ -109,15 +112,13 @@ class DeployedHost:
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)
 
-    def noise(self, site: str) -> Random:
-        return SystemRandom()  # the server knows the run's seed
+    def consent(self, site: str) -> Consent:
+        # The server knows the run's seed, so the noise is not of it.
+        return Consent(self._file.raw_gradients, self._file.max_epsilon, SystemRandom())
 
-    def check_raw_gradients(self) -> None:
-        if not self._file.raw_gradients:
-            raise ExchangeError(
-                "this site gives no raw gradients away, since text can be read out of them; the run may take signature-form = 'private', "
-                "or the site's file allow them: [node] raw-gradients = true"
-            )
+    def signatures(self, site: str, run: str) -> Path:
+        # Not by run, which the server names: what was given stays given.
+        return self._file.state / "signatures" / site
 
 
 @lru_cache(maxsize=4)

@@ -17,6 +17,7 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from safetensors.numpy import load_file, save_file
 
+from clients.signature import Consent, Signature, signature
 from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sites import SiteText
@@ -32,8 +33,6 @@ from fedlingua.protocol import Stage
 from fedlingua.training.batches import Example, by_tokens, encode_pairs, pad
 from fedlingua.training.loop import LocalTraining, autocast, train_locally
 from fedlingua.training.objective import corpus_nll
-from fedlingua.training.signature import Array as Signature
-from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, private_signature, random_projection
 
 EVALUATION_TOKENS = 3000
 """Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
@@ -67,30 +66,9 @@ class TranslationClient(NumPyClient):
         self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
         torch.set_num_threads(settings.threads)
 
-    def signature(self, noise: Random) -> Signature:
-        """The gradient of the adapter that `signature-adapter` names, on the training text, before any round; or its private form.
-
-        The same answer however often it is asked for: noise drawn anew each time could be averaged away.
-        """
-        file = self.folder / "signature.safetensors"
-        if not file.is_file():
-            array = self._new_signature(noise)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _save_whole({"signature": array}, file)
-        return load_file(file)["signature"]
-
-    def _new_signature(self, noise: Random) -> Signature:
-        settings, model, codec = self.settings, self.trainable.model, self.trainable.backbone.codec
-        write_tensors(model, self.trainable.initial)
-        adapter = chosen_adapter(model, settings.signature_adapter)
-        examples = self._examples("train")
-        if 0 < settings.signature_examples < len(examples):
-            examples = Random(f"{settings.seed}/{self.site}/signature").sample(examples, settings.signature_examples)
-        if settings.signature_form == "raw":
-            return mean_gradient(model, adapter, examples, codec)
-        projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
-        clip, multiplier = settings.signature_clip, settings.signature_noise
-        return private_signature(model, adapter, examples, codec, projection, clip, multiplier, noise)
+    def signature(self, folder: Path, consent: Consent) -> Signature:
+        """What the site's cluster is found by, made of the training text before any round; kept in `folder`."""
+        return signature(self.site, self._examples("train"), self.trainable, self.settings, folder, consent)
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round from `parameters`; give back what travels, the number of sentences, and the training loss as sums."""

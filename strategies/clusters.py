@@ -8,13 +8,13 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedlingua import protocol
-from fedlingua.cluster_plan import numbers_of_clusters, planned_clusters
+from fedlingua.cluster_plan import number_by_gradients, planned_clusters
 from fedlingua.clustering import Clusters, by_labels, only
 from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError, RunError
 from fedlingua.exchange.records import from_record, message_bytes
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.privacy import gaussian_epsilon
+from fedlingua.privacy import signature_epsilon
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from fedlingua.training.signature import chosen_adapter, num_weights
@@ -54,10 +54,10 @@ def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Traina
 
     private = settings.signature_form == "private"
     size = settings.signature_dim if private else num_weights(chosen_adapter(trainable.model, settings.signature_adapter))
-    epsilon = gaussian_epsilon(settings.signature_noise, settings.signature_delta) if private else None
+    epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta) if private else None
     folder.event("note", text=_said_before(size, epsilon, settings))
     signatures, sent = _signatures(grid, settings, roll, folder, size)
-    number = settings.num_clusters if settings.num_clusters == -1 else numbers_of_clusters(settings, roll.federation)["encoder"]
+    number = number_by_gradients(settings, roll.federation)
     grouping = group(list(signatures.values()), number, settings.signature_distance, settings.signature_algorithm, settings.seed)
     return {
         "form": settings.signature_form,
@@ -95,7 +95,8 @@ def _said_before(size: int, epsilon: float | None, settings: Settings) -> str:
             f"warning: every site sends a raw gradient of {size} numbers, once; text it was trained on can be read out of it by whoever "
             "gets it; signature-form = 'private' sends a noised projection instead"
         )
-    return f"every site sends {size} noised numbers, once: ({epsilon:.3g}, {settings.signature_delta:g})-differentially private a sentence"
+    price = f"({epsilon:.3g}, {settings.signature_delta:g})-differentially private for each sentence"
+    return f"every site sends {size} noised numbers, once: {price}"
 
 
 def _signatures(
@@ -124,7 +125,7 @@ def _signatures(
             sent[site] = message_bytes(reply)
             check_task(reply, tasks[site])
             found[site] = read_signature(reply, sent[site], size)
-        except ExchangeError as error:
+        except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
             return Failure(site, f"bad reply: {error}")
         return None
 

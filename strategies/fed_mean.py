@@ -1,4 +1,4 @@
-"""FedMean and FedAvg inside clusters: the whole of adapter-fed, adapter-families and model-fed on the server's side.
+"""FedMean and FedAvg inside clusters: what every federated method of the paper is on the server's side, whoever its clusters are of.
 
 One round (Liu et al. 2023, algorithm 1), told here from the server:
 

@@ -54,7 +54,7 @@ class SiteStrategy(Strategy):
         self.progress = Progress(Random(f"{settings.seed}/server"))
         self.scores: dict[str, Scores] = {}
         self.conversation = Conversation(settings, roll, folder)
-        self.update_files = UpdateFiles(folder.directory)
+        self.update_files = UpdateFiles(folder.directory, len(roll.expected))
         self._sent: dict[str, dict[str, list[Numbers]]] = {}
         """site -> part -> the numbers that this round's training starts from"""
 

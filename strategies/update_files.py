@@ -17,6 +17,8 @@ from fedlingua.exchange.joined import Flat, Joined, Numbers
 FOLDER = ".updates"
 LARGE = 64 * 1024 * 1024
 """Bytes of one site's update from which on it waits in a file."""
+BUDGET = 16 * LARGE
+"""Bytes of all sites' updates that may wait in memory."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,9 @@ class FlatFile:
 class UpdateFiles:
     """The folder `.updates/` of a run; it is there only while large updates wait."""
 
-    def __init__(self, run_directory: Path, large: int | None = None) -> None:
+    def __init__(self, run_directory: Path, num_sites: int, large: int | None = None) -> None:
         self.directory = run_directory / FOLDER
-        self.large = LARGE if large is None else large
+        self.large = min(LARGE, BUDGET // num_sites) if large is None else large
 
     def keep(self, site: str, tensors: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         """The same tensors, out of a file where they are large: then the memory that they came in is free again.

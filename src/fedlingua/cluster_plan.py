@@ -41,6 +41,13 @@ def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[P
     return {part: settings.num_clusters if settings.num_clusters > 0 and number > 1 else number for part, number in known.items()}
 
 
+def number_by_gradients(settings: Settings, federation: Federation) -> int:
+    """How many clusters gradients are to make, of encoder and decoder alike: `num-clusters`, or as many as `cluster-by` makes of the part
+    that it divides more; -1: the silhouette decides.
+    """
+    return settings.num_clusters or max(numbers_of_clusters(settings, federation).values())
+
+
 def _known(settings: Settings, federation: Federation) -> Clusters:
     if settings.cluster_by != "given":
         return by_families({site.name: [site.direction] for site in federation.sites}, federation.relatives(settings.cluster_by))

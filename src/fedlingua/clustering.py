@@ -1,5 +1,6 @@
 """Who is averaged with whom: for each part, named clusters of sites (Liu et al. 2023, §2.3)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -13,6 +14,7 @@ Clusters = Mapping[Part, Mapping[str, tuple[str, ...]]]
 """part -> cluster name -> its sites, in federation order; every site stands in exactly one cluster of each part."""
 
 EVERYBODY = "all"
+CLUSTER_NAME = re.compile(r"[\w][\w .-]*")
 CLUSTERED: tuple[Part, ...] = ("encoder", "decoder")
 """Parts that clusters divide; what is shared is averaged over all."""
 
@@ -109,8 +111,10 @@ def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> 
     A part that is not given is averaged over all.
 
     Raises:
-        ConfigError: another part, an unknown site, a site in two clusters of a part or in none; names them.
+        ConfigError: another part, a name no file can have, an unknown site, a site in two clusters of a part or in none; names them.
     """
+    if not raw:
+        raise ConfigError(f"{where}: [clusters] is empty; give [clusters.encoder] or [clusters.decoder], or leave it out")
     clusters: dict[Part, dict[str, tuple[str, ...]]] = {part: {EVERYBODY: tuple(sites)} for part in PARTS}
     for part, table in raw.items():
         if part not in CLUSTERED or not isinstance(table, Mapping):
@@ -118,6 +122,10 @@ def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> 
         here = f"{where} [clusters.{part}]"
         found: list[str] = []
         for name, members in table.items():
+            if not CLUSTER_NAME.fullmatch(name):
+                raise ConfigError(
+                    f"{here}: {name!r} is no name; wanted letters, digits, '.', '_' or '-', since files are named after it"
+                )
             if not isinstance(members, list) or not members:
                 raise ConfigError(f'{here}: {name} = {members!r}; wanted a list of sites, as in {name} = ["{sites[0]}"]')
             for site in members:

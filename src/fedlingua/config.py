@@ -6,6 +6,7 @@ Flower hands over flat scalars and checks no types; everything a user can get wr
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -327,14 +328,23 @@ def _check_together(settings: Settings) -> None:
                 f"signature-dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers"
             )
         for key, value in (("signature-clip", settings.signature_clip), ("signature-noise", settings.signature_noise)):
-            if value <= 0:
-                raise ConfigError(f"{key} = {value:g}; a private signature needs more than 0")
+            if not 0 < value < math.inf:
+                raise ConfigError(f"{key} = {value:g}; a private signature needs more than 0, and a finite number")
         if not 0 < settings.signature_delta < 1:
             raise ConfigError(f"signature-delta = {settings.signature_delta:g} is no probability; wanted more than 0 and below 1")
     if settings.how.clustering == "gradients" and settings.trained_set != "adapters":
         raise ConfigError(
             f"method {settings.method} takes the gradient of an adapter, and the tensor set is {settings.trained_set!r}; "
             "give tensor-set = 'adapters', or another method"
+        )
+    if settings.num_clusters != 0 and settings.how.clustering not in ("random", "gradients"):
+        raise ConfigError(
+            f"num-clusters = {settings.num_clusters}, and method {settings.method} takes no number of clusters; leave it 0, or choose "
+            "adapter-random or adapter-gradients"
+        )
+    if settings.num_clusters == -1 and settings.how.clustering != "gradients":
+        raise ConfigError(
+            "num-clusters = -1 leaves the number to the silhouette of gradients; give adapter-random a number, or 0"
         )
     if settings.cluster_parts != "both" and settings.how.clustering in ("none", "alone"):
         raise ConfigError(

@@ -93,7 +93,7 @@ class RunFolder:
             left.unlink()
         self._append_line("progress.jsonl", "")  # ends a line that was broken off
         attempt = int(old["attempt"]) + 1
-        changes = {"status": "running", "reason": None, "finished": None, "config": now, "attempt": attempt}
+        changes = {"status": "running", "reason": None, "finished": None, "config": now, "attempt": attempt, "resumed": _now()}
         self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
 
     @contextmanager
@@ -148,9 +148,11 @@ class RunFolder:
     def close(self, status: str, reason: str | None = None) -> None:
         """Set the last status: completed, failed or interrupted."""
         run = self.read("run.json") or {}
-        started = datetime.fromisoformat(run["started"]) if run.get("started") else datetime.now(UTC)
-        seconds = round((datetime.now(UTC) - started).total_seconds(), 3)
-        self.update(status=status, reason=reason, finished=_now(), seconds=seconds)
+        began = run.get("resumed") or run.get("started")
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds() if began else 0.0
+        # Of a run in several attempts, the sum of those that were closed; the time between them is not the run's.
+        before = (run.get("seconds") or 0.0) if run.get("resumed") else 0.0
+        self.update(status=status, reason=reason, finished=_now(), seconds=round(before + seconds, 3))
         self.event("end", status=status, reason=reason)
 
     def event(self, event: str, **fields: Any) -> None:

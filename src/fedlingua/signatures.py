@@ -48,6 +48,8 @@ def group(signatures: Sequence[Array], num_clusters: int, distance: str, algorit
     silhouettes: dict[int, float] = {}
     if num_clusters == -1:
         tried = {number: divide(number) for number in range(2, len(vectors))}
+        # Of sites that are all alike, fewer clusters come than were asked for; one alone has no silhouette.
+        tried = {number: labels for number, labels in tried.items() if len(set(labels)) > 1}
         silhouettes = {n: float(silhouette_score(distances, labels, metric="precomputed")) for n, labels in tried.items()}
         # Of two alike the fewer clusters, which share more.
         num_clusters = max(silhouettes, key=lambda number: (silhouettes[number], -number), default=1)

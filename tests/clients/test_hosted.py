@@ -1,6 +1,7 @@
 """What a node hosts: in simulation its share of the federation file, deployed the sites of its own file and nothing else."""
 
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import pytest
@@ -177,3 +178,27 @@ def test_no_place_of_a_site_leaves_it(tiny_run_config: dict[str, Scalar], tiny_b
         reason = str(asked(config, file, SHARED).error.reason)
         assert reason in ("CorpusError; the site's log has the rest", "BackboneError; the site's log has the rest")
         assert str(tmp_path) not in reason
+
+
+def test_a_deployed_site_gives_no_raw_gradients_unless_its_file_says_so_and_its_noise_is_nobodys_guess(
+    settings: Settings, tmp_path: Path
+) -> None:
+    consent = deployed(settings, site_file(tmp_path)).consent("clinic")
+    assert (consent.raw, consent.max_epsilon) == (False, 10.0)
+    assert isinstance(consent.noise, SystemRandom)
+    more = "[node]\nraw-gradients = true\nmax-epsilon = 3\n"
+    consent = deployed(settings, site_file(tmp_path, more=more)).consent("clinic")
+    assert (consent.raw, consent.max_epsilon) == (True, 3.0)
+
+
+def test_what_a_deployed_site_has_given_lies_by_site_and_not_by_run(settings: Settings, tmp_path: Path) -> None:
+    host = deployed(settings, site_file(tmp_path))
+    assert host.signatures("clinic", "one") == host.signatures("clinic", "two") != host.signatures("court", "one")
+
+
+def test_a_pooled_site_is_hosted_by_the_first_partition_and_never_deployed(four_sites: dict[str, Scalar], tmp_path: Path) -> None:
+    pooled = settings_from({**four_sites, "method": "centralized-adapter"})
+    names = [host_of(context(four_sites, **{"partition-id": p, "num-partitions": 2}), pooled).names for p in (0, 1)]
+    assert names == [["pooled"], []]
+    with pytest.raises(ExchangeError, match="pools all sites' text, in simulation only"):
+        host_of(context(four_sites, **{SITE_FILE: str(site_file(tmp_path))}), pooled)

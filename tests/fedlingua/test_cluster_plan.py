@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.cluster_plan import numbers_of_clusters, planned_clusters
+from fedlingua.cluster_plan import number_by_gradients, numbers_of_clusters, planned_clusters
 from fedlingua.config import default_run_config, settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import ConfigError
@@ -61,3 +61,15 @@ def test_a_centralized_method_has_one_pooled_site(tmp_path):
 def test_local_training_leaves_everybody_alone_and_plain_federation_nobody(tmp_path):
     assert len(planned_clusters(settings(method="adapter-local"), federation(tmp_path))["encoder"]) == 6
     assert len(planned_clusters(settings(method="adapter-fed"), federation(tmp_path))["encoder"]) == 1
+
+
+def test_gradients_divide_as_much_as_the_part_that_is_divided_more_and_as_asked(tmp_path):
+    """One to many: the encoder is one group, the decoder three."""
+    path = tmp_path / "one.toml"
+    path.write_text("".join(SITE.format(site) for site in ("de-fr", "de-pl", "de-nl", "de-it")))
+    one_to_many = read_federation(path, tmp_path)
+    by_group = replace(settings(method="adapter-gradients"), cluster_by="group")
+    assert numbers_of_clusters(by_group, one_to_many) == {"encoder": 1, "decoder": 3}
+    assert number_by_gradients(by_group, one_to_many) == 3
+    assert number_by_gradients(replace(by_group, num_clusters=2), one_to_many) == 2
+    assert number_by_gradients(replace(by_group, num_clusters=-1), one_to_many) == -1

@@ -188,6 +188,8 @@ def test_given_clusters_keep_their_names_and_a_part_that_is_not_given_is_everybo
         ({"encoder": {"west": ["a", "b"], "east": ["b", "c"]}}, "b stands in more than one cluster"),
         ({"decoder": {"west": ["a", "b", "c", "bb"]}}, "names 'bb', and there is no such site; did you mean 'b'"),
         ({"encoder": {"west": []}}, "wanted a list of sites"),
+        ({"encoder": {"a/b": ["a", "b", "c"]}}, "'a/b' is no name"),
+        ({}, "is empty"),
         ({"shared": {"west": ["a", "b", "c"]}}, r"wanted tables \[clusters.encoder\] and \[clusters.decoder\]"),
     ],
 )

@@ -305,9 +305,15 @@ def test_an_override_that_is_no_scalar_is_refused_as_a_wrong_type(run_config: di
         ({"method": "model-fed", "adapter-layers": "middle"}, "prunes adapters, and the tensor set is 'full'"),
         ({"signature-adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
         ({"signature-form": "private", "signature-dim": 65}, "a private signature has at most 64 numbers"),
-        ({"signature-form": "private", "signature-noise": 0.0}, "signature-noise = 0; a private signature needs more than 0"),
+        (
+            {"signature-form": "private", "signature-noise": 0.0},
+            "signature-noise = 0; a private signature needs more",
+        ),
         ({"signature-form": "private", "signature-clip": 0.0}, "signature-clip = 0; a private signature needs more than 0"),
         ({"signature-form": "private", "signature-delta": 1.0}, "signature-delta = 1 is no probability"),
+        ({"signature-form": "private", "signature-noise": math.inf}, "signature-noise = inf; a private signature needs"),
+        ({"method": "adapter-families", "num-clusters": 3}, "method adapter-families takes no number of clusters"),
+        ({"method": "adapter-random", "num-clusters": -1}, "give adapter-random a number, or 0"),
         ({"num-clusters": -2}, "num-clusters = -2 is too small; wanted at least -1"),
     ],
 )

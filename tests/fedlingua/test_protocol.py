@@ -56,6 +56,6 @@ def test_a_task_of_another_kind_is_refused(changed: dict[str, Any]) -> None:
 
 
 def test_every_message_type_is_told_to_people() -> None:
-    types = {protocol.DESCRIBE, protocol.TRAIN, protocol.EVALUATE, protocol.FINISH}
+    types = {protocol.DESCRIBE, protocol.SIGNATURE, protocol.TRAIN, protocol.EVALUATE, protocol.FINISH}
     assert set(protocol.SENT_BY_A_SITE) == types
-    assert len(types) == 4
+    assert len(types) == 5

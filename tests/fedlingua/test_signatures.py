@@ -64,3 +64,9 @@ def test_the_tree_merges_the_nearest_first_and_holds_all_sites_at_the_end():
     nearest = min(found.distances[a, b] for a in range(6) for b in range(a))
     assert found.merges[0, 2] == pytest.approx(nearest)
     assert found.merges[-1, 3] == 6
+
+
+@pytest.mark.parametrize("algorithm", ["agglomerative", "k-means"])
+def test_sites_that_are_all_alike_are_one_cluster_by_silhouette(algorithm):
+    alike = [np.array([1.0, 2.0])] * 4
+    assert len(set(group(alike, -1, "cosine", algorithm, 1).labels)) <= 3

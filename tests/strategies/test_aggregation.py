@@ -107,7 +107,7 @@ SIZES = {"a": 3, "b": 11, "c": 2}
 def updates_of(kind: str, folder):
     """The same three updates: named arrays, joined in memory, or joined in files."""
     joined = {site: Joined(join(tensors, LONG), LONG) for site, tensors in NAMED.items()}
-    files = UpdateFiles(folder, large=0)
+    files = UpdateFiles(folder, 3, large=0)
     tensors = {
         "named": lambda site: NAMED[site],
         "joined": lambda site: joined[site],

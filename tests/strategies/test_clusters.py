@@ -1,10 +1,8 @@
 """Clusters that have to be asked for, and methods that pool all sites: whole runs in one process."""
 
-import json
-
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedlingua import protocol
 from fedlingua.errors import RunError
@@ -41,11 +39,11 @@ def test_gradients_make_the_same_clusters_of_encoder_and_decoder_and_leave_one_g
 
 
 def test_a_private_signature_has_at_most_64_numbers_and_states_what_it_cost(config, tmp_path):
-    private = {"signature-form": "private", "signature-dim": 16, "signature-noise": 2.0}
+    private = {"signature-form": "private", "signature-dim": 16, "signature-noise": 4.0}
     folder, grid = run(gradients(config, **private), tmp_path / "run")
     told = folder.read("signatures.json")
     assert {len(signature) for signature in signatures_of(grid)} == {16}
-    assert 0 < told["epsilon"] < 3
+    assert told["epsilon"] == pytest.approx(1.993, abs=0.01)  # of a noise multiplier of 2
     assert told["delta"] == 1e-5
     assert "raw gradient" not in (folder.directory / "progress.jsonl").read_text()
 
@@ -69,13 +67,16 @@ def test_a_site_without_a_signature_ends_the_run_by_name(config, tmp_path):
         (np.full(256, np.nan, np.float32), "wanted 256 finite"),
         (np.zeros(256, np.float32), "points nowhere"),
         (np.ones(256, np.float64), "float64"),
+        (None, "arrays"),
     ],
 )
 @pytest.mark.fault("stopped")
 def test_a_bad_signature_is_refused_by_name(config, tmp_path, array, reason):
     def tamper(request, reply):
         if request.metadata.message_type == protocol.SIGNATURE and request.content[protocol.TASK]["site"] == "court":
-            reply.content[protocol.ARRAYS] = to_record({protocol.SIGNATURE_ARRAY: array})
+            reply.content[protocol.ARRAYS] = (
+                MetricRecord({"a": 1}) if array is None else to_record({protocol.SIGNATURE_ARRAY: array})
+            )
         return reply
 
     with pytest.raises(RunError, match=f"court: bad reply: .*{reason}"):
@@ -116,15 +117,22 @@ def test_a_centralized_run_is_scored_on_the_same_sentences_as_a_federated_one(co
         assert pooled_sites[site]["base_bleu"] == fed_sites[site]["base_bleu"]
 
 
-def test_signatures_are_sent_once_even_when_asked_twice(config, tmp_path):
-    """Noise drawn anew for each asking could be averaged away."""
-    folder, grid = run(gradients(config, **{"signature-form": "private"}), tmp_path / "run")
+def test_another_run_id_draws_no_new_noise(config, tmp_path):
+    """Noise drawn anew for each asking could be averaged away; what decides an answer is not what the server calls the run."""
+    _, grid = run(gradients(config, **{"signature-form": "private"}), tmp_path / "run")
     (asked,) = [m for m in grid.sent if m.metadata.message_type == protocol.SIGNATURE and m.content["task"]["site"] == "court"]
-    task = dict(asked.content[protocol.TASK])
-    again = grid._run(_like(asked, task))
+    again = grid._run(_like(asked, {**asked.content[protocol.TASK], "run": "another"}))
     first = next(s for s, reply in zip(signatures_of(grid), _signature_replies(grid), strict=True) if _site(reply) == "court")
     assert from_record(again.content.array_records[protocol.ARRAYS])[protocol.SIGNATURE_ARRAY].tobytes() == first.tobytes()
-    assert json.loads((folder.directory / "run.json").read_text())["status"] == "completed"
+
+
+def test_a_site_answers_no_question_that_its_method_does_not_ask(config, tmp_path):
+    _, grid = run(gradients(config), tmp_path / "gradients")
+    (asked,) = [m for m in grid.sent if m.metadata.message_type == protocol.SIGNATURE and m.content["task"]["site"] == "court"]
+    _, other = run({**config, "method": "adapter-families", "rounds": 1}, tmp_path / "families")
+    reply = other._run(_like(asked, dict(asked.content[protocol.TASK])))
+    assert reply.has_error()
+    assert "method adapter-families has none" in reply.error.reason
 
 
 def _signature_replies(grid):

@@ -20,12 +20,12 @@ def toy() -> Joined:
 
 def test_a_small_update_stays_in_memory(tmp_path):
     update = toy()
-    assert UpdateFiles(tmp_path, large=4 * 7 + 1).keep("a", update) is update
+    assert UpdateFiles(tmp_path, 3, large=4 * 7 + 1).keep("a", update) is update
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_large_one_reads_the_same_from_its_file(tmp_path):
-    kept = UpdateFiles(tmp_path, large=4 * 7).keep("a", toy())
+    kept = UpdateFiles(tmp_path, 3, large=4 * 7).keep("a", toy())
     assert [file.name for file in (tmp_path / ".updates").iterdir()] == ["a.f32"]
     assert {name: tensor.tolist() for name, tensor in kept.items()} == {"e": [[1, 2], [3, 4]], "s": [5, 6, 7]}
     assert kept.parts["encoder"][1:3].tolist() == [2, 3]
@@ -35,16 +35,16 @@ def test_a_large_one_reads_the_same_from_its_file(tmp_path):
 
 
 def test_clearing_removes_what_this_run_and_what_a_killed_one_has_left(tmp_path):
-    UpdateFiles(tmp_path, large=0).keep("a", toy())
-    UpdateFiles(tmp_path).clear()
+    UpdateFiles(tmp_path, 3, large=0).keep("a", toy())
+    UpdateFiles(tmp_path, 3).clear()
     assert list(tmp_path.iterdir()) == []
-    UpdateFiles(tmp_path).clear()
+    UpdateFiles(tmp_path, 3).clear()
 
 
 def test_a_disk_that_is_full_is_named_with_what_to_do(tmp_path):
     (tmp_path / ".updates").write_text("no folder can be made here")
     with pytest.raises(RunError, match=r"update of site a cannot be kept .* wanted 28 bytes for each site; make room"):
-        UpdateFiles(tmp_path, large=0).keep("a", toy())
+        UpdateFiles(tmp_path, 3, large=0).keep("a", toy())
 
 
 def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
@@ -52,7 +52,7 @@ def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
     chosen = TensorSet("long", tuple(TensorSpec(f"w{n}", (length // 8,), "encoder", n) for n in range(8)))
 
     def peak(sites: int) -> int:
-        files = UpdateFiles(tmp_path, large=0)
+        files = UpdateFiles(tmp_path, 3, large=0)
         tracemalloc.start()
         try:
             updates = []

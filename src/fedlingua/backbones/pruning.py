@@ -1,10 +1,12 @@
 """Pruning: only a third of each stack's layers is adapted (Liu et al. 2023, §5.3, table 5)."""
 
-from typing import Any
-
-from transformers import PreTrainedModel
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fedlingua.errors import BackboneError
+
+if TYPE_CHECKING:  # what is planned needs no torch
+    from transformers import PreTrainedModel
 
 STACKS = ("encoder", "decoder")
 THIRDS = ("input-end", "middle", "output-end")
@@ -21,20 +23,28 @@ def third(num_layers: int, which: str) -> range:
     return range(round(number * num_layers / 3), round((number + 1) * num_layers / 3))
 
 
-def kept_layers(model: PreTrainedModel, which: str) -> dict[str, range]:
+def kept_layers(model: "PreTrainedModel", which: str) -> dict[str, range]:
     """Stack -> its layers that `adapter-layers = which` keeps.
 
     Raises:
         BackboneError: a stack of which nothing is left.
     """
-    kept = {}
-    for stack in STACKS:
-        layers: Any = model.get_submodule(f"model.{stack}.layers")
-        kept[stack] = third(len(layers), which)
-        if not kept[stack]:
-            sizes = ", ".join(f"{name} {len(third(len(layers), name))}" for name in THIRDS)
+    layers: dict[str, Any] = {stack: model.get_submodule(f"model.{stack}.layers") for stack in STACKS}
+    return thirds({stack: len(held) for stack, held in layers.items()}, which)
+
+
+def thirds(num_layers: Mapping[str, int], which: str) -> dict[str, range]:
+    """Stack -> the layers of a third, of a model with so many in each stack.
+
+    Raises:
+        BackboneError: a stack of which nothing is left.
+    """
+    kept = {stack: third(number, which) for stack, number in num_layers.items()}
+    for stack, layers in kept.items():
+        if not layers:
+            sizes = ", ".join(f"{name} {len(third(num_layers[stack], name))}" for name in THIRDS)
             raise BackboneError(
-                f"adapter-layers = {which!r} keeps no layer of the {stack}, which has {len(layers)} ({sizes}); "
+                f"adapter-layers = {which!r} keeps no layer of the {stack}, which has {num_layers[stack]} ({sizes}); "
                 "choose another third, or adapter-layers = 'all'"
             )
     return kept

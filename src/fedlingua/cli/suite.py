@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedlingua.cli.attempt import Attempt, TakesRuns, num_nodes
+from fedlingua.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
 from fedlingua.cli.engine import Engine
 from fedlingua.cli.progress import PlainView, duration
 from fedlingua.config import APP_DIR, Scalar, parse_override
@@ -140,7 +140,13 @@ class Bench:
             while self.waiting and len(self.going) < jobs:
                 self._begin(engine, self.waiting.pop(0), side_by_side=jobs > 1)
             for folder, attempt in list(self.going.items()):
-                if (status := attempt.watch.look()) is not None:
+                try:
+                    status = attempt.watch.look()
+                except RunError as error:  # Flower does not answer for this run; the others may still come to their end
+                    del self.going[folder]
+                    self._give_up(folder, error)
+                    continue
+                if status is not None:
                     self._end(folder, attempt.end(status), attempt.log)
             time.sleep(self.look_s if self.going else 0.0)
 
@@ -159,9 +165,15 @@ class Bench:
         except RunError as error:
             self._say(f"{run.title} is left out: {error}")
             return
-        self.going[run.folder] = Attempt(
-            engine, settings, RunFolder(run.folder), num_nodes(settings, run.federation, self.nodes), view
-        )
+        nodes = num_nodes(settings, run.federation, self.nodes)
+        try:
+            self.going[run.folder] = Attempt(engine, settings, RunFolder(run.folder), nodes, view)
+        except RunError as error:
+            self._give_up(run.folder, error)
+
+    def _give_up(self, folder: Path, error: RunError) -> None:
+        close_run(RunFolder(folder), "failed", str(error))
+        self._say(f"{folder.name} failed: {error}")
 
     def _end(self, folder: Path, reason: str, log: str) -> None:
         del self.going[folder]

@@ -403,7 +403,7 @@ def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
     """sentences: of a register that gives no number."""
     assert site.corpus is not None, site.name  # check_corpora refuses it before
     if not isinstance(site.corpus, Register):
-        assert not isinstance(site.corpus, SplitFiles), site.name  # read by _given_text
+        assert not isinstance(site.corpus, SplitFiles), site.name  # divided already
         return read_pairs(site.corpus)
     try:
         given = site.corpus.sentences

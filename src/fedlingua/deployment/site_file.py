@@ -17,6 +17,7 @@
     device = ""                         # cpu or cuda, instead of the run's
     methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
     raw-gradients = false               # whether adapter-gradients may ask for raw gradients, out of which text can be read
+    max-epsilon = 10.0                  # what all private signatures of a site may cost together, over all runs
 
     [backbones]                         # where a run's backbone lies here, by the name that the run gives it
     "facebook/m2m100_418M" = "/models/m2m100_418M"
@@ -53,6 +54,7 @@ class SiteFile:
     device: str
     methods: tuple[str, ...]
     raw_gradients: bool
+    max_epsilon: float
     backbones: Mapping[str, Path]
 
     @property
@@ -106,7 +108,7 @@ def read_site_file(path: Path) -> SiteFile:
     refuse_unknown(raw, {"site", "server", "node", "backbones"}, path.name)
     server, node, backbones = (_table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
-    refuse_unknown(node, {"key", "state", "home", "device", "methods", "raw-gradients"}, f"{path.name} [node]")
+    refuse_unknown(node, {"key", "state", "home", "device", "methods", "raw-gradients", "max-epsilon"}, f"{path.name} [node]")
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path.name}: wanted [[site]] with name, direction and a corpus; `fedlingua site init` writes one")
@@ -134,6 +136,7 @@ def read_site_file(path: Path) -> SiteFile:
         device=str(node.get("device", "")),
         methods=_methods(node.get("methods", []), path.name),
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
+        max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
 
@@ -148,6 +151,12 @@ def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
     return value
+
+
+def _max_epsilon(raw: Any, where: str) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not raw >= 0:
+        raise ConfigError(f"{where} [node]: max-epsilon = {raw!r}; wanted a number, 0 or more")
+    return float(raw)
 
 
 def _methods(raw: Any, where: str) -> tuple[str, ...]:

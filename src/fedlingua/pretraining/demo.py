@@ -8,10 +8,13 @@ from dataclasses import asdict
 from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.load import published_or_local
+from fedlingua.backbones.pruning import STACKS, thirds
 from fedlingua.cache import cache_dir, making
+from fedlingua.config import Settings
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
@@ -78,6 +81,23 @@ def backbone_directory(name: str, revision: str = "") -> Path:
     if name and "/" not in name and (pretrained / "config.json").is_file():
         return pretrained
     return published_or_local(name, revision)
+
+
+def check_layers(settings: Settings) -> None:
+    """Refuse a pruning that keeps nothing, before a backbone is trained; one that only the hub has is checked once it is here.
+
+    Raises:
+        BackboneError: with the numbers.
+    """
+    name = settings.backbone
+    places = (cache_dir() / "backbones" / name, Path(name).expanduser())
+    config: dict[str, Any] = next(
+        (json.loads((place / "config.json").read_text()) for place in places if (place / "config.json").is_file()), {}
+    )
+    layers = {stack: int(config[f"{stack}_layers"]) for stack in STACKS if f"{stack}_layers" in config}
+    if name == "demo":
+        layers = {"encoder": SIZE.encoder_layers, "decoder": SIZE.decoder_layers}
+    thirds(layers, settings.adapter_layers)
 
 
 def _print(progress: Progress) -> None:

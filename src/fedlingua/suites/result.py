@@ -22,10 +22,12 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)
 
 
 def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) -> None:
-    """Write what the runs came to; files of runs that the suite no longer has go. seconds: that this call took; those of earlier calls,
-    which it went on from, are added.
+    """Write what the runs came to; files of runs that the suite no longer has go. seconds: that this call took; those of earlier calls
+    for the same runs are added.
     """
-    seconds += (RunFolder(to).read("suite.json") or {}).get("suite_seconds", 0.0)
+    earlier = RunFolder(to).read("suite.json") or {}
+    if {entry["folder"] for entry in earlier.get("runs", {}).values()} <= {run.folder.name for run in runs}:
+        seconds += earlier.get("suite_seconds", 0.0)
     done = [run for run in runs if standing(run) == "completed"]
     for run in done:
         kept = to / "runs" / run.name
@@ -108,7 +110,8 @@ def run_entry(run: Run) -> dict[str, Any]:
     """How one run ended and what it took.
 
     Seconds are of wall time: of the run, of a round, and of the training of a round's longest site (means over the rounds). dev_loss:
-    the lowest of any round, nats a token, mean over sites.
+    the lowest of any round, nats a token, mean over sites (of a pooled site: over all tokens; where each site chooses its own round: of one
+    round for all).
     """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"

@@ -12,9 +12,10 @@ from fedlingua.cluster_plan import planned_clusters
 from fedlingua.config import MAY_CHANGE, Settings
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.sites import Federation, Register, Site, check_files, check_sizes, corpus_paths, read_federation
-from fedlingua.errors import ConfigError, RunError
+from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.hashing import sha256
-from fedlingua.pretraining.demo import demo_hash
+from fedlingua.pretraining.demo import check_layers, demo_hash
+from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import RunFolder, check_resumable
 from fedlingua.suites.read import Row, Suite, check_figures
 
@@ -71,17 +72,19 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
         check_files(federation)
         if federation.base and not federation.base.is_file():
             raise ConfigError(f"{suite.file.name}, row {name}: base = {federation.base}: there is no such recipe")
-        _check_clusters(suite, name, federation)
+        _check_settings(suite, name, federation)
     check_figures(suite, site_names(federations))
     for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
-        check_sizes(federation)
+        data = Path(suite.rows[0].settings.data_dir)
+        check_sizes(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
 
 
-def _check_clusters(suite: Suite, name: str, federation: Federation) -> None:
+def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
     settings = next(row.settings for row in suite.rows if row.name == name)
     try:
         planned_clusters(settings, federation)
-    except ConfigError as error:
+        check_layers(settings)
+    except (ConfigError, BackboneError) as error:
         raise ConfigError(f"{suite.file.name}, row {name}: {error}") from error
 
 
@@ -109,7 +112,7 @@ def content_hash(settings: Settings, federation: Federation) -> str:
 
 
 def run_hash(settings: Settings, content: str) -> str:
-    """Of everything that can change a run's result but the code and the libraries; equal ones are one run."""
+    """Of what can change a run's result, but for code, libraries, and what a backbone's name stands for; equal ones are one run."""
     return _digest([settings.hash(), content])[:12]
 
 

@@ -136,7 +136,8 @@ def _reading(suite: Json) -> str:
         "micro: weighted by test size; pooled: all sites as one corpus."
     )
     if suite.get("paper"):
-        words += f" (paper): the paper's own figures, {suite['paper']['table']}; – where it gives none."
+        words += f" (paper): the paper's own figures, {suite['paper']['table']}; – where it gives none. "
+        words += "They are of decoded, truncated references, which flatters; ours of the references as they are."
     return words
 
 
@@ -152,7 +153,7 @@ def _costs_table(suite: Json, scores: Mapping[str, Json]) -> str:
         rows.append([line.name, units.count(line.costs.get(COSTS[0])), *sizes, rounds, loss, seeds])
     return _markdown(rows) + (
         "\n\nUplink and downlink are bytes of one site in one round, as sent. rounds: of each seed; dev loss: the lowest of any round, "
-        "nats a token, mean over sites and seeds."
+        "nats a token, mean over sites and seeds (centralized: over all tokens; adapter-local: of one round for all sites)."
     )
 
 

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.bottleneck import PLACES, BottleneckAdapter
 from fedlingua.backbones.codec import Codec
+from fedlingua.corpora.split import position
 from fedlingua.errors import ConfigError
 from fedlingua.training.batches import Example, by_tokens, pad
 from fedlingua.training.objective import translation_nll
@@ -71,8 +72,8 @@ def private_signature(
 ) -> Array:
     """Mean over sentences of their projected gradients, each clipped to norm `clip`, plus Gaussian noise: (dimensions,).
 
-    A sentence adds at most `clip` to the sum, and the noise on the sum has standard deviation `noise` x `clip` in every dimension. The
-    number of sentences is no secret: a site tells it anyway. projection: (dimensions, 2 x d x dim).
+    A sentence adds at most `clip` to the sum, and the noise on the sum has standard deviation `noise` x `clip` in every dimension: what
+    that is worth says fedlingua.privacy. The number of sentences is no secret. projection: (dimensions, 2 x d x dim).
     """
     total = np.zeros(len(projection), np.float64)
     for one in projected_gradients(model, adapter, examples, codec, projection):
@@ -88,6 +89,13 @@ def projected_gradients(
     for example in examples:
         gradient, tokens = _gradient(model, adapter, [example], codec)
         yield (projection @ (gradient / np.float32(tokens))).astype(np.float64)
+
+
+def sample(examples: Sequence[Example], number: int, key: str) -> list[Example]:
+    """So many examples, by a keyed hash of each; 0 takes all. Replacing one of them changes the sample by one at most."""
+    if not 0 < number < len(examples):
+        return list(examples)
+    return sorted(examples, key=lambda example: position(key, repr(example)))[:number]
 
 
 def random_projection(dimensions: int, size: int, seed: int) -> Array:

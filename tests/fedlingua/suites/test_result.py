@@ -101,7 +101,9 @@ def test_runs_that_a_suite_no_longer_has_leave_its_result(ran: tuple[Suite, list
     (result / "runs" / "notes").mkdir()
     (result / "runs" / "notes" / "mine.txt").write_text("kept")
     write_result(result, replace(suite, seeds=(1,)), [run for run in runs if run.seed == 1], 1.0)
-    assert json.loads((result / "suite.json").read_text())["suite_seconds"] == 13.3  # the seconds of both calls
+    assert json.loads((result / "suite.json").read_text())["suite_seconds"] == 1.0  # it is another suite now
+    write_result(result, replace(suite, seeds=(1,)), [run for run in runs if run.seed == 1], 2.0)
+    assert json.loads((result / "suite.json").read_text())["suite_seconds"] == 3.0  # the seconds of both calls
     assert sorted(folder.name for folder in (result / "runs").iterdir()) == [
         "adapter-fed+fedavg-1",
         "adapter-fed-1",

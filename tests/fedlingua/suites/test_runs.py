@@ -151,3 +151,13 @@ def test_clusters_that_cannot_be_made_are_refused_with_the_row(file: Path) -> No
     file.write_text(file.read_text() + '[[row]]\nmethod = "adapter-random"\nnum-clusters = 3\n')
     with pytest.raises(ConfigError, match="row adapter-random: num-clusters = 3, and there are 2 sites"):
         planned(file)
+
+
+def test_a_pruning_that_keeps_nothing_is_refused_with_the_row_and_the_numbers(file: Path) -> None:
+    file.write_text(
+        file.read_text() + '[[row]]\nname = "middle"\nmethod = "adapter-fed"\nadapter-layers = "middle"\nbackbone = "demo"\n'
+    )
+    with pytest.raises(
+        ConfigError, match=r"row middle: .*keeps no layer of the encoder, which has 2 \(input-end 1, middle 0, output-end 1\)"
+    ):
+        planned(file)

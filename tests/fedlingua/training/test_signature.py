@@ -17,6 +17,7 @@ from fedlingua.training.signature import (
     private_signature,
     projected_gradients,
     random_projection,
+    sample,
 )
 
 
@@ -83,14 +84,26 @@ def test_a_private_signature_is_the_mean_of_clipped_projections(model, adapter, 
     assert got == pytest.approx(wanted.astype(np.float32), rel=1e-5)
 
 
-def test_no_sentence_moves_the_sum_by_more_than_the_clip(model, adapter, examples, backbone):
+def test_replacing_a_sentence_moves_the_sum_by_no_more_than_twice_the_clip(model, adapter, examples, backbone):
     projection, clip = random_projection(8, num_weights(adapter), seed=5), 1e-3
 
     def total(sentences):
         mean = private_signature(model, adapter, sentences, backbone.codec, projection, clip, 1.0, NoNoise())
         return mean.astype(np.float64) * len(sentences)
 
-    assert np.linalg.norm(total(examples[:6]) - total(examples[:5])) <= clip * 1.001
+    moves = [np.linalg.norm(total([*examples[:5], other]) - total(examples[:6])) for other in examples[6:12]]
+    assert max(moves) <= 2 * clip * 1.001
+    assert max(moves) > 0
+
+
+def test_replacing_a_sentence_changes_a_sample_by_one_at_most(examples):
+    for place in range(12):
+        replaced = [*examples[:12]]
+        replaced[place] = examples[15]
+        before, after = sample(examples[:12], 5, "k"), sample(replaced, 5, "k")
+        assert len(before) == len(after) == 5
+        assert sum(one not in after for one in before) <= 1
+    assert sample(examples, 0, "k") == sample(examples, 99, "k") == list(examples)
 
 
 def test_the_noise_on_the_sum_has_the_multiple_of_the_clip_as_its_deviation(model, adapter, examples, backbone):

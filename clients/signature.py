@@ -1,0 +1,104 @@
+"""A site's signature, by which its cluster is found: made once, kept, and paid for out of what the site is ready to give away.
+
+Whoever could ask for a noised answer again and again would average the noise away. So an answer is kept under all that decides it and
+given again unchanged, and what different answers cost adds up, over all runs, to no more than the site's `max-epsilon`.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from fedlingua.config import Settings
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.tensor_sets import write_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.privacy import signature_epsilon
+from fedlingua.runs import json_text, replace_text
+from fedlingua.training.batches import Example
+from fedlingua.training.signature import (
+    chosen_adapter,
+    mean_gradient,
+    num_weights,
+    private_signature,
+    random_projection,
+    sample,
+)
+
+Signature = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What a site lets out. raw: whether raw gradients; max_epsilon: of all its private signatures together; noise: theirs."""
+
+    raw: bool
+    max_epsilon: float
+    noise: Random
+
+
+def signature(
+    site: str, examples: list[Example], trainable: Trainable, settings: Settings, folder: Path, consent: Consent
+) -> Signature:
+    """The answer that `folder` keeps, or a new one: (dimensions,) float32.
+
+    Raises:
+        ExchangeError: the method has no signatures, the site gives no raw gradients, or the answer would cost more than it has left.
+    """
+    if settings.how.clustering != "gradients":
+        raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")
+    examples = sample(examples, settings.signature_examples, f"{settings.seed}/{site}/signature")
+    file = folder / f"{_key(site, examples, trainable, settings)}.safetensors"
+    if settings.signature_form == "raw" and not consent.raw:
+        raise ExchangeError(
+            "this site gives no raw gradients away, since text can be read out of them; the run may take signature-form = 'private', "
+            "or the site's file allow them: [node] raw-gradients = true"
+        )
+    if not file.is_file():
+        _pay(site, settings, folder, consent.max_epsilon)
+        array = _made(examples, trainable, settings, consent.noise)
+        aside = file.with_name(f".{file.name}")
+        save_file({"signature": array}, aside)
+        aside.replace(file)
+    return load_file(file)["signature"]
+
+
+def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> None:
+    """Enter what a new answer costs, before it exists: what was broken off in between counts as given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ledger = folder / "given.json"
+    given = json.loads(ledger.read_text(encoding="utf-8"))["given"] if ledger.is_file() else []
+    if settings.signature_form == "private":
+        epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta)
+        spent = sum(entry["epsilon"] for entry in given)
+        if spent + epsilon > max_epsilon:
+            raise ExchangeError(
+                f"a private signature under signature-noise = {settings.signature_noise:g} costs epsilon = {epsilon:.3g} and {spent:.3g} "
+                f"are spent; this site gives away {max_epsilon:g} in all: more noise, or a larger [node] max-epsilon in the site's file"
+            )
+        given.append({"epsilon": epsilon, "delta": settings.signature_delta})
+        replace_text(ledger, json_text({"given": given}))
+
+
+def _made(examples: list[Example], trainable: Trainable, settings: Settings, noise: Random) -> Signature:
+    model, codec = trainable.model, trainable.backbone.codec
+    write_tensors(model, trainable.initial)
+    adapter = chosen_adapter(model, settings.signature_adapter)
+    if settings.signature_form == "raw":
+        return mean_gradient(model, adapter, examples, codec)
+    projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
+    return private_signature(
+        model, adapter, examples, codec, projection, settings.signature_clip, settings.signature_noise, noise
+    )
+
+
+def _key(site: str, examples: list[Example], trainable: Trainable, settings: Settings) -> str:
+    """Of all that decides an answer but its noise."""
+    flat = {key: value for key, value in settings.flat().items() if key.startswith("signature-")}
+    decided = [site, flat, settings.seed, trainable.fingerprint, examples]
+    return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]

@@ -1,0 +1,63 @@
+"""What a site lets out for finding its cluster: by its own consent, kept, and paid for."""
+
+import json
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from clients.signature import Consent, signature
+from fedlingua.config import settings_from
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.privacy import signature_epsilon
+
+
+@pytest.fixture
+def settings(tiny_run_config):
+    return settings_from({**tiny_run_config, "method": "adapter-gradients", "signature-form": "private", "signature-dim": 8})
+
+
+@pytest.fixture
+def give(settings, examples, tmp_path):
+    def given(consent, **changes):
+        now = replace(settings, **changes)
+        return signature("court", examples, build_trainable(now), now, tmp_path / "signatures", consent)
+
+    return given
+
+
+def consent(raw=False, max_epsilon=10.0, seed=1):
+    return Consent(raw, max_epsilon, Random(seed))
+
+
+def test_the_same_question_gets_the_same_answer_whatever_noise_could_be_drawn(give):
+    assert np.array_equal(give(consent(seed=1)), give(consent(seed=2)))
+
+
+def test_what_different_answers_cost_adds_up_and_is_refused_beyond_the_sites_limit(give, tmp_path):
+    price = signature_epsilon(2.0, 1e-5)
+    give(consent(max_epsilon=2.5 * price))
+    give(consent(max_epsilon=2.5 * price), seed=7)
+    with pytest.raises(ExchangeError, match=r"costs epsilon = 4\.38 and 8\.75 are spent; this site gives away 10\.9"):
+        give(consent(max_epsilon=2.5 * price), seed=8)
+    spent = json.loads((tmp_path / "signatures/given.json").read_text())["given"]
+    assert [entry["epsilon"] for entry in spent] == [pytest.approx(price)] * 2
+    give(consent(max_epsilon=2.5 * price), seed=7)  # given already, so it costs nothing
+
+
+def test_noise_that_hides_nothing_is_refused_by_its_price(give):
+    with pytest.raises(ExchangeError, match=r"signature-noise = 0\.1 costs epsilon"):
+        give(consent(), signature_noise=0.1)
+
+
+def test_raw_gradients_leave_only_a_site_that_allows_them(give):
+    with pytest.raises(ExchangeError, match="raw-gradients = true"):
+        give(consent(), signature_form="raw")
+    assert give(consent(raw=True), signature_form="raw").shape == (2 * 32 * 4,)
+
+
+def test_a_method_without_signatures_gets_none(give):
+    with pytest.raises(ExchangeError, match="method adapter-families has none"):
+        give(consent(raw=True), method="adapter-families")
