@@ -9,7 +9,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -211,8 +211,25 @@ class Settings:
 
     def hash(self) -> str:
         """Of the settings that can change tensors or scores when every site answers, not of the files that they name."""
-        flat = {key: value for key, value in self.flat().items() if key not in MAY_CHANGE}
+        without_effect = {*MAY_CHANGE, *self._without_effect()}
+        flat = {key: value for key, value in self.flat().items() if key not in without_effect}
         return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _without_effect(self) -> Iterator[str]:
+        """Keys of what the method or its tensor set does not have."""
+        clusters, trained = self.how.clustering, self.trained_set
+        if clusters in ("none", "alone"):
+            yield from ("cluster-by", "cluster-parts", "num-clusters")
+        if clusters != "gradients":
+            yield from (key for key in self.flat() if key.startswith("signature-"))
+        elif self.signature_form == "raw":
+            yield from ("signature-dim", "signature-clip", "signature-noise", "signature-delta")
+        if trained != "controllers":
+            yield "controllers"
+        if trained != "lora":
+            yield from ("lora-rank", "lora-alpha", "lora-targets")
+        if trained != "adapters":
+            yield from ("adapter-dim", "adapter-init", "adapter-init-std")
 
 
 _TYPES: dict[str, type] = {field.name: field.type for field in dataclasses.fields(Settings)}  # type: ignore[misc]

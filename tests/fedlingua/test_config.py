@@ -212,10 +212,24 @@ def test_the_hash_ignores_where_and_until_when_a_run_runs(run_config: dict[str, 
 
 
 @pytest.mark.parametrize("key", [key for key in known_keys() if key not in MAY_CHANGE])
-def test_the_hash_changes_with_every_other_key(run_config: dict[str, Any], key: str) -> None:
-    settings = settings_from(run_config)
+def test_the_hash_changes_with_every_other_key_where_it_has_an_effect(run_config: dict[str, Any], key: str) -> None:
+    settings = replace(settings_from(run_config), **with_effect(key))
     name = key.replace("-", "_")
     assert replace(settings, **{name: changed(settings, name)}).hash() != settings.hash()
+
+
+@pytest.mark.parametrize("key", [key for key in known_keys() if key.startswith(("signature", "controllers", "lora"))])
+def test_the_hash_ignores_what_the_method_does_not_have(run_config: dict[str, Any], key: str) -> None:
+    settings = replace(settings_from(run_config), method="adapter-families")
+    name = key.replace("-", "_")
+    assert replace(settings, **{name: changed(settings, name)}).hash() == settings.hash()
+
+
+def with_effect(key: str) -> dict[str, Any]:
+    """Settings under which a key means something."""
+    if key.startswith("signature"):
+        return {"method": "adapter-gradients", "signature_form": "private"}
+    return {"tensor_set": key.partition("-")[0]} if key.startswith(("lora", "controllers")) else {}
 
 
 def changed(settings: Settings, name: str) -> Any:
