@@ -234,6 +234,8 @@ def with_effect(key: str) -> dict[str, Any]:
 
 def changed(settings: Settings, name: str) -> Any:
     value = getattr(settings, name)
+    if name == "method":
+        return "adapter-random"
     if isinstance(value, bool):
         return not value
     return f"{value}x" if isinstance(value, str) else value + 1
