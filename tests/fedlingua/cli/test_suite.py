@@ -291,7 +291,7 @@ def test_a_suite_runs_in_one_engine_side_by_side_and_again_in_none(tiny: Path, t
     result = tmp_path / "runs" / "pair"
     base, fed = csv.DictReader((result / "table.csv").open())
     scored = json.loads((result / "runs" / "adapter-fed-3" / "scores.json").read_text())
-    assert (base["method"], base["seeds"], base["exchanged_parameters"]) == ("base", "3", "0")
+    assert (base["method"], base["seeds"], base["exchanged_parameters"]) == ("base", "1", "0")
     assert float(fed["macro_bleu"]) == pytest.approx(scored["macro_bleu"], abs=1e-5)
     assert float(fed["court"]) == pytest.approx(scored["sites"]["court"]["bleu"], abs=1e-5)
     assert int(fed["uplink_bytes"]) == scored["uplink_bytes_per_round"] > 0
