@@ -8,7 +8,7 @@ Agreement is the adjusted Rand index of two partitions of the sites: 1 the same,
 import argparse
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from fedlingua.clustering import CLUSTERED, by_families
 from fedlingua.config import APP_DIR, Settings, read_experiment
 from fedlingua.corpora.sites import Federation, read_federation, read_sites
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.parts import Part
 from fedlingua.privacy import signature_epsilon
 from fedlingua.runs import library_versions
 from fedlingua.signatures import group
@@ -30,7 +31,9 @@ from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weig
 
 PLACES = [f"encoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "fc2")]
 PLACES += [f"decoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "encoder_attn", "fc2")]
-NOISES = (0.5, 1.0, 2.0, 4.0, 8.0)
+ALGORITHMS = ("k-means", "agglomerative")
+NOISES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""0: projected and clipped alone, which is not private."""
 DRAWS = 20
 
 
@@ -49,7 +52,7 @@ def main() -> None:
         "federation": federation.name,
         "sites": len(federation.sites),
         "seeds": seeds,
-        "raw": [summary([one["raw"][n] for one in measured]) for n in range(len(PLACES))],
+        "raw": [summary([one["raw"][n] for one in measured]) for n in range(len(PLACES) * len(ALGORITHMS))],
         "private": [summary([one["private"][n] for one in measured]) for n in range(len(NOISES))],
         "norms": measured[0]["norms"],
         "versions": library_versions(),
@@ -72,33 +75,45 @@ def measure(settings: Settings, federation: Federation) -> dict[str, Any]:
     raw = []
     for place in PLACES:
         adapter = chosen_adapter(trainable.model, place)
-        found = group(
-            [mean_gradient(trainable.model, adapter, own, codec) for own in examples], number, "cosine", "agglomerative", 1
-        )
-        agreement = {f"with_{part}_families": float(adjusted_rand_score(labels[part], found.labels)) for part in CLUSTERED}
-        raw.append({"adapter": place, **agreement})
-    return {"raw": raw, **private(settings, trainable, examples, number)}
+        gradients = [mean_gradient(trainable.model, adapter, own, codec) for own in examples]
+        for algorithm in ALGORITHMS:
+            found = group(gradients, number, settings.signature_distance, algorithm, settings.seed).labels
+            raw.append({"adapter": place, "algorithm": algorithm, **_agreement(labels, found)})
+    return {"raw": raw, **private(settings, trainable, examples, number, labels)}
 
 
-def private(settings: Settings, trainable: Trainable, examples: Sequence[Sequence[Example]], number: int) -> dict[str, Any]:
-    """Agreement of private clusters with the raw ones, mean over draws of the noise."""
+def _agreement(labels: Mapping[Part, Sequence[int]], found: Sequence[int]) -> dict[str, float]:
+    return {f"with_{part}_families": float(adjusted_rand_score(labels[part], found)) for part in CLUSTERED}
+
+
+def private(
+    settings: Settings,
+    trainable: Trainable,
+    examples: Sequence[Sequence[Example]],
+    number: int,
+    labels: Mapping[Part, Sequence[int]],
+) -> dict[str, Any]:
+    """Agreement of private clusters with the raw ones and with the families, mean over draws of the noise."""
     model, codec = trainable.model, trainable.backbone.codec
     adapter = chosen_adapter(model, settings.signature_adapter)
-    wanted = group([mean_gradient(model, adapter, own, codec) for own in examples], number, "cosine", "agglomerative", 1).labels
+
+    def divide(signatures: Sequence[Any]) -> Sequence[int]:
+        return group(signatures, number, settings.signature_distance, settings.signature_algorithm, settings.seed).labels
+
+    wanted = divide([mean_gradient(model, adapter, own, codec) for own in examples])
     projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
     each = [np.stack(list(projected_gradients(model, adapter, own, codec, projection))) for own in examples]
     norms = np.concatenate([np.linalg.norm(own, axis=1) for own in each])
     rows = []
     for noise in NOISES:
-        agreements = []
-        for draw in range(DRAWS):
+        drawn = []
+        for draw in range(DRAWS if noise else 1):
             random = Random(f"{settings.seed}/{noise}/{draw}")
-            released = [_released(own, settings.signature_clip, noise, random) for own in each]
-            agreements.append(adjusted_rand_score(wanted, group(released, number, "cosine", "agglomerative", 1).labels))
-        epsilon = signature_epsilon(noise, settings.signature_delta)
-        rows.append(
-            {"noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, "with_raw": statistics.mean(agreements)}
-        )
+            found = divide([_released(own, settings.signature_clip, noise, random) for own in each])
+            drawn.append({"with_raw": float(adjusted_rand_score(wanted, found)), **_agreement(labels, found)})
+        epsilon = signature_epsilon(noise, settings.signature_delta) if noise else None
+        means = {key: statistics.mean(one[key] for one in drawn) for key in drawn[0]}
+        rows.append({"noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, **means})
     quartiles = np.quantile(norms, [0.05, 0.25, 0.5, 0.75, 0.95])
     return {"private": rows, "norms": {"of": "projected gradients, a sentence", "quantiles": [float(q) for q in quartiles]}}
 
@@ -109,11 +124,12 @@ def _released(each: np.ndarray[Any, Any], clip: float, noise: float, random: Ran
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Rows of one setting over the seeds as one: numbers that differ become means."""
-    return {
-        key: value if isinstance(value, str) else float(f"{statistics.mean(row[key] for row in rows):.4g}")
-        for key, value in rows[0].items()
-    }
+    """Rows of one setting over the seeds as one: numbers become their means."""
+    return {key: _mean([row[key] for row in rows]) if isinstance(value, float) else value for key, value in rows[0].items()}
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return float(f"{statistics.mean(numbers):.4g}")
 
 
 if __name__ == "__main__":
