@@ -201,6 +201,8 @@ def main() -> None:
     print(json.dumps(result, indent=2))
     if options.to:
         options.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if not options.small and result["ratio"] > WANTED_RATIO:
+        raise SystemExit(f"{SITES[1]} sites take {result['ratio']} x the memory of {SITES[0]}; wanted {WANTED_RATIO} x or less")
 
 
 if __name__ == "__main__":

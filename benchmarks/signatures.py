@@ -20,7 +20,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedlingua.clustering import CLUSTERED, by_families
 from fedlingua.config import APP_DIR, Settings, read_experiment
-from fedlingua.corpora.sites import Federation, read_federation, read_sites
+from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.corpora.texts import read_sites
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.parts import Part
 from fedlingua.privacy import signature_epsilon

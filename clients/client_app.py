@@ -12,13 +12,13 @@ from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, Record
 from flwr.clientapp import ClientApp
 from flwr.common import NDArrays
 
-from clients.hosted import host_of, is_deployed
+from clients.hosted import Host, host_of, is_deployed
 from clients.translation import TranslationClient
 from fedlingua import protocol
 from fedlingua.config import Settings, settings_from
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import SiteText
 from fedlingua.corpora.split import SPLITS
+from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import ExchangeError, FedlinguaError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.records import pack, to_record, unpack
@@ -69,8 +69,9 @@ def _without_words(error: BaseException) -> str:
     return f"{type(error).__name__} at {' > '.join(frames)}"
 
 
-def _settings(context: Context) -> Settings:
-    return settings_from(context.run_config)
+def _host(context: Context) -> Host:
+    """The sites of this node."""
+    return host_of(context, settings_from(context.run_config))
 
 
 @lru_cache(maxsize=1)
@@ -83,7 +84,7 @@ def _trainable(settings: Settings) -> Trainable:
 @_named
 def describe(message: Message, context: Context) -> RecordDict:
     """Who this node hosts, how much text each has, and what its tensors mean."""
-    host = host_of(context, _settings(context))
+    host = _host(context)
     trainable = _trainable(host.settings)
     records = RecordDict({protocol.NODE: ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})})
     for name in host.names:
@@ -107,8 +108,8 @@ def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
 @_named
 def signature(message: Message, context: Context) -> RecordDict:
     """What this site's cluster is found by: the gradient of one adapter, or its private form."""
-    task, client, _ = _task(message, context)
-    host = host_of(context, _settings(context))
+    host = _host(context)
+    task, client, _ = _task(message, host)
     array = client.signature(host.signatures(task.site, task.run), host.consent(task.site))
     return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record({protocol.SIGNATURE_ARRAY: array})})
 
@@ -117,7 +118,7 @@ def signature(message: Message, context: Context) -> RecordDict:
 @_named
 def train(message: Message, context: Context) -> RecordDict:
     """One round of local training for one site."""
-    task, client, parameters = _task(message, context)
+    task, client, parameters = _task(message, _host(context))
     client.forget(task.keep)
     arrays, _, metrics = client.fit(parameters, _config(task))
     tensors = dict(zip(client.trainable.tensor_set.names, arrays, strict=True)) if arrays else {}
@@ -129,7 +130,7 @@ def train(message: Message, context: Context) -> RecordDict:
 @_named
 def evaluate(message: Message, context: Context) -> RecordDict:
     """The dev loss of what one site would use now."""
-    task, client, parameters = _task(message, context)
+    task, client, parameters = _task(message, _host(context))
     _, _, metrics = client.evaluate(parameters, _config(task))
     return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, metrics))})
 
@@ -138,7 +139,7 @@ def evaluate(message: Message, context: Context) -> RecordDict:
 @_named
 def finish(message: Message, context: Context) -> RecordDict:
     """The best round's tensors arrive for good; score them once."""
-    task, client, parameters = _task(message, context)
+    task, client, parameters = _task(message, _host(context))
     records = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
     for name, (scores, base) in client.finish(parameters, task.round, task.own).items():
         records[f"{protocol.SCORES_PREFIX}{name}"] = _sums(scores)
@@ -160,13 +161,12 @@ def _rules(message: Message) -> TextRules:
     return TextRules.from_flat(message.content.config_records.get(protocol.RULES, ConfigRecord()))
 
 
-def _task(message: Message, context: Context) -> tuple[Task, TranslationClient, NDArrays]:
+def _task(message: Message, host: Host) -> tuple[Task, TranslationClient, NDArrays]:
     """A request's task, the trainer of its site, and the checked arrays that came with it.
 
     Raises:
         ExchangeError: a site that this node does not host, or tensors that are not the run's.
     """
-    host = host_of(context, _settings(context))
     task = Task.of(message.content.config_records[protocol.TASK])
     if task.site not in host.names:
         raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")

@@ -17,7 +17,8 @@ from flwr.app import Context
 from clients.signature import Consent
 from fedlingua.config import Settings
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import POOLED, SiteText, read_federation, read_sites, read_text
+from fedlingua.corpora.sites import POOLED, read_federation
+from fedlingua.corpora.texts import SiteText, read_sites, read_text
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.errors import ExchangeError

@@ -20,8 +20,8 @@ from safetensors.numpy import load_file, save_file
 from clients.signature import Consent, Signature, signature
 from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.sites import SiteText
 from fedlingua.corpora.split import Split
+from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums

@@ -14,7 +14,7 @@ from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.records import view
 from fedlingua.exchange.tensor_sets import TensorSet
 from fedlingua.protocol import Task
-from strategies.measures import Measures, measure
+from strategies.norms import change_norm
 
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
@@ -89,17 +89,19 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[s
 
 def check_update(
     reply: Message, tensor_set: TensorSet, sent: Mapping[str, Sequence[Numbers]], most_norm: float
-) -> tuple[Joined, Measures]:
-    """The tensors of a reply, in its own bytes, and their measures. sent: what the site started from, as `joined.runs` gives it.
+) -> tuple[Joined, float]:
+    """The tensors of a reply, in its own bytes, and the L2 norm of what changed.
+
+    sent: what the site started from, as `joined.runs` gives it.
 
     Raises:
-        ExchangeError: what `view` and `measure` refuse, or a norm over `most_norm` (0 sets no bound).
+        ExchangeError: what `view` and `change_norm` refuse, or a norm over `most_norm` (0 sets no bound).
     """
     tensors = view(reply.content.array_records[protocol.ARRAYS], tensor_set)
-    measures = measure({part: flat[:] for part, flat in tensors.parts.items()}, sent)
-    if most_norm and measures.norm > most_norm:
-        raise ExchangeError(f"the update changes the tensors by {measures.norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
-    return tensors, measures
+    norm = change_norm({part: flat[:] for part, flat in tensors.parts.items()}, sent)
+    if most_norm and norm > most_norm:
+        raise ExchangeError(f"the update changes the tensors by {norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
+    return tensors, norm
 
 
 def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:

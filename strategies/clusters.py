@@ -1,14 +1,14 @@
-"""Who is averaged with whom: planned from the settings, or found by asking every site once for its signature."""
+"""Who is averaged with whom by gradients: every site is asked once for its signature, and those that are alike are grouped."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlingua import protocol
-from fedlingua.cluster_plan import number_by_gradients, planned_clusters
+from fedlingua.cluster_plan import number_by_gradients
 from fedlingua.clustering import Clusters, by_labels, only
 from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError, RunError
@@ -29,15 +29,12 @@ FILE = "signatures.json"
 Array = np.ndarray[Any, Any]
 
 
-def find_clusters(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> Clusters:
-    """The clusters of a run; a resumed run keeps those that gradients made when it began.
+def clusters_by_gradients(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> Clusters:
+    """The clusters that the sites' gradients make; a resumed run keeps those it began with.
 
     Raises:
-        ConfigError: what `planned_clusters` refuses, or an adapter that is not there. RunError: a site that gave no signature.
+        ConfigError: an adapter that is not there. RunError: a site that gave no signature.
     """
-    planned = planned_clusters(settings, roll.federation)
-    if planned is not None:
-        return planned
     known = folder.read(FILE) if settings.resume else None
     if known is None:
         known = _ask_and_group(grid, settings, roll, trainable, folder)
@@ -106,17 +103,7 @@ def _signatures(
     run = folder.read("run.json") or {}
     tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in roll.sites}
     deadline = settings.deadline_of("train")
-    rules = ConfigRecord(roll.federation.rules.flat())
-    messages = {
-        site: Message(
-            RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: rules}),
-            dst_node_id=roll.nodes[site],
-            message_type=protocol.SIGNATURE,
-            group_id="0",
-            ttl=60.0 + 1.5 * deadline,
-        )
-        for site, task in tasks.items()
-    }
+    messages = {site: roll.request(protocol.SIGNATURE, task, deadline) for site, task in tasks.items()}
     found: dict[str, Array] = {}
     sent: dict[str, int] = {}
 

@@ -14,17 +14,21 @@ from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensor_sets import TensorSet
 from strategies import checks
 from strategies.aggregation import Update
-from strategies.measures import Measures
 from strategies.progress import Sums
 
 
 @dataclass(frozen=True)
 class Training:
-    """A site's update, the sums of its training, and the update's measures (0 and "" where tensors stay)."""
+    """A site's update and the sums of its training.
+
+    norm: L2, of what the update changed. digest: of its bytes, so two replies with one digest carry the same update. 0 and "" where tensors
+    stay with the site.
+    """
 
     update: Update
     sums: Sums
-    measures: Measures
+    norm: float
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,17 @@ def read_training(
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS})
     most = int(about["train"]) * settings.local_epochs
     sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.TRAINING_SUMS, most)
-    tensors, measures = Joined({}, TensorSet(tensor_set.name, ())), Measures(0.0, "")
+    arrays = reply.content.array_records[protocol.ARRAYS]
+    tensors, norm, digest = Joined({}, TensorSet(tensor_set.name, ())), 0.0, ""
     if sent is not None:
-        tensors, measures = checks.check_update(reply, tensor_set, sent, settings.max_update_norm)
-        if measures.norm and measures.digest == earlier:
+        # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already.
+        digest = arrays.object_id
+        tensors, norm = checks.check_update(reply, tensor_set, sent, settings.max_update_norm)
+        if norm and digest == earlier:
             raise ExchangeError("sends the update of an earlier round again")
-    elif reply.content.array_records[protocol.ARRAYS]:
+    elif arrays:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
-    return Training(Update(site, tensors, int(sums["num_examples"])), sums, measures)
+    return Training(Update(site, tensors, int(sums["num_examples"])), sums, norm, digest)
 
 
 def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums:

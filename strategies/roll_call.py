@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedlingua import protocol
@@ -15,6 +15,7 @@ from fedlingua.deployment.keys import same_key
 from fedlingua.errors import ExchangeError, RunError
 from fedlingua.exchange.records import message_bytes
 from fedlingua.languages import Direction
+from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from strategies.checks import check_about
 from strategies.replies import POLL_S, Failure, Kind, Unreadable, first_line, pull_one
@@ -63,6 +64,16 @@ class Roll:
         """Of all sites, here or not."""
         return {name: [site.direction for site in sites] for name, sites in self.members.items()}
 
+    def request(self, message_type: str, task: Task, deadline_s: float, arrays: ArrayRecord | None = None) -> Message:
+        """What asks a known site to do something. deadline_s: how long its reply is waited for."""
+        content = RecordDict({protocol.TASK: ConfigRecord(task.request()), protocol.RULES: self._rules()})
+        if arrays is not None:
+            content[protocol.ARRAYS] = arrays
+        # A request that nobody has taken up is not taken up much later; past the deadline, so that a late site is told from a lost one.
+        lives = 60.0 + 1.5 * deadline_s
+        to = self.nodes[task.site]
+        return Message(content, dst_node_id=to, message_type=message_type, group_id=str(task.round), ttl=lives)
+
     def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
         """Ask nodes that have come and hear those that answer, without waiting: (sites whose node is connected, what was refused)."""
         connected = set(grid.get_node_ids())
@@ -86,9 +97,11 @@ class Roll:
         return any(self._asked.values())
 
     def _question(self, node: int, deadline_s: float) -> Message:
-        rules = ConfigRecord(self.federation.rules.flat())
-        content = RecordDict({protocol.RULES: rules})
+        content = RecordDict({protocol.RULES: self._rules()})
         return Message(content, dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0", ttl=max(deadline_s, 60.0))
+
+    def _rules(self) -> ConfigRecord:
+        return ConfigRecord(self.federation.rules.flat())
 
     def _take(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
         """Enter a node's sites; what does not fit comes back, named."""

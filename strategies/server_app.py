@@ -18,7 +18,7 @@ from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
 from fedlingua.pretraining.demo import demo_backbone
 from fedlingua.runs import RunFolder, code_hash, run_directory
-from strategies.clusters import find_clusters
+from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedAvg, FedMean
 from strategies.local_only import LocalOnly
 from strategies.roll_call import Roll, call_roll, sites_json
@@ -55,7 +55,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     """From the first question to the last score."""
     strategy_class = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
-    planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
+    planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     if settings.backbone == "demo":
@@ -64,7 +64,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     roll = Roll(federation, trainable.fingerprint, code_hash(), settings.how.pooled)
     call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
-    clusters = find_clusters(grid, settings, roll, trainable, folder)
+    clusters = planned or clusters_by_gradients(grid, settings, roll, trainable, folder)
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
     _describe(folder, settings, trainable, roll, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0

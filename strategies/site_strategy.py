@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -97,7 +97,7 @@ class SiteStrategy(Strategy):
             RunError: fewer good ones than the quorum.
         """
         heard: dict[str, Training] = self.conversation.heard(replies)
-        outliers = over_ratio({site: training.measures.norm for site, training in heard.items()}, self.settings.max_update_ratio)
+        outliers = over_ratio({site: training.norm for site, training in heard.items()}, self.settings.max_update_ratio)
         for site, reason in outliers.items():
             self.conversation.refuse(Failure(site, f"bad reply: {reason}"), "train", self.progress)
         updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}
@@ -106,7 +106,7 @@ class SiteStrategy(Strategy):
         for site in updates:
             self.progress.stages.setdefault(site, {})[server_round] = self.attempt
             if self.travels:
-                self.progress.digests[site] = heard[site].measures.digest
+                self.progress.digests[site] = heard[site].digest
         return None, None
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -267,15 +267,8 @@ class SiteStrategy(Strategy):
 
     def _message(self, message_type: str, site: str, number: int, arrays: ArrayRecord, own_round: int) -> Message:
         """A request. own_round: the round whose own tensors the site is to take, where any stay with it."""
-        records: dict[str, Any] = {
-            protocol.TASK: ConfigRecord(self._task(site, number, own_round).request()),
-            protocol.RULES: ConfigRecord(self.roll.federation.rules.flat()),
-            protocol.ARRAYS: arrays,
-        }
-        # A request that nobody has taken up is not taken up much later; past the deadline, so that a late site is told from a lost one.
-        lives = 60.0 + 1.5 * self.settings.deadline_of(PHASES[message_type])
-        to = self.roll.nodes[site]
-        return Message(RecordDict(records), dst_node_id=to, message_type=message_type, group_id=str(number), ttl=lives)
+        deadline = self.settings.deadline_of(PHASES[message_type])
+        return self.roll.request(message_type, self._task(site, number, own_round), deadline, arrays)
 
     def _task(self, site: str, number: int, own_round: int) -> Task:
         if self.travels and TENSOR_SETS[self.settings.trained_set].travels_whole:
@@ -307,7 +300,7 @@ class SiteStrategy(Strategy):
         record["train_loss"] = training.sums["nll_sum"] / training.sums["num_tokens"]
         record["steps"], record["tensors_sent"] = int(training.sums["steps"]), len(training.update.tensors)
         if self.travels:
-            record["update_norm"] = training.measures.norm
+            record["update_norm"] = training.norm
         return replace(training, update=update)
 
     def _read_evaluation(self, site: str, reply: Message, size: int) -> Sums:

@@ -15,7 +15,7 @@ from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.training.batches import Example, encode_pairs
-from tests.in_process import FOUR_SITES
+from tests.federations import FOUR_SITES
 
 
 @pytest.fixture(scope="session")

@@ -99,36 +99,6 @@ def _over_the_wire(message: Message) -> Message:
     return message_from_proto(message_to_proto(message))
 
 
-FOUR_SITES = """
-name = "four"
-[split]
-train = 0.5
-dev = 0.25
-test = 0.25
-[[site]]
-name = "hospital"
-direction = "de-fr"
-phrasebook = "hospital"
-sentences = 48
-[[site]]
-name = "court"
-direction = "nl-es"
-phrasebook = "court"
-sentences = 40
-[[site]]
-name = "school"
-direction = "pl-sv"
-phrasebook = "school"
-sentences = 44
-[[site]]
-name = "bank"
-direction = "cs-de"
-phrasebook = "bank"
-sentences = 36
-"""
-SITES = ["hospital", "court", "school", "bank"]
-
-
 def run(config: dict[str, Any], directory: Path, num_nodes: int = 2, **grid: Any) -> tuple[RunFolder, InProcessGrid]:
     """A whole federation, from the first question to the last score."""
     config = {**config, "run-dir": str(directory)}

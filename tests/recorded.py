@@ -8,24 +8,6 @@ from fedlingua.cli.engine import RunStatus
 from fedlingua.config import Scalar, Settings, settings_from
 from fedlingua.runs import RunFolder
 
-TWO_SITES = """
-name = "two"
-[split]
-train = 0.5
-dev = 0.25
-test = 0.25
-[[site]]
-name = "hospital"
-direction = "de-fr"
-phrasebook = "hospital"
-sentences = 40
-[[site]]
-name = "court"
-direction = "pl-es"
-phrasebook = "court"
-sentences = 32
-"""
-
 SUITE = """
 title = "Two sites, two methods"
 seeds = [1, 2]

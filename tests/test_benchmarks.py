@@ -6,8 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from fedlingua.corpora.sites import check_files, read_federation, read_sites
+from fedlingua.corpora.sites import check_files, read_federation
 from fedlingua.corpora.split import SPLITS
+from fedlingua.corpora.texts import read_sites
 
 ROOT = Path(__file__).parents[1]
 

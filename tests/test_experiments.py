@@ -12,8 +12,9 @@ from fedlingua.clustering import Relatives, by_families
 from fedlingua.config import default_run_config, known_keys, read_experiment, read_toml, settings_from
 from fedlingua.corpora.prepare import PAPER_CORPORA
 from fedlingua.corpora.rules import Limits
-from fedlingua.corpora.sites import Federation, SiteText, check_files, read_federation, read_sites
+from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.corpora.split import SPLITS, Side, Split
+from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.errors import CorpusError
 from fedlingua.parts import Part
 from fedlingua.pretraining.demo import base_register

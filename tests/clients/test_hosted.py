@@ -13,12 +13,13 @@ from clients.hosted import DeployedHost, SimulatedHost, host_of
 from fedlingua import protocol
 from fedlingua.config import Scalar, Settings, settings_from
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import read_federation, read_sites
+from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
+from fedlingua.corpora.texts import read_sites
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.errors import ExchangeError
 from fedlingua.languages import Direction
-from tests.in_process import SITES
+from tests.federations import SITES
 
 SHARED = TextRules(SplitRules("shared-side", "k", 0.5, 0.25, 0.25), directions=(Direction("de", "fr"), Direction("pl", "fr")))
 

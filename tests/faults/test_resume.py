@@ -11,6 +11,7 @@ from fedlingua import protocol
 from fedlingua.errors import RunError
 from fedlingua.runs import RunFolder
 from strategies.fed_mean import FedMean
+from tests.damage import flip, truncate
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
 
 
@@ -132,16 +133,6 @@ def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(four_sites, 
     shutil.copy(folder.directory / "sites" / "bank" / "rounds" / "0003-1.safetensors", left)
     resume(config, folder)
     assert (final_bytes(folder), losses(folder)) == wanted
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-def truncate(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-3])
 
 
 DAMAGE = {

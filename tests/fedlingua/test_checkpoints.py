@@ -9,6 +9,7 @@ from fedlingua.checkpoints import Checkpoint, Checkpoints
 from fedlingua.errors import RunError
 from fedlingua.exchange.tensor_sets import Tensors
 from fedlingua.parts import Part
+from tests.damage import flip, truncate
 
 TENSORS: dict[Part, dict[str, Tensors]] = {
     "encoder": {"Germanic": {"e.w": np.array([[1, 2]], np.float32)}, "Romance": {"e.w": np.array([[3, 4]], np.float32)}},
@@ -52,16 +53,6 @@ def test_a_cluster_may_have_dots_and_spaces_in_its_name(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"encoder": {"Indo-European. West": {"w": np.ones(1, np.float32)}}})
     assert list(checkpoints.load(1).tensors["encoder"]) == ["Indo-European. West"]
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-def truncate(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-3])
 
 
 def first_line_only(file: Path) -> None:

@@ -7,7 +7,8 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from fedlingua import protocol
 from fedlingua.errors import RunError
 from fedlingua.exchange.records import from_record, to_record
-from tests.in_process import FOUR_SITES, SITES, failing, rounds, run
+from tests.federations import FOUR_SITES, SITES
+from tests.in_process import failing, rounds, run
 
 
 @pytest.fixture

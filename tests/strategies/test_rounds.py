@@ -13,7 +13,8 @@ from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.exchange.records import unpack
 from fedlingua.exchange.trainable import build_trainable
 from strategies.server_app import find_strategy
-from tests.in_process import SITES, checkpoint_bytes, failing, rounds, run
+from tests.federations import SITES
+from tests.in_process import checkpoint_bytes, failing, rounds, run
 
 
 @pytest.fixture

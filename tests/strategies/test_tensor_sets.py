@@ -20,25 +20,10 @@ from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.languages import Direction
 from fedlingua.translator import Translator
+from tests.federations import phrasebook_federation
 from tests.in_process import failing, rounds, run
 
-TWO_SITES = """
-name = "two"
-[split]
-train = 0.5
-dev = 0.25
-test = 0.25
-[[site]]
-name = "hospital"
-direction = "de-fr"
-phrasebook = "hospital"
-sentences = 48
-[[site]]
-name = "court"
-direction = "nl-es"
-phrasebook = "court"
-sentences = 40
-"""
+FEDERATION = phrasebook_federation("two", hospital=("de-fr", 48), court=("nl-es", 40))
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +39,7 @@ def three_layers(tiny_backbone, tmp_path_factory):
 
 @pytest.fixture
 def config(tiny_run_config, three_layers, tmp_path):
-    (tmp_path / "two.toml").write_text(TWO_SITES)
+    (tmp_path / "two.toml").write_text(FEDERATION)
     federation = {"federation": str(tmp_path / "two.toml"), "deadline-s": 30.0, "backbone": str(three_layers)}
     return {**tiny_run_config, **federation, "method": "adapter-fed", "rounds": 1, "controllers": 2}
 

@@ -1,4 +1,4 @@
-"""Sites and their text: a federation file in, every site's train, dev and test out.
+"""Sites and where their text lies: what a federation file says.
 
 A federation file is TOML:
 
@@ -32,21 +32,16 @@ from typing import Any, TypeVar, get_args
 from fedlingua.clustering import Clusters, Relatives, given_clusters
 from fedlingua.config import read_toml
 from fedlingua.corpora import phrasebook
-from fedlingua.corpora.clean import Account, CleaningRules, clean
-from fedlingua.corpora.divided import SplitFiles, read_divided, split_files
-from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, TsvFile, read_pairs, tsv_columns
+from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.divided import SplitFiles, split_files
+from fedlingua.corpora.read import CorpusFiles, LineFiles, TsvFile, tsv_columns
 from fedlingua.corpora.rules import Limits, TextRules
 from fedlingua.corpora.sizes import (
-    REGISTER_SENTENCES,
     Sizes,
-    check_found,
     check_limits,
-    first_sentences,
-    more_sentences,
     read_sizes,
-    take,
 )
-from fedlingua.corpora.split import SPLITS, Side, Split, SplitRules, split_sites
+from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
 
@@ -103,15 +98,6 @@ class Federation:
         return Relatives(self.families, "family" if cluster_by == "family" else "group")
 
 
-@dataclass(frozen=True)
-class SiteText:
-    """One site's cleaned pairs by split, and the account of what was read."""
-
-    direction: Direction
-    account: Account
-    splits: Mapping[Split, Sequence[Pair]]
-
-
 def read_federation(path: Path, data_dir: Path) -> Federation:
     """Parse and check a federation file; opens no corpus.
 
@@ -154,7 +140,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     sizes = read_sizes(raw.get("sizes", {}), f"{where} [sizes]")
     rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes)
     for site in sites:
-        _check(site, rules)
+        sizes_asked(site, rules)
     return Federation(
         name=raw.get("name", path.stem),
         sites=sites,
@@ -163,6 +149,23 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
         clusters=given_clusters(raw["clusters"], names, where) if "clusters" in raw else None,
     )
+
+
+def sizes_asked(site: Site, rules: TextRules) -> Sizes:
+    """What is asked of a site's text: its own sizes before the federation's.
+
+    Raises:
+        ConfigError: a size above its limit, or splits where the rules divide text, or the other way about.
+    """
+    given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
+    if site.corpus and given != divided:
+        raise ConfigError(
+            f"site {site.name}: got {'splits' if divided else 'a corpus that is not divided'} and [split] mode = {rules.split.mode!r}; "
+            "mode = 'given' and splits go together, for every site of a federation"
+        )
+    sizes = site.sizes.before(rules.sizes)
+    check_limits(sizes, dataclasses.asdict(rules.limits), f"site {site.name}")
+    return sizes
 
 
 def check_files(federation: Federation) -> None:
@@ -191,101 +194,12 @@ def check_corpora(sites: Iterable[Site]) -> None:
 
 
 def corpus_paths(corpus: CorpusFiles | SplitFiles | Register) -> Sequence[Path | zipfile.Path]:
+    """The files that a site's text is read from; none, where the phrasebook writes it."""
     if isinstance(corpus, Register):
         return []
     if isinstance(corpus, SplitFiles):
         return [file.path for file in corpus.by_split().values()]
     return [corpus.path] if isinstance(corpus, TsvFile) else [corpus.source_path, corpus.target_path]
-
-
-def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dict[str, SiteText]:
-    """Read, clean and split every site's text; `base` is what the backbone was trained on.
-
-    Raises:
-        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
-    """
-    return read_text(federation.sites, federation.rules, base)
-
-
-def check_sizes(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> None:
-    """Refuse a federation whose text cannot be read or is too small, before anything is started; reads all of it.
-
-    Raises:
-        ConfigError, CorpusError: as `check_files` and `read_sites`, of the first site that is not as it has to be.
-    """
-    check_files(federation)
-    read_sites(federation, base)
-
-
-def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozenset[Side] = frozenset()) -> dict[str, SiteText]:
-    """Read, clean, split and cut the text of some of a federation's sites, by the rules of all.
-
-    A register without a number of sentences grows until the sizes asked are met, or it has no more.
-
-    Raises:
-        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
-        ConfigError: a size above its limit, or splits where the rules divide text, or the other way about.
-    """
-    sites = tuple(sites)
-    wanted = {site.name: _check(site, rules) for site in sites}
-    growing = {site.name: first_sentences(wanted[site.name], rules.split) for site in sites if _grows(site)}
-    while True:
-        texts = _split_text(sites, rules, base, growing)
-        grown = {name: more_sentences(count, texts[name].splits, wanted[name]) for name, count in growing.items()}
-        if grown == growing:
-            return {name: _cut(name, text, wanted[name], rules) for name, text in texts.items()}
-        growing = grown
-
-
-def _check(site: Site, rules: TextRules) -> Sizes:
-    """What is asked of a site: its own sizes before the federation's, none above its limit; and its text is of the rules' kind."""
-    given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
-    if site.corpus and given != divided:
-        raise ConfigError(
-            f"site {site.name}: got {'splits' if divided else 'a corpus that is not divided'} and [split] mode = {rules.split.mode!r}; "
-            "mode = 'given' and splits go together, for every site of a federation"
-        )
-    sizes = site.sizes.before(rules.sizes)
-    check_limits(sizes, dataclasses.asdict(rules.limits), f"site {site.name}")
-    return sizes
-
-
-def _grows(site: Site) -> bool:
-    return isinstance(site.corpus, Register) and site.corpus.sentences is None
-
-
-def _split_text(
-    sites: Sequence[Site], rules: TextRules, base: set[Side] | frozenset[Side], sentences: Mapping[str, int]
-) -> dict[str, SiteText]:
-    """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
-    accounts = {site.name: Account() for site in sites}
-    divided: dict[str, dict[Split, list[Pair]]] = {}
-    cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
-    for site in sites:
-        account = accounts[site.name]
-        if isinstance(site.corpus, SplitFiles):
-            divided[site.name] = read_divided(site.corpus, site.direction, rules.cleaning, account)
-        else:
-            pairs = _pairs(site, sentences.get(site.name, REGISTER_SENTENCES))
-            cleaned[site.name] = (site.direction, list(clean(pairs, site.direction, rules.cleaning, account)))
-        account.check(f"site {site.name}")
-    splits = divided or split_sites(cleaned, rules.split, base, rules.directions)
-    return {site.name: SiteText(site.direction, accounts[site.name], splits[site.name]) for site in sites}
-
-
-def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
-    """Every split at the size asked, or within its limit."""
-    check_found(name, text.splits, sizes)
-    for split in SPLITS:
-        if not text.splits[split]:
-            told = ", ".join(f"{part} {len(pairs)}" for part, pairs in text.splits.items())
-            raise CorpusError(f"site {name}: no {split} sentence is left ({told}); give more text, or other shares in [split]")
-    limits = dataclasses.asdict(rules.limits)
-    parts = {
-        split: take(pairs, split, sizes.of(split), rules.split)[: limits.get(split) or len(pairs)]
-        for split, pairs in text.splits.items()
-    }
-    return dataclasses.replace(text, splits=parts)
 
 
 def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
@@ -397,20 +311,6 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
             )
     sentences = _count(entry["sentences"], f"{here}: sentences") if "sentences" in entry else None
     return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")), key, sizes)
-
-
-def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
-    """sentences: of a register that gives no number."""
-    assert site.corpus is not None, site.name  # check_corpora refuses it before
-    if not isinstance(site.corpus, Register):
-        assert not isinstance(site.corpus, SplitFiles), site.name  # divided already
-        return read_pairs(site.corpus)
-    try:
-        given = site.corpus.sentences
-        text = phrasebook.register_corpus(site.corpus.name, sentences if given is None else given, site.corpus.seed)
-    except ValueError as error:
-        raise CorpusError(f"site {site.name}: {error}") from error
-    return map(Pair, text[site.direction.source], text[site.direction.target])
 
 
 def _count(value: Any, what: str) -> int:

@@ -15,8 +15,9 @@ import torch
 from fedlingua.config import Settings
 from fedlingua.corpora.divided import SplitFiles
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, check_corpora, read_text
+from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
+from fedlingua.corpora.texts import read_text
 from fedlingua.deployment.certificates import check_certificate
 from fedlingua.deployment.keys import key_fingerprint, public_line, same_key
 from fedlingua.deployment.programs import supernode_command

@@ -153,12 +153,12 @@ def read_run(run_dir: Path) -> RunFolder:
     run_dir = Path(run_dir)
     notes: dict[str, str] = {}
     run = _read_run_file(run_dir / "run.json")
-    summary = _read_object(run_dir / "scores.json", notes)
+    summary = read_object(run_dir / "scores.json", notes)
     return RunFolder(
         path=run_dir,
         run=run,
-        sites=_sites(_read_object(run_dir / "sites.json", notes)),
-        clusters=_clusters(_read_object(run_dir / "clusters.json", notes)),
+        sites=_sites(read_object(run_dir / "sites.json", notes)),
+        clusters=_clusters(read_object(run_dir / "clusters.json", notes)),
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
         summary=summary,
         scores=_scores(objects(summary.get("sites"))),
@@ -186,12 +186,12 @@ def _read_run_file(path: Path) -> dict[str, Any]:
     )
 
 
-def _read_object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
-    """A JSON object from a file that need not be there."""
+def read_object(path: Path, notes: dict[str, str], absent: str = "is not there yet") -> dict[str, Any]:
+    """A JSON object from a file that need not be there; what is wrong with it goes into the notes, under its name."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
-        notes[path.name] = f"{path.name} is not there yet."
+        notes[path.name] = f"{path.name} {absent}."
         return {}
     except (OSError, ValueError) as error:
         notes[path.name] = f"{path.name} cannot be read: {error}"

@@ -1,7 +1,6 @@
 """Read a suite's result folder: the table, what is known of each run, and the paper's figures where they are told."""
 
 import csv
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from fedlingua.errors import RunError
 from fedlingua.report.communication import Traffic
+from fedlingua.report.read import read_object
 from fedlingua.report.values import mapping, number, numbers, objects, text, whole
 
 BASE = "base"
@@ -147,7 +147,7 @@ def read_suite(result_dir: Path) -> SuiteResult:
     result_dir = Path(result_dir)
     notes: dict[str, str] = {}
     sites, rows = _table(result_dir / "table.csv")
-    suite = _object(result_dir / "suite.json", notes)
+    suite = read_object(result_dir / "suite.json", notes, absent="is not there")
     return SuiteResult(
         path=result_dir,
         title=text(suite.get("title"), result_dir.resolve().name),
@@ -202,20 +202,9 @@ def _float(cell: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
-    """A JSON object from a file that need not be there."""
-    try:
-        return mapping(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        notes[path.name] = f"{path.name} is not there."
-    except (OSError, ValueError) as error:
-        notes[path.name] = f"{path.name} cannot be read: {error}"
-    return {}
-
-
 def _run(folder: Path, key: str, told: dict[str, Any]) -> SuiteRun:
     row, _, seed = key.rpartition("-")
-    scores, run = (_object(folder / key / name, {}) for name in ("scores.json", "run.json"))
+    scores, run = (read_object(folder / key / name, {}) for name in ("scores.json", "run.json"))
     before = {site: number(each.get("base_bleu")) for site, each in objects(scores.get("sites")).items()}
     return SuiteRun(
         row=row,

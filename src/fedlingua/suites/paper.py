@@ -32,13 +32,8 @@ SETTING: dict[str, Scalar] = {
 """Key -> the paper's value. Method, aggregation, adapter-layers and cluster-parts are what its rows differ in."""
 
 
-def is_papers(settings: Settings) -> bool:
-    """Whether a row's setting is the paper's."""
-    return not unlike_the_paper(settings)
-
-
 def unlike_the_paper(settings: Settings) -> dict[str, tuple[Scalar, str]]:
-    """Key -> (the row's value, the paper's in words), for every key that differs."""
+    """Key -> (the row's value, the paper's in words), for every key that differs; none: the setting is the paper's."""
     flat = settings.flat()
     unlike = {key: (flat[key], repr(wanted)) for key, wanted in SETTING.items() if flat[key] != wanted}
     if settings.backbone_revision not in ("", PINNED_REVISIONS[BACKBONE]):

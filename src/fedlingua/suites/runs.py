@@ -11,7 +11,8 @@ from typing import Literal
 from fedlingua.cluster_plan import planned_clusters
 from fedlingua.config import MAY_CHANGE, Settings
 from fedlingua.corpora import phrasebook
-from fedlingua.corpora.sites import Federation, Register, Site, check_files, check_sizes, corpus_paths, read_federation
+from fedlingua.corpora.sites import Federation, Register, Site, check_files, corpus_paths, read_federation
+from fedlingua.corpora.texts import check_sizes
 from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.hashing import sha256
 from fedlingua.pretraining.demo import check_layers, demo_hash

@@ -30,16 +30,6 @@ def model(request: pytest.FixtureRequest, backbone: Backbone) -> PreTrainedModel
     return backbone.model if request.param == "m2m_100" else tiny_mbart()
 
 
-@pytest.fixture
-def tokens() -> dict[str, Tensor]:
-    """Two sentences, the second padded on both sides."""
-    return {
-        "input_ids": torch.tensor([[5, 9, 7, 2], [6, 8, 2, 1]]),
-        "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
-        "decoder_input_ids": torch.tensor([[2, 11, 12], [2, 13, 1]]),
-    }
-
-
 def by_hand(adapter: BottleneckAdapter) -> Callable[[Tensor], Tensor]:
     """h + W_up relu(W_down h + b_down) + b_up, in numpy."""
     weights = {name: value.detach().numpy() for name, value in adapter.named_parameters()}

@@ -19,16 +19,6 @@ def model(request: pytest.FixtureRequest, backbone: Backbone) -> PreTrainedModel
     return backbone.model if request.param == "m2m_100" else tiny_mbart(layers=2)
 
 
-@pytest.fixture
-def tokens() -> dict[str, Tensor]:
-    """Two sentences, the second padded on both sides."""
-    return {
-        "input_ids": torch.tensor([[5, 9, 7, 2], [6, 8, 2, 1]]),
-        "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
-        "decoder_input_ids": torch.tensor([[2, 11, 12], [2, 13, 1]]),
-    }
-
-
 def shake(model: PreTrainedModel) -> None:
     """Every parameter away from where it starts, the added layers' zeros too."""
     generator = torch.Generator().manual_seed(9)

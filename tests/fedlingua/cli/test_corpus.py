@@ -10,8 +10,9 @@ from typer.testing import CliRunner, Result
 
 from fedlingua.cli.app import app
 from fedlingua.corpora.prepare import PAPER_CORPORA
-from fedlingua.corpora.sites import check_files, read_federation, read_sites
+from fedlingua.corpora.sites import check_files, read_federation
 from fedlingua.corpora.split import SPLITS
+from fedlingua.corpora.texts import read_sites
 from fedlingua.errors import ConfigError, CorpusError
 
 EUROPARL = PAPER_CORPORA["europarl"]

@@ -23,30 +23,13 @@ from fedlingua.deployment.server_file import ServerFile, add_site, init_server
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation
+from tests.federations import TWO_SITES
 from tests.in_process import InProcessGrid
-
-FEDERATION = """
-name = "two"
-[split]
-train = 0.5
-dev = 0.25
-test = 0.25
-[[site]]
-name = "hospital"
-direction = "de-fr"
-phrasebook = "hospital"
-sentences = 40
-[[site]]
-name = "court"
-direction = "pl-es"
-phrasebook = "court"
-sentences = 32
-"""
 
 
 @pytest.fixture
 def experiment(tiny_run_config, tmp_path) -> Path:
-    (tmp_path / "two.toml").write_text(FEDERATION)
+    (tmp_path / "two.toml").write_text(TWO_SITES)
     keys = {**tiny_run_config, "method": "adapter-families", "federation": str(tmp_path / "two.toml")}
     file = tmp_path / "two_sites.toml"
     file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))

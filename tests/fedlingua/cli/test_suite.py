@@ -27,7 +27,8 @@ from fedlingua.runs import RunFolder
 from fedlingua.suites.read import read_suite
 from fedlingua.suites.result import rebuild
 from fedlingua.suites.runs import Run, plan, standing
-from tests.recorded import SUITE, TWO_SITES, RecordingEngine
+from tests.federations import TWO_SITES
+from tests.recorded import SUITE, RecordingEngine
 
 
 @pytest.fixture

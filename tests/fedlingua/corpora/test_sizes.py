@@ -7,9 +7,10 @@ import pytest
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.rules import Limits, TextRules
-from fedlingua.corpora.sites import Federation, SiteText, check_sizes, read_federation, read_sites, read_text
+from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.sizes import LARGEST_REGISTER, Sizes, check_limits, first_sentences, more_sentences, take
 from fedlingua.corpora.split import SPLITS, Split, SplitRules, position
+from fedlingua.corpora.texts import SiteText, check_sizes, read_sites, read_text
 from fedlingua.errors import ConfigError, CorpusError
 
 PAPER = '[split]\nmode = "paper"\n'

@@ -11,7 +11,8 @@ from fedlingua.runs import RunFolder
 from fedlingua.suites.read import Suite, read_suite
 from fedlingua.suites.result import rebuild, write_result, write_tables
 from fedlingua.suites.runs import Run, plan
-from tests.recorded import SUITE, TWO_SITES, record_completed
+from tests.federations import TWO_SITES
+from tests.recorded import SUITE, record_completed
 
 BLEU = {"base-1": (5.0, 5.0), "adapter-fed-1": (10.0, 20.0), "adapter-fed-2": (14.0, 20.0), "adapter-fed+fedavg-1": (30.0, 40.0)}
 

@@ -10,7 +10,8 @@ from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.runs import RunFolder
 from fedlingua.suites.read import read_suite
 from fedlingua.suites.runs import Run, make_ready, plan, standing
-from tests.recorded import SUITE, TWO_SITES, record_completed
+from tests.federations import TWO_SITES
+from tests.recorded import SUITE, record_completed
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
-"""One pass over an update's numbers: is every one finite, how far did they move from what was sent, and which update is it.
+"""One pass over an update's numbers: is every one finite, and how far did they move from what was sent.
 
 The pass goes by blocks that stay in a core's cache, so each number comes from memory once, and nothing of the update's size is made.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import not_finite
@@ -20,40 +18,31 @@ SAFE = 1e-20
 """A smaller sum of squares may have lost something in float32, as one that is not finite has; both are taken in float64."""
 
 
-@dataclass(frozen=True)
-class Measures:
-    """norm: L2, of what an update changed; digest: of its numbers, so that two replies with one digest carry the same update."""
+def change_norm(parts: Mapping[str, Numbers], sent: Mapping[str, Sequence[Numbers]]) -> float:
+    """L2 norm of what an update changed.
 
-    norm: float
-    digest: str
-
-
-def measure(parts: Mapping[str, Numbers], sent: Mapping[str, Sequence[Numbers]]) -> Measures:
-    """Measure an update. parts: its flat float32 arrays; sent: part -> what the site started from, as `joined.runs` gives it.
+    parts: its flat float32 arrays. sent: part -> what the site started from, as `joined.runs` gives it.
 
     Raises:
         ExchangeError: names a part that holds NaN or infinity.
     """
     spans = [(part, first) for part, flat in parts.items() for first in range(0, len(flat), SPAN)]
     measured = in_order(lambda span: _measure_span(parts[span[0]], sent[span[0]], span[1]), spans)
-    squares, digest = 0.0, xxhash.xxh3_128()
-    for (part, _), (of_span, own) in zip(spans, measured, strict=True):
+    squares = 0.0
+    for (part, _), of_span in zip(spans, measured, strict=True):
         if not math.isfinite(of_span):
             raise not_finite(part)
         squares += of_span
-        digest.update(own)
-    return Measures(math.sqrt(squares), digest.hexdigest())
+    return math.sqrt(squares)
 
 
-def _measure_span(flat: Numbers, sent: Sequence[Numbers], first: int) -> tuple[float, bytes]:
-    """(sum of squares of the changes, not finite where a number is not; hash of the numbers)."""
-    digest, change = xxhash.xxh3_128(), np.empty(BLOCK, np.float32)
+def _measure_span(flat: Numbers, sent: Sequence[Numbers], first: int) -> float:
+    """Sum of squares of the changes; not finite where a number is not."""
+    change = np.empty(BLOCK, np.float32)
     rows, sums, numbers = change.reshape(-1, ROW), [], flat[first : first + SPAN]
     with np.errstate(over="ignore", invalid="ignore"):  # found by the sum
         for begin, start in _blocks(sent, first, first + len(numbers)):
-            block = numbers[begin : begin + len(start)]
-            np.subtract(block, start, out=change[: len(start)])
-            digest.update(block.data)
+            np.subtract(numbers[begin : begin + len(start)], start, out=change[: len(start)])
             filled = -(-len(start) // ROW)
             if len(start) < filled * ROW:
                 change[len(start) : filled * ROW] = 0
@@ -64,7 +53,7 @@ def _measure_span(flat: Numbers, sent: Sequence[Numbers], first: int) -> tuple[f
                 float(np.square(numbers[begin : begin + len(start)].astype(np.float64) - start).sum())
                 for begin, start in _blocks(sent, first, first + len(numbers))
             )
-    return squares, digest.digest()
+    return squares
 
 
 def _blocks(runs: Sequence[Numbers], first: int, last: int) -> Iterator[tuple[int, Numbers]]:
