@@ -8,8 +8,8 @@ from fedlingua.report.read import read_run
 from fedlingua.report.tables import score_markdown
 from fedlingua.runs import json_text
 
-PLACES = ("data-dir", "run-dir")
-"""Settings that say where files lay on one machine and nothing about the result."""
+NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
+"""Settings of one machine and one call, which say nothing about the result -> what stands in their place."""
 
 
 def keep_run(run_dir: Path, to: Path) -> None:
@@ -39,7 +39,7 @@ def kept_run(run_dir: Path) -> dict[str, Any]:
         RunError: no run there.
     """
     run = dict(read_run(run_dir).run)
-    run["config"] = {key: "" if key in PLACES else without_place(value) for key, value in run["config"].items()}
+    run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
     run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
     return run
 

@@ -315,9 +315,12 @@ def test_folder_without_readable_run_file(tmp_path: Path, content: bytes | None)
 def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> None:
     run_dir = make()
     run = json.loads((run_dir / "run.json").read_text())
-    run["config"] = {**run["config"], "data-dir": "/nowhere/at/all/data", "run-dir": "/nowhere/at/all/runs/x"}
+    run["config"] = {**run["config"], "data-dir": "/nowhere/at/all/data", "run-dir": "/nowhere/at/all/runs/x", "resume": True}
     (run_dir / "run.json").write_text(json.dumps(run))
     keep_run(run_dir, tmp_path / "kept")
     assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["report.md", "run.json", "scores.json"]
     assert all("/nowhere/at/all" not in file.read_text() for file in (tmp_path / "kept").iterdir())
     assert score_markdown(run_dir) in (tmp_path / "kept" / "report.md").read_text()
+    kept = json.loads((tmp_path / "kept" / "run.json").read_text())["config"]
+    assert (kept["data-dir"], kept["run-dir"], kept["resume"]) == ("", "", False)
+    assert kept.keys() == run["config"].keys()
