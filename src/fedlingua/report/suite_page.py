@@ -88,7 +88,7 @@ def suite_key_figures(result: SuiteResult) -> list[tuple[str, str, str]]:
         ("rows", str(len(result.rows)), f"{len(result.sites)} sites"),
         ("seeds", str(count), ", ".join(seeds) if len(seeds) <= 5 else ""),
         *_best_figures(result),
-        ("wall time", units.duration(result.seconds), f"{ended} of {len(result.runs)} runs completed"),
+        ("all runs, added up", units.duration(result.seconds), f"{ended} of {len(result.runs)} runs completed"),
     ]
 
 

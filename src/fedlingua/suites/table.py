@@ -180,7 +180,7 @@ def _what_was_run(suite: Json) -> str:
         told += [f"{row['name']}: {own}."] if own else []
     done = [run for run in suite["runs"].values() if run["status"] == "completed"]
     versions = ", ".join(f"{name} {number}" for name, number in suite["versions"].items())
-    told.append(f"{len(done)} runs, {units.duration(suite['seconds'])} in all; {versions}.")
+    told.append(f"{len(done)} runs, {units.duration(suite['seconds'])} of run time, added up; {versions}.")
     return "\n".join(f"- {line}" for line in told)
 
 

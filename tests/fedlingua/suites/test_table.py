@@ -120,7 +120,7 @@ def test_what_was_run_is_told_with_what_differs_between_rows(suite: dict[str, An
         "- What was run: `experiments/x/two.toml` with `--set rounds=1`; rounds = 1; the rest as in pyproject.toml.\n" in markdown
     )
     assert "- adapter-fed+fedavg: method = adapter-fed, aggregation = fed-avg.\n" in markdown
-    assert "- 4 runs, 1 min 01 s in all; flwr 1.39.0." in markdown
+    assert "- 4 runs, 1 min 01 s of run time, added up; flwr 1.39.0." in markdown
     assert "Signature: `tok:13a`." in markdown
 
 
