@@ -2,11 +2,13 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedlingua.config import default_run_config, settings_from
+from fedlingua.config import METHODS, default_run_config, settings_from
 from fedlingua.evaluation.scores import averages
 from fedlingua.suites.result import rebuild
 
@@ -18,8 +20,15 @@ def suite_results(root: Path) -> list[Path]:
     return sorted(file.parent for file in root.glob("*/*/suite.json"))
 
 
-SUITES = suite_results(ROOT / "experiments" / "results")
-RUNS = sorted(folder.parent for folder in (ROOT / "experiments" / "results").rglob("scores.json"))
+RESULTS = ROOT / "experiments" / "results"
+SUITES = suite_results(RESULTS)
+TWINS = [f"fed_mnmt/table{number}_phrasebook" for number in (1, 2, 4, 5, 7, 8)]
+RUNS = sorted(folder.parent for folder in RESULTS.rglob("scores.json"))
+
+
+def suite(name: str) -> dict[str, Any]:
+    """What suite.json says of a committed suite."""
+    return json.loads((RESULTS / name / "suite.json").read_text())
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
@@ -47,6 +56,68 @@ def test_results_of_suites_are_found_where_they_are_kept(tmp_path):
     for name in ("fed_mnmt/table1", "fed_mnmt/table2"):
         (tmp_path / name / "suite.json").touch()
     assert suite_results(tmp_path) == [tmp_path / "fed_mnmt/table1", tmp_path / "fed_mnmt/table2"]
+
+
+@pytest.fixture
+def table_2():
+    """(row, seed) -> scores.json of the phrasebook's table 2."""
+    runs = (RESULTS / "fed_mnmt" / "table2_phrasebook" / "runs").iterdir()
+    return {
+        (row, int(seed)): json.loads((folder / "scores.json").read_text())
+        for folder in runs
+        for row, _, seed in [folder.name.rpartition("-")]
+    }
+
+
+@pytest.mark.parametrize("seed", [2022, 2023, 2024])
+def test_families_are_ahead_of_random_clusters_and_those_of_one_for_all(table_2, seed):
+    families, random, fed = (table_2[f"adapter-{row}", seed]["macro_bleu"] for row in ("families", "random", "fed"))
+    assert families > random > fed
+
+
+def test_the_phrasebooks_table_2_has_nine_methods_on_twelve_sites_in_75_minutes(table_2):
+    assert [row for row in METHODS if (row, 2022) in table_2] == list(METHODS)[:9]
+    for scores in table_2.values():
+        assert len(scores["sites"]) >= 12
+        assert all(site["sentences"] >= 200 for site in scores["sites"].values())
+        assert len({site["direction"].split("-")[1] for site in scores["sites"].values()}) > 1
+    assert {seed for row, seed in table_2 if row != "base"} == {2022, 2023, 2024}
+    assert suite("fed_mnmt/table2_phrasebook")["suite_seconds"] <= 75 * 60
+
+
+def test_all_phrasebook_suites_take_four_hours_at_most():
+    assert sum(suite(twin)["suite_seconds"] for twin in TWINS) <= 4 * 3600
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"fed_mnmt/{file.stem}" for file in (ROOT / "experiments/fed_mnmt").glob("table*_phrasebook.toml")] + ["tatoeba/m2en_suite"],
+)
+def test_a_committed_suite_is_the_one_whose_file_is_there_and_nothing_failed(name):
+    wanted, result = tomllib.loads((ROOT / f"experiments/{name}.toml").read_text()), suite(name)
+    assert (result["settings"], result["seeds"]) == (wanted["settings"], wanted["seeds"])
+    assert [row["keys"] for row in result["rows"]] == [
+        {key: value for key, value in row.items() if key != "name"} for row in wanted["row"]
+    ]
+    assert {run["status"] for run in result["runs"].values()} == {"completed"}
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "low", "high"),
+    [
+        ("aggregation", "fedavg_over_ours_without_checks.of_medians", 3, 100),
+        ("aggregation", "same_bytes_in_any_order", 1, 1),
+        ("server_memory", "ratio", 0, 1.2),
+        ("mbart_memory", "peak_gib", 0, 10),
+        ("paper_round", "federations.europarl_m2m.exchanged_parameters", 8_056_576, 8_056_576),
+        ("paper_round", "federations.ted2020_m2en.exchanged_parameters", 8_056_576, 8_056_576),
+    ],
+)
+def test_a_benchmarks_kept_figure_is_what_is_wanted(file, key, low, high):
+    value = json.loads((RESULTS / "benchmarks" / f"{file}.json").read_text())
+    for name in key.split("."):
+        value = value[name]
+    assert low <= value <= high
 
 
 def test_every_score_in_the_readme_is_a_kept_one():
