@@ -1,0 +1,147 @@
+"""Time to decide what a site sends: all of M2M-100 418M (483,905,536 numbers in 509 tensors), against one pass over the numbers.
+
+    .venv/bin/python benchmarks/selection.py [--small] [--to results.json] [--repeats N]
+
+Deciding is what MetaSend does before it sends: every tensor's deviation from the previous round's, and the rule, here with the
+median as threshold. The pass beside it adds up the numbers of both models with numpy, tensor after tensor; no comparison can do with
+less. They take turns in one process, each on one core. What packing costs is told beside them. Needs 4 GB of memory, 5 while packing,
+and a minute; `--small` tries it with 37,588,992 numbers.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlingua.exchange.joined import Joined, Numbers, join
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
+from fedlingua.parts import Part
+from fedlingua.selection.deviation import deviations
+from fedlingua.selection.masks import Selection, counted, pack_selected
+from fedlingua.selection.rules import by_threshold, fixed_threshold
+
+WANTED_RATIO = 1.5
+"""Deciding over one pass; more ends the benchmark with an error."""
+LAYERS, WIDTH, FEED_FORWARD, VOCABULARY = 12, 1024, 4096, 128_112
+ATTENTIONS: dict[Part, tuple[str, ...]] = {"encoder": ("self_attn",), "decoder": ("self_attn", "encoder_attn")}
+
+
+def m2m_100(layers: int = LAYERS, vocabulary: int = VOCABULARY) -> TensorSet:
+    """Names and shapes of M2M-100 418M's parameters, as its published configuration makes them; the embedding is shared by all."""
+    specs = [TensorSpec("model.shared.weight", (vocabulary, WIDTH), "shared", None)]
+    for part, attentions in ATTENTIONS.items():
+        for layer in range(layers):
+            shapes: dict[str, tuple[int, ...]] = {}
+            for attention in attentions:
+                for projection in ("k_proj", "v_proj", "q_proj", "out_proj"):
+                    shapes |= {f"{attention}.{projection}.weight": (WIDTH, WIDTH), f"{attention}.{projection}.bias": (WIDTH,)}
+                shapes |= {f"{attention}_layer_norm.weight": (WIDTH,), f"{attention}_layer_norm.bias": (WIDTH,)}
+            shapes |= {"fc1.weight": (FEED_FORWARD, WIDTH), "fc1.bias": (FEED_FORWARD,)}
+            shapes |= {"fc2.weight": (WIDTH, FEED_FORWARD), "fc2.bias": (WIDTH,)}
+            shapes |= {"final_layer_norm.weight": (WIDTH,), "final_layer_norm.bias": (WIDTH,)}
+            specs += [TensorSpec(f"model.{part}.layers.{layer}.{name}", shape, part, layer) for name, shape in shapes.items()]
+        specs += [TensorSpec(f"model.{part}.layer_norm.{kind}", (WIDTH,), part, None) for kind in ("weight", "bias")]
+    return TensorSet("full", tuple(specs))
+
+
+class Site:
+    """What a site holds after local training: the tensors as it received them, joined, and as training left them, each on its own."""
+
+    def __init__(self, chosen: TensorSet) -> None:
+        self.chosen = chosen
+        rng = np.random.default_rng(2024)
+        received: Tensors = {spec.name: np.float32(0.02) * rng.standard_normal(spec.shape, np.float32) for spec in chosen.specs}
+        self.previous = Joined(join(received, chosen), chosen)
+        self.new = received
+        for tensor in received.values():
+            tensor *= np.float32(1 + 10 ** rng.uniform(-5, -1))  # tensors deviate by 1e-5 to 1e-1
+
+    def pass_over_both(self) -> float:
+        return sum(float(self.new[name].sum()) + float(self.previous[name].sum()) for name in self.chosen.names)
+
+    def decide(self) -> Selection:
+        found = deviations(self.new, self.previous, self.chosen)
+        return by_threshold(found, self.chosen, fixed_threshold(found, "median"), "g", "send")
+
+    def pack(self, selection: Selection) -> dict[str, Numbers]:
+        return pack_selected(self.new, selection)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def measured(chosen: TensorSet, repeats: int) -> dict[str, Any]:
+    site = Site(chosen)
+    selection = site.decide()
+    sent = counted(site.pack(selection))
+    ways: dict[str, Callable[[], object]] = {
+        "pass_over_both": site.pass_over_both,
+        "deciding": site.decide,
+        "packing": lambda: site.pack(selection),
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(repeats + 1):
+        for way, work in ways.items():
+            taken = seconds(work)
+            if turn:  # the first one warms up
+                times[way].append(taken)
+    return {
+        "parameters": chosen.num_parameters,
+        "tensors": len(chosen.specs),
+        "share_of_tensors_sent": round(selection.share_of_tensors, 4),
+        "share_of_numbers_sent": round(selection.share_of_numbers, 4),
+        "bytes": sent,
+        **figures(times),
+    }
+
+
+def figures(times: dict[str, list[float]]) -> dict[str, Any]:
+    """Medians in seconds, with the quarter and three-quarter marks; ratios to the pass of medians, and of the turns' pairs."""
+    found: dict[str, Any] = {"repeats": len(times["deciding"])}
+    for way, taken in times.items():
+        quarters = statistics.quantiles(taken, n=4)
+        found[f"{way}_s"] = {
+            "median": round(quarters[1], 4),
+            "quartiles": [round(quarters[0], 4), round(quarters[2], 4)],
+            "least": round(min(taken), 4),
+        }
+    for way in ("deciding", "packing"):
+        pairs = statistics.quantiles([t / o for t, o in zip(times[way], times["pass_over_both"], strict=True)], n=4)
+        found[f"{way}_over_pass"] = {
+            "of_medians": round(statistics.median(times[way]) / statistics.median(times["pass_over_both"]), 2),
+            "of_least": round(min(times[way]) / min(times["pass_over_both"]), 2),
+            "of_pairs_quartiles": [round(mark, 2) for mark in pairs],
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="one layer a stack and 8,000 words, in 0.5 GB")
+    parser.add_argument("--to", type=Path, help="also write the figures as JSON")
+    parser.add_argument("--repeats", type=int, default=11)
+    options = parser.parse_args()
+    chosen = m2m_100(1, 8_000) if options.small else m2m_100()
+    assert options.small or (len(chosen.specs), chosen.num_parameters) == (509, 483_905_536)
+    result = measured(chosen, options.repeats) | {"load": round(os.getloadavg()[0], 1), "versions": {"numpy": version("numpy")}}
+    print(json.dumps(result, indent=2))
+    if options.to:
+        options.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if (ratio := result["deciding_over_pass"]["of_medians"]) > WANTED_RATIO:
+        raise SystemExit(
+            f"deciding takes {ratio} x one pass over both models; wanted {WANTED_RATIO} x or less, on a machine with nothing else to do"
+        )
+
+
+if __name__ == "__main__":
+    main()

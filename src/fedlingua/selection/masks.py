@@ -1,0 +1,262 @@
+"""What is sent of a tensor set, and its form on the wire: the numbers end to end as in `exchange.joined`, and a mask that places them.
+
+    everything        one float32 array a part
+    some tensors      one float32 array for each part that sends any; `mask`: one bit a tensor, in the set's order
+    some numbers      the same; for each part that does not send all, whichever is smaller: `mask.<part>`, one bit a number in joined
+                      order, or `indices.<part>`, ascending uint32
+
+Bits are packed as `np.packbits` does, the last byte filled up with zeros.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.joined import Joined, Numbers, join, joined_set, runs
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.selection.blocks import cuts
+
+MASK, INDICES = "mask", "indices"
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which of a set's tensors are sent, or which of its single numbers: one of the two is given.
+
+    tensors: (n_tensors,) bool, in the set's order. numbers: part -> (its numbers,) bool, in joined order, for each part that has any.
+    """
+
+    chosen: TensorSet
+    tensors: Numbers | None = None
+    numbers: Mapping[str, Numbers] | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.tensors is None) != (self.numbers is None)
+        if self.tensors is not None:
+            assert (self.tensors.dtype, self.tensors.shape) == (np.bool_, (len(self.chosen.specs),))
+        if self.numbers is not None:
+            forms = {part: (mask.dtype, mask.shape) for part, mask in self.numbers.items()}
+            assert forms == {part: (np.bool_, (size,)) for part, size in part_sizes(self.chosen).items()}
+
+    def count(self, part: str) -> int:
+        """Numbers sent of one part."""
+        if self.numbers is not None:
+            return int(np.count_nonzero(self.numbers[part]))
+        assert self.tensors is not None
+        sizes = [math.prod(spec.shape) for spec in self.chosen.specs if spec.part == part]
+        return sum(size for size, sent in zip(sizes, self._tensors_of(part), strict=True) if sent)
+
+    def mask_of(self, part: str) -> Numbers:
+        """(its numbers,) bool in joined order, whichever the grain: which numbers of one part are sent."""
+        if self.numbers is not None:
+            return self.numbers[part]
+        sizes = [math.prod(spec.shape) for spec in self.chosen.specs if spec.part == part]
+        return np.repeat(self._tensors_of(part), sizes)
+
+    @property
+    def share_of_numbers(self) -> float:
+        """Numbers sent, 0-1."""
+        sizes = part_sizes(self.chosen)
+        return sum(map(self.count, sizes)) / max(1, sum(sizes.values()))
+
+    @property
+    def share_of_tensors(self) -> float:
+        """Tensors of which anything is sent, 0-1; one less this is the "tensor saving" of MetaSend (WWW 2024), §4.2.
+
+        For a selection of single numbers the journal's table III gives one less the share of numbers by the same name.
+        """
+        if self.tensors is not None:
+            return int(np.count_nonzero(self.tensors)) / max(1, len(self.tensors))
+        assert self.numbers is not None
+        masks = Joined(self.numbers, self.chosen)
+        return sum(bool(masks[name].any()) for name in masks) / max(1, len(masks))
+
+    @property
+    def is_everything(self) -> bool:
+        return all(bool(mask.all()) for mask in self._masks)
+
+    @property
+    def is_nothing(self) -> bool:
+        return not any(bool(mask.any()) for mask in self._masks)
+
+    @property
+    def _masks(self) -> Iterable[Numbers]:
+        return [self.tensors] if self.tensors is not None else (self.numbers or {}).values()
+
+    def _tensors_of(self, part: str) -> Numbers:
+        assert self.tensors is not None
+        return self.tensors[[spec.part == part for spec in self.chosen.specs]]
+
+
+def everything(chosen: TensorSet) -> Selection:
+    """All tensors of a set."""
+    return Selection(chosen, tensors=np.ones(len(chosen.specs), np.bool_))
+
+
+def part_sizes(chosen: TensorSet) -> dict[str, int]:
+    """part -> how many numbers it has, for each that has any."""
+    return {spec.part: spec.shape[0] for spec in joined_set(chosen).specs}
+
+
+def pack_selected(tensors: Mapping[str, Numbers], selection: Selection) -> Tensors:
+    """What is selected of an update, as named arrays for the wire; the one copy that is made is of what is sent."""
+    chosen = selection.chosen
+    if selection.is_everything:
+        return _filled(join(tensors, chosen))
+    if selection.tensors is not None:
+        sent = tuple(spec for spec, is_sent in zip(chosen.specs, selection.tensors, strict=True) if is_sent)
+        return _filled(join(tensors, TensorSet(chosen.name, sent))) | {MASK: np.packbits(selection.tensors)}
+    packed: Tensors = {}
+    for part, pieces in runs(tensors, chosen).items():
+        if part in part_sizes(chosen):
+            packed |= _packed_part(part, pieces, selection.mask_of(part))
+    return packed
+
+
+def unpack_selected(
+    arrays: Mapping[str, Numbers], chosen: TensorSet, sent: Mapping[str, Sequence[Numbers]]
+) -> tuple[Joined, Selection]:
+    """The update out of the wire's arrays alone, and what was sent of it; a number that was not counts as the site received it.
+
+    sent: part -> what the site started from, as `joined.runs` gives it. A part that came whole shares the wire's memory, one of which
+    nothing came may share that of `sent`. A selection of all numbers comes back as one of all tensors. Whether the numbers are finite
+    is not looked at.
+
+    Raises:
+        ExchangeError: an array that is unknown, missing or of another form than its mask says; names it.
+    """
+    selection = _selection(arrays, chosen)
+    parts: dict[str, Numbers] = {}
+    for part, size in part_sizes(chosen).items():
+        assert sum(map(len, sent[part])) == size
+        count = selection.count(part)
+        payload = _payload(part, arrays, count)
+        if count == size:
+            parts[part] = payload
+        else:
+            parts[part] = sent[part][0] if count == 0 and len(sent[part]) == 1 else np.concatenate(sent[part])
+        if 0 < count < size:
+            _put(payload, parts[part], selection, part)
+    return Joined(parts, chosen), selection
+
+
+def counted(arrays: Mapping[str, Numbers]) -> dict[str, int]:
+    """Bytes of a packed selection by what they are for: numbers ("payload"), bit masks ("mask") and indices ("indices")."""
+    found = {"payload": 0, MASK: 0, INDICES: 0}
+    for name, array in arrays.items():
+        kind = name.partition(".")[0]
+        found[kind if kind in found else "payload"] += array.nbytes
+    return found
+
+
+def _filled(arrays: Tensors) -> Tensors:
+    return {name: array for name, array in arrays.items() if array.size}
+
+
+def _packed_part(part: str, pieces: Sequence[Numbers], mask: Numbers) -> Tensors:
+    count, size = int(np.count_nonzero(mask)), len(mask)
+    packed: Tensors = {part: _taken(pieces, mask, count)} if count else {}
+    if count < size:
+        bitmap_bytes = -(-size // 8)
+        if 4 * count < bitmap_bytes and size <= 2**32:
+            packed[f"{INDICES}.{part}"] = np.flatnonzero(mask).astype(np.uint32)
+        else:
+            packed[f"{MASK}.{part}"] = np.packbits(mask)
+    return packed
+
+
+def _taken(pieces: Sequence[Numbers], mask: Numbers, count: int) -> Numbers:
+    """The masked numbers of arrays that lie end to end."""
+    taken, filled, offset = np.empty(count, np.float32), 0, 0
+    for piece in pieces:
+        for cut in cuts(len(piece)):
+            numbers = piece[cut][mask[offset + cut.start : offset + cut.stop]]
+            taken[filled : filled + len(numbers)] = numbers
+            filled += len(numbers)
+        offset += len(piece)
+    return taken
+
+
+def _put(payload: Numbers, flat: Numbers, selection: Selection, part: str) -> None:
+    """Write what was sent of a part to its places."""
+    if selection.numbers is not None:
+        flat[selection.numbers[part]] = payload
+        return
+    assert selection.tensors is not None
+    offset = taken = 0
+    for spec, is_sent in zip(selection.chosen.specs, selection.tensors, strict=True):
+        if spec.part == part:
+            size = math.prod(spec.shape)
+            if is_sent:
+                flat[offset : offset + size] = payload[taken : taken + size]
+                taken += size
+            offset += size
+
+
+def _selection(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Selection:
+    """What the masks say; no array but known ones, and one grain."""
+    sizes = part_sizes(chosen)
+    of_numbers = {f"{kind}.{part}" for kind in (MASK, INDICES) for part in sizes}
+    known = [*sizes, MASK, *sorted(of_numbers)]
+    if unknown := sorted(set(arrays) - set(known)):
+        raise ExchangeError(f"got an array {unknown[0]!r}; wanted {', '.join(known)}")
+    found = sorted(of_numbers & set(arrays))
+    if MASK in arrays:
+        if found:
+            raise ExchangeError(f"got {MASK!r} beside {found[0]!r}; wanted a mask of tensors or masks of numbers")
+        return Selection(chosen, tensors=_bits(MASK, arrays[MASK], len(chosen.specs)))
+    if found:
+        return Selection(chosen, numbers={part: _mask_of_part(part, arrays, size) for part, size in sizes.items()})
+    return everything(chosen)
+
+
+def _mask_of_part(part: str, arrays: Mapping[str, Numbers], size: int) -> Numbers:
+    mask, indices = f"{MASK}.{part}", f"{INDICES}.{part}"
+    if mask in arrays and indices in arrays:
+        raise ExchangeError(f"got {mask!r} beside {indices!r}; wanted one of the two")
+    if mask in arrays:
+        return _bits(mask, arrays[mask], size)
+    if indices in arrays:
+        return _bits_of_indices(indices, arrays[indices], size)
+    return np.ones(size, np.bool_)
+
+
+def _bits(name: str, packed: Numbers, size: int) -> Numbers:
+    _check_form(name, packed, np.uint8)
+    if len(packed) != -(-size // 8):
+        raise ExchangeError(f"{name!r} has {len(packed)} bytes; wanted {-(-size // 8)}, for {size} bits")
+    if size % 8 and packed[-1] & (0xFF >> size % 8):
+        raise ExchangeError(f"{name!r} has bits set past its end; wanted {size} bits and zeros")
+    return np.unpackbits(packed, count=size).view(np.bool_)
+
+
+def _bits_of_indices(name: str, indices: Numbers, size: int) -> Numbers:
+    _check_form(name, indices, np.uint32)
+    if not (indices[1:] > indices[:-1]).all():
+        raise ExchangeError(f"{name!r} does not ascend; wanted each number's place once, in order")
+    if len(indices) and indices[-1] >= size:
+        raise ExchangeError(f"{name!r} has a place {indices[-1]}; wanted less than {size}")
+    bits = np.zeros(size, np.bool_)
+    bits[indices] = True
+    return bits
+
+
+def _payload(part: str, arrays: Mapping[str, Numbers], count: int) -> Numbers:
+    if part not in arrays:
+        if count:
+            raise ExchangeError(f"array {part!r} is missing; wanted {count} numbers, by what is selected")
+        return np.empty(0, np.float32)
+    _check_form(part, arrays[part], np.float32)
+    if len(arrays[part]) != count or not count:
+        raise ExchangeError(f"array {part!r} has {len(arrays[part])} numbers; wanted {count or 'no array'}, by what is selected")
+    return arrays[part]
+
+
+def _check_form(name: str, array: Numbers, dtype: type[np.generic]) -> None:
+    if array.dtype != dtype:
+        raise ExchangeError(f"array {name!r} is {array.dtype}; wanted {np.dtype(dtype)}")
+    if array.ndim != 1:
+        raise ExchangeError(f"array {name!r} has shape {array.shape}; wanted one dimension")

@@ -1,0 +1,90 @@
+"""Rules that choose which tensors of an update are sent: MetaSend's, and those that it is compared with.
+
+Top-k and adaptive freezing choose single numbers: `top_k.py`, `freezing.py`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.selection.masks import Selection
+
+Keep = Literal["g", "l"]
+"""Which side of the threshold is sent: the tensors that moved more ("g"), or those that moved less ("l")."""
+ZeroNorm = Literal["send", "stay"]
+"""What becomes of a changed tensor that was all zeros, as biases are at the start: it has no deviation."""
+
+
+def rounded(share: float, number: int) -> int:
+    """That share of a number, halves up."""
+    return math.floor(share * number + 0.5)
+
+
+def rand_send(chosen: TensorSet, rng: np.random.Generator, share: float = 0.5) -> Selection:
+    """RandSend (MetaSend, §4.4): a share of the tensors, drawn at random; exactly so many, halves up."""
+    tensors = np.zeros(len(chosen.specs), np.bool_)
+    tensors[rng.permutation(len(tensors))[: rounded(share, len(tensors))]] = True
+    return Selection(chosen, tensors)
+
+
+def dp(differences: Numbers, chosen: TensorSet, keep: Keep) -> Selection:
+    """DP (Passban et al. 2022, as MetaSend, §4.4, has it): the half of the tensors that moved most ("g") or least ("l").
+
+    differences: (n_tensors,), ||new - previous||. Of an odd number g has one more; of equal ones, those first in the set's order.
+    """
+    moved_most = np.zeros(len(chosen.specs), np.bool_)
+    moved_most[np.argsort(-differences, kind="stable")[: rounded(0.5, len(moved_most))]] = True
+    return Selection(chosen, moved_most if keep == "g" else ~moved_most)
+
+
+def by_threshold(deviations: Numbers, chosen: TensorSet, theta: float, keep: Keep, zero_norm: ZeroNorm) -> Selection:
+    """MetaSend (WWW 2024), eq. 3: tensors with dev >= theta ("g"), or with dev < theta ("l").
+
+    deviations: (n_tensors,), as `deviation.deviations` gives them. Compared in float64. Those of inf are sent or stay whatever theta
+    and side are: the paper leaves them open.
+
+    Raises:
+        ExchangeError: theta is no number.
+    """
+    if math.isnan(theta):
+        raise ExchangeError("theta is NaN; wanted a number")
+    above = deviations.astype(np.float64) >= theta
+    return Selection(chosen, np.where(np.isinf(deviations), zero_norm == "send", above if keep == "g" else ~above))
+
+
+def fixed_threshold(deviations: Numbers, value: float | Literal["median"]) -> float:
+    """theta that no network learns: a number (0.5 in MetaSend, §5.3.1), or the median of this update's finite deviations."""
+    if value != "median":
+        return float(value)
+    finite = _finite(deviations)
+    return float(np.median(finite)) if len(finite) else 0.0
+
+
+def random_threshold(deviations: Numbers, rng: np.random.Generator, over: Literal["unit", "range"]) -> float:
+    """theta drawn at random: from 0 to 1 ("unit": MetaSend, §5.3.1), or between the least and greatest finite deviation ("range")."""
+    if over == "unit":
+        return float(rng.uniform())
+    finite = _finite(deviations)
+    return float(rng.uniform(finite.min(), finite.max())) if len(finite) else 0.0
+
+
+def second_filter(selection: Selection, magnitudes: Numbers, keep_probability: Callable[[Numbers], Numbers]) -> Selection:
+    """The second filter (MetaSend's journal, §V-E): of the tensors that remain, those that a network would keep.
+
+    magnitudes: (n_tensors,), as `deviation.magnitudes` gives them. keep_probability: magnitudes of the tensors that remain -> for
+    each the probability (0-1) that it is worth sending; from a half on it stays.
+    """
+    remaining = selection.tensors
+    assert remaining is not None, "the second filter looks at tensors, not at single numbers"
+    kept = remaining.copy()
+    kept[remaining] = keep_probability(magnitudes[remaining]) >= 0.5
+    return Selection(selection.chosen, kept)
+
+
+def _finite(deviations: Numbers) -> Numbers:
+    return deviations[np.isfinite(deviations)].astype(np.float64)
