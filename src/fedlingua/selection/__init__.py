@@ -1,0 +1,1 @@
+"""Which tensors, or numbers, of an update are worth sending."""
