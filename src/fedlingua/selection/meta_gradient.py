@@ -9,7 +9,9 @@ With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the si
     dL_val / dtheta = sum_j v_j <grad L_j(W_s), D>     with D(l) = sum_k w_k g_k'(l) (W_k(l) - W_g(l))
 
 - `cross`: the server makes D of what it received (`direction`), each site answers with one number (`inner_product`), and `total_slope`
-  adds them up. Exact under soft gates where all was sent. D goes down to every site of the cluster: bytes of what was sent, once more.
+  adds them up. Exact under soft gates where all was sent; of a tensor that stayed at its site the server has nothing to make a term of, so
+  theta rests about a tau on the side that sends more, and a round in which nobody sent anything has no D: ask for `own` in it. D goes down
+  to every site of the cluster: bytes of what was sent, once more.
 - `own`: each site makes its own terms, k = j, by itself (`own_slope`); nothing but the one number travels. Biased: what one site's
   tensors do to the others' loss is left out.
 - `loss`: the journal lets L_val alone travel. As a function of theta it is a staircase, so the slope is that of its mean over thetas drawn
