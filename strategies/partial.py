@@ -99,9 +99,9 @@ def _with_received(site: Sent, name: str, start: Numbers) -> Flat:
 
 def _unless_nobody_sent(mean: Numbers, start: Numbers, sent: Sequence[Sent], name: str) -> Numbers:
     """The mean, but the very numbers received where every site left them out: the sum of their shares would round."""
-    masks = [site.masks.get(name) for site in sent if name in site.tensors]
-    if all(mask is not None for mask in masks):
-        np.copyto(mean, start, where=~np.logical_or.reduce(masks))
+    senders = [site for site in sent if name in site.tensors]
+    if all(name in site.masks for site in senders):
+        np.copyto(mean, start, where=~np.logical_or.reduce([site.masks[name] for site in senders]))
     return mean
 
 
