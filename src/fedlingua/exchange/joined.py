@@ -6,6 +6,7 @@ two requests for nothing; and what a cluster's sites get alike is one object, wh
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeGuard
 
@@ -25,6 +26,22 @@ class Flat(Protocol):
     def __getitem__(self, chosen: slice, /) -> Numbers: ...
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Some of a flat array's numbers, `length` from `first` on, left where they lie until they are asked for."""
+
+    whole: Flat
+    first: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        first, last, _ = chosen.indices(self.length)
+        return self.whole[self.first + first : self.first + max(first, last)]
+
+
 class Joined(Mapping[str, Numbers]):
     """A set's tensors by name, out of one flat array a part. Each is taken from there when it is asked for, and may not be written to."""
 
@@ -40,6 +57,11 @@ class Joined(Mapping[str, Numbers]):
         held: dict[str, Flat] = {part: self.parts[part]} if part in self.parts else {}
         return Joined(held, TensorSet(self.chosen.name, tuple(self.chosen.of_part(part))))
 
+    def flat(self, name: str) -> Flat:
+        """One tensor's numbers end to end; of a tensor in a file, no more is read than is asked for."""
+        spec, first = self._places[name]
+        return Stretch(self.parts[spec.part], first, _size(spec))
+
     def __getitem__(self, name: str) -> Numbers:
         spec, first = self._places[name]
         tensor = self.parts[spec.part][first : first + _size(spec)].reshape(spec.shape)
@@ -51,6 +73,11 @@ class Joined(Mapping[str, Numbers]):
 
     def __len__(self) -> int:
         return len(self.chosen.specs)
+
+
+def flat(tensors: Mapping[str, Numbers], name: str) -> Flat:
+    """One of the tensors, end to end, wherever it lies."""
+    return tensors.flat(name) if isinstance(tensors, Joined) else np.ravel(tensors[name])
 
 
 def joined_set(chosen: TensorSet) -> TensorSet:

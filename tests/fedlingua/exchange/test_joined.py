@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, end_to_end, join, joined_set, runs, separate
+from fedlingua.exchange.joined import Joined, end_to_end, flat, join, joined_set, runs, separate
 from fedlingua.exchange.records import from_record, pack, unpack
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 
@@ -80,3 +80,13 @@ def test_a_joined_set_gives_its_tensors_by_name_and_by_part() -> None:
     assert list(tensors.of_part("shared")) == []
     with pytest.raises(KeyError):
         tensors["shared"]
+
+
+def test_a_tensor_of_a_part_is_read_by_the_stretch() -> None:
+    joined = Joined(join(TENSORS, CHOSEN), CHOSEN)
+    for name, tensor in TENSORS.items():
+        for one in (joined.flat(name), flat(TENSORS, name)):
+            assert len(one) == tensor.size
+            assert one[0:9].tobytes() == np.ravel(tensor).tobytes()
+            assert one[1:2].tobytes() == np.ravel(tensor)[1:2].tobytes()
+            assert len(one[2:1]) == 0

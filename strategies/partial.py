@@ -1,0 +1,124 @@
+"""Means over sites that sent only some of their tensors, or some numbers of them: eq. 4 of MetaSend, as pure functions of what came.
+
+The paper sums over all sites and does not say what stands where a site sent nothing. Both readings are here, under `missing`:
+
+- `previous`: what the site received stands in, as if it had not moved there: W_s = W_g + sum over those who sent of w_k (W_k - W_g).
+- `renormalise`: those who sent share the weights among them.
+
+Where nobody sent, what was there stays, bit for bit, under either. Where all sent all, either is FedAvg, bit for bit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum, isclose
+
+import numpy as np
+
+from fedlingua.exchange.joined import Flat, Numbers, flat
+from fedlingua.exchange.tensor_sets import Tensors
+from strategies.aggregation import weighted_sum
+from strategies.cores import BLOCK, SPAN, in_order
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What came from one site of a cluster.
+
+    weight: the site's in its cluster, above 0. tensors: those it sent, float32 in their full shape. masks: tensor -> flat bools, which of
+    its numbers were sent, where not all were; what stands at the others is not looked at.
+    """
+
+    weight: float
+    tensors: Mapping[str, Numbers]
+    masks: Mapping[str, Numbers] = field(default_factory=dict)
+
+
+def previous(received: Mapping[str, Numbers], sent: Sequence[Sent]) -> Tensors:
+    """The mean over all sites that answered, each with what it received where it sent nothing. Summed in the order given, in float32.
+
+    received: the cluster's tensors that the round began with. sent: of every site that answered, with weights that add up to 1.
+    """
+    assert isclose(fsum(site.weight for site in sent), 1.0), "weights are those of all sites that answered"
+    weights = [site.weight for site in sent]
+    found: Tensors = {}
+    for name, start in received.items():
+        found[name] = start
+        if any(name in site.tensors for site in sent):
+            before = np.ravel(start)
+            mean = weighted_sum([_with_received(site, name, before) for site in sent], weights)
+            found[name] = _unless_nobody_sent(mean, before, sent, name).reshape(start.shape)
+    return found
+
+
+def renormalised(received: Mapping[str, Numbers], sent: Sequence[Sent]) -> Tensors:
+    """The mean over the sites that sent, by their weights among those. Summed in the order given.
+
+    In float32 where all senders of a tensor sent it whole. Else every number has a divisor of its own, and the mean is taken in float64 and
+    rounded once: what a single site sent comes out as it was sent.
+    """
+    found: Tensors = {}
+    for name, start in received.items():
+        senders = [site for site in sent if name in site.tensors]
+        arrays = [flat(site.tensors, name) for site in senders]
+        weights = [site.weight for site in senders]
+        found[name] = start
+        if any(name in site.masks for site in senders):
+            masks = [site.masks.get(name) for site in senders]
+            found[name] = _mean_of_sent(np.ravel(start), arrays, weights, masks).reshape(start.shape)
+        elif senders:
+            found[name] = weighted_sum(arrays, [weight / fsum(weights) for weight in weights]).reshape(start.shape)
+    return found
+
+
+Partial = Callable[[Mapping[str, Numbers], Sequence[Sent]], Tensors]
+MISSING: dict[str, Partial] = {"previous": previous, "renormalise": renormalised}
+"""One line a reading: `missing` -> its mean."""
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """A site's numbers where it sent them, and what it received everywhere else."""
+
+    numbers: Flat
+    mask: Numbers
+    start: Numbers
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        return np.where(self.mask[chosen], self.numbers[chosen], self.start[chosen])
+
+
+def _with_received(site: Sent, name: str, start: Numbers) -> Flat:
+    if name not in site.tensors:
+        return start
+    numbers, mask = flat(site.tensors, name), site.masks.get(name)
+    return numbers if mask is None else _Filled(numbers, mask, start)
+
+
+def _unless_nobody_sent(mean: Numbers, start: Numbers, sent: Sequence[Sent], name: str) -> Numbers:
+    """The mean, but the very numbers received where every site left them out: the sum of their shares would round."""
+    senders = [site for site in sent if name in site.tensors]
+    if all(name in site.masks for site in senders):
+        np.copyto(mean, start, where=~np.logical_or.reduce([site.masks[name] for site in senders]))
+    return mean
+
+
+def _mean_of_sent(start: Numbers, arrays: Sequence[Flat], weights: Sequence[float], masks: Sequence[Numbers | None]) -> Numbers:
+    """By blocks that stay in a core's cache, as `weighted_sum`."""
+    mean = np.empty(len(start), np.float32)
+
+    def fold(span: int) -> None:
+        for first in range(span, min(span + SPAN, len(start)), BLOCK):
+            block = slice(first, min(first + BLOCK, len(start)))
+            sums, present = np.zeros((2, block.stop - first))
+            for array, weight, mask in zip(arrays, weights, masks, strict=True):
+                chosen = True if mask is None else mask[block]
+                np.add(sums, weight * array[block].astype(np.float64), out=sums, where=chosen)
+                np.add(present, weight, out=present, where=chosen)
+            np.divide(sums, present, out=sums, where=present > 0)
+            mean[block] = np.where(present > 0, sums, start[block])
+
+    in_order(fold, range(0, len(start), SPAN))
+    return mean

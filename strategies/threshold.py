@@ -1,0 +1,255 @@
+"""The server's module of MetaSend: an MLP that makes the round's threshold theta of the sites' training losses, and learns from L_val.
+
+One round (algorithm 2 of the paper): `theta` of the losses, line 5; the sites select, send and are folded; the slope dL_val / dtheta of the
+global model is estimated (selection/meta_gradient.py), and `step` takes it through the MLP, line 9 and eq. 5.
+
+What the paper leaves open, decided here:
+
+- theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
+  0..1; with small learning rates deviations are far below, so the scale is the median of the first round's.
+- The last bias is set once so that the first theta is the scale, half of the tensors, and not a random multiple of it; from there on
+  the MLP moves it, an untrained one too.
+- The losses go in as they are. The MLP is float32 with ReLU, and drawn as torch draws a linear layer.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fedlingua.errors import RunError
+from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.selection.gates import WIDTH
+from fedlingua.selection.meta_gradient import Deviations, score_slope
+
+NEURONS = 100
+LEARNING_RATE = 1e-3
+MEMORY = 0.7
+"""How much of the baseline stays from round to round: losses fall, so a mean over all earlier rounds would lag far behind."""
+_AT_ONE = math.log(math.e - 1)
+"""softplus of this is 1."""
+_NO_LOSS = 1e30
+"""A loss from here on is none: the MLP could make no number of it in float32."""
+_FAR = 50.0
+"""Outputs are cut there: theta is then past every deviation, or as good as 0 and not yet rounded to it."""
+
+
+@dataclass(frozen=True)
+class Theta:
+    """A round's threshold.
+
+    value: what the sites get, above 0. mu: the MLP's. drawn: what was drawn around mu, with its sign; mu itself where nothing is tried out.
+    stood_in: site whose loss did not come -> what was taken for it, to be told in the run.
+    """
+
+    value: float
+    mu: float
+    drawn: float
+    stood_in: Mapping[str, str]
+
+
+class ThresholdModel:
+    """The MLP with its Adam, and what both need from round to round; the same seed and losses give the same bytes on one CPU type.
+
+    sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
+    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as drawn, a control. scale: where theta begins, if it
+    shall not be taken from the first round's deviations.
+    """
+
+    def __init__(
+        self,
+        sites: Sequence[str],
+        seed: int,
+        neurons: int = NEURONS,
+        lr: float = LEARNING_RATE,
+        spread: float = 0.0,
+        frozen: bool = False,
+        scale: float | None = None,
+    ) -> None:
+        self.sites, self.spread, self.frozen, self.scale = tuple(sites), spread, frozen, scale
+        self.weights = _drawn(len(sites), neurons, torch.Generator().manual_seed(seed))
+        self.adam = torch.optim.Adam(self.weights.values(), lr=lr, foreach=False)
+        self.random = Random(f"{seed}/theta")
+        self.losses: dict[str, float] = {}
+        """site -> its last loss that was a number"""
+        self.baseline: float | None = None
+        self.silent: list[float] = []
+        """The thetas of the last rounds, two at most, in which nobody sent anything."""
+        self.steps = 0
+        self._mu: torch.Tensor | None = None
+        self._theta: Theta | None = None
+
+    # --- Forward -------------------------------------------------------------------------------------------------------------------
+
+    def begin(self, deviations: Mapping[str, Deviations]) -> None:
+        """Set the scale, once: the median over all sites' tensors of the first round's deviations.
+
+        Tensors that were 0 (their deviation is infinite) or did not move say nothing of it.
+
+        Raises:
+            RunError: no other tensor is there.
+        """
+        if self.scale is None:
+            found = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
+            if not found:
+                raise RunError(
+                    f"theta has nowhere to begin: of {sum(map(len, deviations.values()))} tensors at {len(deviations)} sites none has a "
+                    "deviation that is finite and above 0; give theta's scale, or let the sites train before they select"
+                )
+            self.scale = float(np.median(found))
+
+    @property
+    def tau(self) -> float:
+        """Width of the soft gates. It stays as theta moves, so that a theta far from all deviations still feels where they are."""
+        assert self.scale is not None, "begin() first"
+        return WIDTH * self.scale
+
+    def theta(self, losses: Mapping[str, float]) -> Theta:
+        """The round's threshold. losses: site -> training loss of this round, from the sites that are here.
+
+        For a site without one, or with one that is no number, its last known loss stands in, or else the mean of the others.
+
+        Raises:
+            RunError: no loss is known at all.
+        """
+        assert self.scale is not None, "begin() first"
+        first = not self.losses
+        stood_in = self._take(losses)
+        mean = math.fsum(self.losses.values()) / len(self.losses)
+        inputs = torch.tensor([self.losses.get(site, mean) for site in self.sites], dtype=torch.float32)
+        if first:
+            with torch.no_grad():
+                self.weights["output.bias"] -= self._output(inputs)
+        self._mu = self.scale * functional.softplus(self._output(inputs).double().clamp(-_FAR, _FAR) + _AT_ONE)
+        mu = float(self._mu.detach())
+        drawn = self.random.gauss(mu, self.spread * mu) if self.spread else mu
+        self._theta = Theta(abs(drawn), mu, drawn, stood_in)
+        return self._theta
+
+    def _take(self, losses: Mapping[str, float]) -> dict[str, str]:
+        """Remember the losses; what stands in for those that are missing."""
+        heard = {site: float(losses[site]) for site in self.sites if abs(losses.get(site, math.nan)) < _NO_LOSS}
+        known = {**self.losses, **heard}
+        if not known:
+            raise RunError(
+                f"no site gave a training loss, now or before, so there is no theta; wanted those of {', '.join(self.sites)}"
+            )
+        mean = math.fsum(known.values()) / len(known)
+        missing = [site for site in self.sites if site not in heard]
+        self.losses = known
+        return {
+            site: (f"its loss is {losses[site]}; " if site in losses else "it gave no loss; ")
+            + (f"its last, {known[site]:.4g}, stands in" if site in known else f"the mean of the others, {mean:.4g}, stands in")
+            for site in missing
+        }
+
+    def _output(self, losses: torch.Tensor) -> torch.Tensor:
+        """o, (1,). By products and sums: a BLAS may cut its sums by the number of threads."""
+        hidden = functional.relu((self.weights["hidden.weight"] * losses).sum(1) + self.weights["hidden.bias"])
+        return (self.weights["output.weight"] * hidden).sum() + self.weights["output.bias"]
+
+    # --- Backward ------------------------------------------------------------------------------------------------------------------
+
+    def step(self, slope: float) -> bool:
+        """One step of Adam with dL_val / dtheta = slope, through the last theta; whether it was taken.
+
+        A slope that is no number, or too large for one on the way back, is left out, and nothing changes; frozen, all are.
+        """
+        assert self._mu is not None, "theta() first, and one step for each"
+        if self.frozen or not math.isfinite(slope):
+            return False
+        parameters = list(self.weights.values())
+        gradients = torch.autograd.grad(self._mu, parameters, torch.full_like(self._mu, slope), retain_graph=True)
+        if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+            return False
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.adam.step()
+        self.steps += 1
+        self._mu = None
+        return True
+
+    def step_by_loss(self, loss: float) -> bool:
+        """One step from what the drawn theta led to (estimator `loss`); the first loss only becomes the baseline.
+
+        The baseline is a mean of earlier rounds' losses, newer ones counting more. This round's is taken in after it was compared: a
+        baseline that knew it would depend on the draw, and bias the slope. loss: L_val, plus lambda x the share sent where bytes count.
+        """
+        assert self._theta is not None, "theta() first"
+        assert self.spread, "nothing was tried out"
+        if not math.isfinite(loss):
+            return False
+        before = self.baseline
+        self.baseline = loss if before is None else MEMORY * before + (1 - MEMORY) * loss
+        if before is None:
+            return False
+        theta = self._theta
+        return self.step(score_slope(loss, before, theta.drawn, theta.mu, self.spread * theta.mu))
+
+    def report(self, shares: Mapping[str, float]) -> str | None:
+        """What to tell the user once nobody has sent anything for two rounds. shares: site -> share of its numbers sent this round."""
+        assert self._theta is not None, "theta() first"
+        self.silent = [] if any(shares.values()) else [*self.silent, self._theta.value][-2:]
+        if len(self.silent) < 2:
+            return None
+        return (
+            f"no site has sent anything for two rounds: theta was {self.silent[0]:.3g}, then {self.silent[1]:.3g}, and every deviation lay "
+            "on the other side; where nothing is sent the server learns nothing"
+        )
+
+    # --- From round to round -------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
+        """All that the next round needs, once this one has had its step: named tensors, and values that JSON holds, floats bit for bit."""
+        tensors = {f"theta.{name}": weight.detach().numpy().copy() for name, weight in self.weights.items()}
+        if self.steps:
+            for name, weight in self.weights.items():
+                moments = self.adam.state[weight]
+                tensors[f"theta.{name}.mean"] = moments["exp_avg"].numpy().copy()
+                tensors[f"theta.{name}.square"] = moments["exp_avg_sq"].numpy().copy()
+        version, words, gauss = self.random.getstate()
+        return tensors, {
+            "scale": self.scale,
+            "losses": self.losses,
+            "baseline": self.baseline,
+            "silent": self.silent,
+            "steps": self.steps,
+            "random": [version, list(words), gauss],
+        }
+
+    def restore(self, tensors: Mapping[str, np.ndarray[Any, Any]], values: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, as if there had been no stop."""
+        self.scale, self.baseline, self.steps = values["scale"], values["baseline"], values["steps"]
+        self.losses, self.silent = dict(values["losses"]), list(values["silent"])
+        version, words, gauss = values["random"]
+        self.random.setstate((version, tuple(words), gauss))
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                weight.copy_(torch.from_numpy(tensors[f"theta.{name}"]))
+                if self.steps:
+                    self.adam.state[weight] = {
+                        "step": torch.tensor(float(self.steps)),
+                        "exp_avg": torch.from_numpy(tensors[f"theta.{name}.mean"].copy()),
+                        "exp_avg_sq": torch.from_numpy(tensors[f"theta.{name}.square"].copy()),
+                    }
+        self._mu = self._theta = None
+
+
+def _drawn(inputs: int, neurons: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """One hidden layer, uniform within 1 / sqrt(number of inputs of the layer)."""
+
+    def uniform(*shape: int, inputs: int) -> torch.Tensor:
+        bound = 1 / math.sqrt(inputs)
+        return torch.empty(shape).uniform_(-bound, bound, generator=generator).requires_grad_()
+
+    return {
+        "hidden.weight": uniform(neurons, inputs, inputs=inputs),
+        "hidden.bias": uniform(neurons, inputs=inputs),
+        "output.weight": uniform(neurons, inputs=neurons),
+        "output.bias": uniform(1, inputs=neurons),
+    }
