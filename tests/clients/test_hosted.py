@@ -181,6 +181,17 @@ def test_no_place_of_a_site_leaves_it(tiny_run_config: dict[str, Scalar], tiny_b
         assert str(tmp_path) not in reason
 
 
+def test_a_site_that_could_not_score_its_target_says_so_in_its_log_before_any_round(
+    tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    file = site_file(tmp_path, str(tiny_backbone))
+    file.write_text(file.read_text().replace("de-fr", "de-ja"))
+    reply = asked({**tiny_run_config, "backbone": "tiny"}, file, SHARED)
+    assert str(reply.error.reason) == "ConfigError; the site's log has the rest"
+    assert "pip install 'fedlingua[ja]'" in caplog.text
+
+
 def test_a_deployed_site_gives_no_raw_gradients_unless_its_file_says_so_and_its_noise_is_nobodys_guess(
     settings: Settings, tmp_path: Path
 ) -> None:
