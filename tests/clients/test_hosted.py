@@ -1,5 +1,6 @@
 """What a node hosts: in simulation its share of the federation file, deployed the sites of its own file and nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -96,6 +97,12 @@ def test_the_rules_of_the_message_split_a_deployed_sites_text(settings: Settings
 def test_a_split_by_components_cannot_be_deployed(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(ExchangeError, match="'components' needs all sites' text in one place"):
         deployed(settings, site_file(tmp_path)).texts("clinic", TextRules())["clinic"]
+
+
+def test_text_of_a_deployed_site_is_never_mixed(settings: Settings, tmp_path: Path) -> None:
+    mixed = TextRules(replace(SHARED.split, mixed=True), directions=SHARED.directions)
+    with pytest.raises(ExchangeError, match=r"mixed = true deals out all sites' text.*in simulation only"):
+        deployed(settings, site_file(tmp_path)).texts("clinic", mixed)
 
 
 def test_no_path_of_the_servers_means_anything_at_a_site(settings: Settings, tmp_path: Path) -> None:

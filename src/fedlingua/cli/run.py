@@ -159,6 +159,10 @@ def _federation(settings: Settings, server: ServerFile | None) -> Federation:
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
     if server is None:
         check_files(federation)
+    elif federation.rules.split.mixed:
+        raise ConfigError(
+            f"{server.federation}: [split] mixed = true deals out all sites' text in one place, in simulation only; leave it out"
+        )
     elif federation.rules.split.mode == "components":
         raise ConfigError(
             f"{server.federation}: [split] mode = 'components' needs all sites' text in one place; deployed sites take 'shared-side'"
