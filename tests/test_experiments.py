@@ -198,6 +198,15 @@ def test_the_phrasebook_for_choosing_what_to_send_has_its_sizes_and_keeps_its_sp
     assert not demo_sides() & sides(texts, "dev", "test")
 
 
+@pytest.mark.parametrize("name", ["phrasebook_send_low", "phrasebook_send_one_low"])
+def test_with_a_fifth_of_the_phrasebook_dev_and_test_stay_what_they_were(name: str) -> None:
+    """A register that grows with the sizes would give other sentences, so the files say how many."""
+    for site, text in read_sites(papers_federation(name)[0], frozenset()).items():
+        whole = phrasebook_send()[site]
+        assert (text.splits["dev"], text.splits["test"]) == (whole.splits["dev"], whole.splits["test"])
+        assert set(text.splits["train"]) <= set(whole.splits["train"])
+
+
 def test_the_phrasebook_is_dealt_out_in_equal_hands_of_all_directions() -> None:
     held = held_texts(phrasebook_send(), papers_federation("phrasebook_send_iid")[0].rules.split)
     for hand in held.values():
