@@ -20,7 +20,7 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import ExchangeError, FedlinguaError
-from fedlingua.evaluation.scores import ScoreSums
+from fedlingua.evaluation.scores import ScoreSums, check_tokenizers
 from fedlingua.exchange.records import pack, to_record, unpack
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.protocol import Task
@@ -89,7 +89,9 @@ def describe(message: Message, context: Context) -> RecordDict:
     records = RecordDict({protocol.NODE: ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})})
     for name in host.names:
         texts = host.texts(name, _rules(message))
-        trainable.backbone.codec.check([text.direction for text in texts.values()])
+        directions = [text.direction for text in texts.values()]
+        check_tokenizers(directions)
+        trainable.backbone.codec.check(directions)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
     return records
 

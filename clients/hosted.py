@@ -1,8 +1,8 @@
 """Which sites a node hosts, where their text and folders are, and the run's settings as they hold here.
 
-In simulation one machine plays all sites, so the federation file says everything and components of equal sentences are sought across
-all of them; for a centralized method it plays one pseudo-site that holds the text of all. A deployed node has a file of its own
-(`site-file` in its node config); paths that the server names mean nothing there.
+In simulation one machine plays all sites, so the federation file says everything, components of equal sentences are sought across all of
+them, and text can be mixed; for a centralized method it plays one pseudo-site that holds the text of all. A deployed node has a file of its
+own (`site-file` in its node config); paths that the server names mean nothing there.
 """
 
 import math
@@ -16,6 +16,7 @@ from flwr.app import Context
 
 from clients.signature import Consent
 from fedlingua.config import Settings
+from fedlingua.corpora.mixed import held_texts
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_sites, read_text
@@ -36,7 +37,9 @@ class Host(Protocol):
         """The hosted sites."""
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
-        """A site's text, cleaned and split, under its name; a pooled site's texts, each under the name of the site it is of."""
+        """A site's text, cleaned and split, under its name; where text is pooled or mixed its texts, each under the name of the site
+        that it came from.
+        """
 
     def directory(self, site: str, run: str) -> Path:
         """A site's private folder for a run."""
@@ -79,8 +82,8 @@ class SimulatedHost:
         return hosted[self._partition :: self._partitions]
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
-        texts = _all_texts(self.settings.federation_path, self.settings.data_dir)
-        return texts if self.settings.how.pooled else {site: texts[site]}
+        where = (self.settings.federation_path, self.settings.data_dir)
+        return _all_texts(*where) if self.settings.how.pooled else _held_texts(*where)[site]
 
     def directory(self, site: str, run: str) -> Path:
         return run_directory(self.settings, self._run_id) / "sites" / site
@@ -104,6 +107,10 @@ class DeployedHost:
         return [site.name for site in self._file.sites]
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
+        if rules.split.mixed:
+            raise ExchangeError(
+                "mixed = true deals out all sites' text in one place, in simulation only; a deployed site's text stays with it"
+            )
         if rules.split.mode == "components":
             raise ExchangeError(
                 "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
@@ -129,3 +136,10 @@ def _all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
     federation = read_federation(federation_path, data)
     base = forbidden_sides(read_recipe(federation.base, data)) if federation.base else set()
     return read_sites(federation, base)
+
+
+@lru_cache(maxsize=4)
+def _held_texts(federation_path: Path, data_dir: str) -> Mapping[str, Mapping[str, SiteText]]:
+    """Every site's texts, dealt out once for each process."""
+    federation = read_federation(federation_path, Path(data_dir).expanduser())
+    return held_texts(_all_texts(federation_path, data_dir), federation.rules.split)

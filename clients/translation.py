@@ -58,7 +58,8 @@ class Scored:
 class TranslationClient(NumPyClient):
     """Trains, evaluates and scores for one site. `parameters` are the arrays that travel, in their set's order; none means: the site's own.
 
-    `texts` is the site's text under its name, or those of all sites that are pooled in it. `folder` is the site's private directory; what
+    `texts` is the site's text under its name, besides what it holds of other sites' where text is mixed; or those of all sites that are
+    pooled in it. `folder` is the site's private directory; what
     trains and does not travel is kept there by round and attempt.
     """
 
@@ -119,10 +120,11 @@ class TranslationClient(NumPyClient):
     def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
         """Translate the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).
 
+        Of mixed text a site scores its own direction's alone, so that scores are those of the same sentences, mixed or not.
         The site keeps both translations and, when adapters were trained, the adapter: it can translate on its own from now on.
         """
         split: Split = "test" if self.settings.score_split == "test" else "dev"
-        scored = {name: Scored(text.direction, text.splits[split]) for name, text in self.texts.items()}
+        scored = {name: Scored(text.direction, text.splits[split]) for name, text in self._own_texts.items()}
         with self.trainable.as_base():
             base = {name: self._translate(one) for name, one in scored.items()}
         hypotheses = base
@@ -140,8 +142,13 @@ class TranslationClient(NumPyClient):
 
     def _deliver(self, number: int) -> None:
         """Keep the tensors that the model holds now, with all that it takes to translate with them."""
-        site = {"site": self.site, "direction": str(next(iter(self.texts.values())).direction), "round": number}
+        site = {"site": self.site, "direction": str(next(iter(self._own_texts.values())).direction), "round": number}
         deliver(self.folder, self.trainable, self.settings, site)
+
+    @property
+    def _own_texts(self) -> Mapping[str, SiteText]:
+        """Those that the site stands for: its own, or all that are pooled in it."""
+        return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove own tensors that will not be asked for any more: a round counts once the server begins the next."""

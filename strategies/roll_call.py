@@ -45,7 +45,7 @@ class Roll:
 
     @property
     def members(self) -> dict[str, tuple[Site, ...]]:
-        """Each name that answers -> the sites of the federation file that it stands for: itself, or all that are pooled."""
+        """Each name that answers -> the sites of the federation file that it stands for, in scores too: itself, or all that are pooled."""
         sites = self.federation.sites
         return {POOLED: sites} if self.pooled else {site.name: (site,) for site in sites}
 
@@ -61,8 +61,9 @@ class Roll:
 
     @property
     def directions(self) -> dict[str, list[Direction]]:
-        """Of all sites, here or not."""
-        return {name: [site.direction for site in sites] for name, sites in self.members.items()}
+        """Each name that answers -> the directions that it trains on: of those that it stands for, or of all where text is mixed."""
+        mixed, everybody = self.federation.rules.split.mixed, self.federation.sites
+        return {name: [site.direction for site in (everybody if mixed else sites)] for name, sites in self.members.items()}
 
     def request(self, message_type: str, task: Task, deadline_s: float, arrays: ArrayRecord | None = None) -> Message:
         """What asks a known site to do something. deadline_s: how long its reply is waited for."""
@@ -145,7 +146,7 @@ class Roll:
         if told.get("code") != self.code:
             return "refused", f"runs other code ({str(told.get('code'))[:12]}; wanted {self.code[:12]})"
         try:
-            check_about(record, [str(one.direction) for one in members])
+            check_about(record, [str(direction) for direction in self.directions[site]])
         except ExchangeError as error:
             return "refused", str(error)
         return None
@@ -205,13 +206,13 @@ def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
         "kept": about["kept"],
         "dropped": dict(zip(cast(list[str], about["reasons"]), cast(list[int], about["dropped"]), strict=True)),
     }
-    members = roll.members[site]
+    directions = [str(direction) for direction in roll.directions[site]]
     return {
-        "directions": [str(one.direction) for one in members],
-        "members": {one.name: str(one.direction) for one in members},
+        "directions": directions,
+        "members": {one.name: str(one.direction) for one in roll.members[site]},
         "node": nodes.index(roll.nodes[site]),
         **{split: about[split] for split in ("train", "dev", "test")},
-        "accounts": {str(members[0].direction) if len(members) == 1 else "all": account},
+        "accounts": {directions[0] if len(directions) == 1 else "all": account},
     }
 
 

@@ -13,6 +13,7 @@ from fedlingua.clustering import Clusters
 from fedlingua.config import Settings, settings_from
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import ConfigError, FedlinguaError, RunError
+from fedlingua.evaluation.scores import check_tokenizers
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
@@ -56,6 +57,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     strategy_class = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
     planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
+    check_tokenizers(site.direction for site in federation.sites)
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     if settings.backbone == "demo":

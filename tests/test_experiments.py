@@ -10,11 +10,13 @@ import pytest
 
 from fedlingua.clustering import Relatives, by_families
 from fedlingua.config import default_run_config, known_keys, read_experiment, read_toml, settings_from
+from fedlingua.corpora.mixed import held_texts
 from fedlingua.corpora.prepare import PAPER_CORPORA
 from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText, read_sites
+from fedlingua.corpora.uncorpus import DIRECTIONS
 from fedlingua.errors import CorpusError
 from fedlingua.parts import Part
 from fedlingua.pretraining.demo import base_register
@@ -143,6 +145,75 @@ def test_the_papers_training_sizes_are_whole_steps_and_fit_what_is_prepared() ->
             assert size is None or (size.train - size.train % 128, size.dev, size.test) == dataclasses.astuple(site.sizes)
 
 
+SEND = {
+    "mtnt": ("mtnt_noniid", "mtnt_iid"),
+    "uncorpus": ("uncorpus_noniid", "uncorpus_iid"),
+    "phrasebook": ("phrasebook_send", "phrasebook_send_iid"),
+}
+"""MetaSend's federations: a direction a site, and the same text dealt out."""
+
+
+@pytest.mark.parametrize("corpus", SEND)
+def test_the_same_sites_have_the_same_text_by_direction_and_dealt_out(corpus: str) -> None:
+    for low in ("", "_low"):
+        plain, dealt = (papers_federation(f"{name}{low}")[0] for name in SEND[corpus])
+        assert (plain.rules.split.mixed, dealt.rules.split.mixed) == (False, True)
+        assert plain.sites == dealt.sites
+        assert plain.rules == replace(dealt.rules, split=replace(dealt.rules.split, mixed=False))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "full", "site"), [("mtnt", 5605, "en-ja"), ("uncorpus", 80_000, "ru-zh"), ("phrasebook", 480, "school")]
+)
+def test_a_fifth_of_the_training_text_is_left_at_all_sites_or_at_one(corpus: str, full: int, site: str) -> None:
+    """No size at all: all of what was prepared."""
+    whole, train = papers_federation(SEND[corpus][0])
+    assert set(train.values()) <= {0, full}
+    low, every = papers_federation(f"{SEND[corpus][0]}_low")
+    one_low, one = papers_federation(f"{SEND[corpus][0].removesuffix('_noniid')}_one_low")
+    assert every == dict.fromkeys(train, full // 5)
+    assert one == {**train, site: full // 5}
+    assert low.rules.split == one_low.rules.split == whole.rules.split
+
+
+def test_metasends_federations_have_its_directions() -> None:
+    assert papers_federation("mtnt_noniid")[0].site_names == ["en-fr", "en-ja"]
+    assert papers_federation("uncorpus_noniid")[0].rules.directions == DIRECTIONS
+    languages = [
+        code for site in papers_federation("phrasebook_send")[0].sites for code in (site.direction.source, site.direction.target)
+    ]
+    assert len(set(languages)) == len(languages) == 8
+
+
+@cache
+def phrasebook_send() -> Mapping[str, SiteText]:
+    return read_sites(papers_federation("phrasebook_send")[0], frozenset())
+
+
+def test_the_phrasebook_for_choosing_what_to_send_has_its_sizes_and_keeps_its_splits_apart() -> None:
+    texts = phrasebook_send()
+    assert {tuple(len(text.splits[split]) for split in SPLITS) for text in texts.values()} == {(480, 64, 240)}
+    assert not sides(texts, "train") & sides(texts, "dev", "test")
+    assert not sides(texts, "dev") & sides(texts, "test")
+    assert not demo_sides() & sides(texts, "dev", "test")
+
+
+@pytest.mark.parametrize("name", ["phrasebook_send_low", "phrasebook_send_one_low"])
+def test_with_a_fifth_of_the_phrasebook_dev_and_test_stay_what_they_were(name: str) -> None:
+    """A register that grows with the sizes would give other sentences, so the files say how many."""
+    for site, text in read_sites(papers_federation(name)[0], frozenset()).items():
+        whole = phrasebook_send()[site]
+        assert (text.splits["dev"], text.splits["test"]) == (whole.splits["dev"], whole.splits["test"])
+        assert set(text.splits["train"]) <= set(whole.splits["train"])
+
+
+def test_the_phrasebook_is_dealt_out_in_equal_hands_of_all_directions() -> None:
+    held = held_texts(phrasebook_send(), papers_federation("phrasebook_send_iid")[0].rules.split)
+    for hand in held.values():
+        assert [sum(len(text.splits[split]) for text in hand.values()) for split in SPLITS] == [480, 64, 240]
+        assert min(len(text.splits["train"]) for text in hand.values()) > 80
+
+
 @pytest.mark.parametrize("path", BACKBONES, ids=named)
 def test_every_recipe_loads(path: Path) -> None:
     assert read_recipe(path, Path("data")).corpora
@@ -177,17 +248,22 @@ def test_every_phrasebook_site_has_text_in_every_split() -> None:
     assert all(len(text.splits[split]) >= 50 for text in texts.values() for split in SPLITS)
 
 
-def test_no_dev_or_test_sentence_of_the_phrasebook_is_in_the_demo_backbones_text() -> None:
+@cache
+def demo_sides() -> set[Side]:
+    """Every sentence that the demo backbone has seen."""
     train, dev = base_register()
-    base = {
+    return {
         side
         for text in (train, dev)
         for direction, pairs in text.items()
         for pair in pairs
         for side in ((direction.source, pair.source), (direction.target, pair.target))
     }
-    assert len(base) > 10_000
-    assert not base & sides(phrasebook()[1], "dev", "test")
+
+
+def test_no_dev_or_test_sentence_of_the_phrasebook_is_in_the_demo_backbones_text() -> None:
+    assert len(demo_sides()) > 10_000
+    assert not demo_sides() & sides(phrasebook()[1], "dev", "test")
 
 
 def test_no_dev_or_test_sentence_of_the_phrasebook_trains_any_site() -> None:

@@ -13,10 +13,15 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
     """The clusters of a run; None where the sites' gradients will decide.
 
     Raises:
-        ConfigError: more clusters than sites, no [clusters] in the federation file where they are to be taken, or a site that belongs to
-            more than one.
+        ConfigError: more clusters than sites, no [clusters] in the federation file where they are to be taken, a site that belongs to
+            more than one, or sites whose text is mixed, so that there is nothing to tell them apart by.
     """
     sites, clustering = federation.site_names, settings.how.clustering
+    if federation.rules.split.mixed and clustering not in ("none", "alone"):
+        raise ConfigError(
+            f"method {settings.method} clusters sites by their languages, and under [split] mixed = true every site has all of them; "
+            "choose a method without clusters, as adapter-fed, or leave mixed out"
+        )
     if clustering == "alone":
         return alone([POOLED] if settings.how.pooled else sites)
     if clustering == "none":

@@ -1,5 +1,6 @@
 """What a node hosts: in simulation its share of the federation file, deployed the sites of its own file and nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -98,6 +99,12 @@ def test_a_split_by_components_cannot_be_deployed(settings: Settings, tmp_path: 
         deployed(settings, site_file(tmp_path)).texts("clinic", TextRules())["clinic"]
 
 
+def test_text_of_a_deployed_site_is_never_mixed(settings: Settings, tmp_path: Path) -> None:
+    mixed = TextRules(replace(SHARED.split, mixed=True), directions=SHARED.directions)
+    with pytest.raises(ExchangeError, match=r"mixed = true deals out all sites' text.*in simulation only"):
+        deployed(settings, site_file(tmp_path)).texts("clinic", mixed)
+
+
 def test_no_path_of_the_servers_means_anything_at_a_site(settings: Settings, tmp_path: Path) -> None:
     servers = {"data-dir": "/server/data", "run-dir": "/server/run", "federation": "/server/f.toml"}
     host = deployed(settings_from({**settings.flat(), **servers}), site_file(tmp_path))
@@ -179,6 +186,17 @@ def test_no_place_of_a_site_leaves_it(tiny_run_config: dict[str, Scalar], tiny_b
         reason = str(asked(config, file, SHARED).error.reason)
         assert reason in ("CorpusError; the site's log has the rest", "BackboneError; the site's log has the rest")
         assert str(tmp_path) not in reason
+
+
+def test_a_site_that_could_not_score_its_target_says_so_in_its_log_before_any_round(
+    tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    file = site_file(tmp_path, str(tiny_backbone))
+    file.write_text(file.read_text().replace("de-fr", "de-ja"))
+    reply = asked({**tiny_run_config, "backbone": "tiny"}, file, SHARED)
+    assert str(reply.error.reason) == "ConfigError; the site's log has the rest"
+    assert "pip install 'fedlingua[ja]'" in caplog.text
 
 
 def test_a_deployed_site_gives_no_raw_gradients_unless_its_file_says_so_and_its_noise_is_nobodys_guess(

@@ -219,6 +219,14 @@ def test_a_direction_that_the_backbone_lacks_is_refused_by_name(config, tmp_path
         run(config, tmp_path / "run", num_nodes=1)
 
 
+def test_a_target_that_cannot_be_scored_here_is_refused_before_anything_is_loaded(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    (tmp_path / "ja.toml").write_text('[[site]]\nname = "a"\ndirection = "en-ja"\ntsv = "en-ja.tsv"\n')
+    config = {**config, "federation": str(tmp_path / "ja.toml"), "data-dir": str(tmp_path), "backbone": "never-trained"}
+    with pytest.raises(ConfigError, match=r"direction en-ja: .*pip install 'fedlingua\[ja\]'"):
+        run(config, tmp_path / "run", num_nodes=1)
+
+
 def test_a_broken_corpus_ends_the_roll_call_with_file_and_line(config, tmp_path):
     (tmp_path / "de-fr.tsv").write_bytes(b"ein Satz\tune phrase\nkein Tab hier\n")
     (tmp_path / "broken.toml").write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "de-fr.tsv"\n')

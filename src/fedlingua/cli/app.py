@@ -146,14 +146,16 @@ app.add_typer(corpus_app, name="corpus")
 
 @corpus_app.command("prepare")
 def corpus_prepare(
-    name: Annotated[str, typer.Argument(help="ted2020 or europarl.")],
-    source: Annotated[Path, typer.Option("--from", help="Folder of the downloads: OPUS, Moses format, zipped or unpacked.")],
+    name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
+    source: Annotated[
+        Path, typer.Option("--from", help="Folder of the downloads: OPUS's Moses files, zipped or not; the other two unpacked.")
+    ],
     to: Annotated[Path, typer.Option(help="Data folder; the splits go into a folder in it.")],
-    uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (appendix C).")] = False,
+    uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (Liu et al. 2023, appendix C).")] = False,
     no_leaks: Annotated[bool, typer.Option("--no-leaks", help="No sentence in two splits, at any two sites.")] = False,
-    key: Annotated[str, typer.Option(help="Key of the shuffle.")] = "fedlingua",
+    key: Annotated[str, typer.Option(help="Key of the shuffle and of the choice.")] = "fedlingua",
 ) -> None:
-    """Turn downloads of OPUS into the splits and sizes of Liu et al. 2023."""
+    """Turn downloads into the papers' splits and sizes: of Liu et al. 2023 (ted2020, europarl), of MetaSend (mtnt, uncorpus)."""
     from fedlingua.cli.corpus import prepare_corpus
 
     prepare_corpus(name, source, to, uniform, no_leaks, key, Console())

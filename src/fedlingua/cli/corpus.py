@@ -1,4 +1,4 @@
-"""`fedlingua corpus`: the paper's splits from OPUS's downloads, with their account beside them."""
+"""`fedlingua corpus`: the papers' splits from the corpora's downloads, with their account beside them."""
 
 import dataclasses
 import gzip
@@ -6,17 +6,37 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from fedlingua.corpora.prepare import PAPER_CORPORA, UNIFORM, Prepared, prepare
+from fedlingua.corpora.mtnt import prepare_mtnt
+from fedlingua.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
+from fedlingua.corpora.prepared import Prepared, Report
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS
+from fedlingua.corpora.uncorpus import prepare_uncorpus
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, nearest
+
+
+class Preparing(Protocol):
+    """One corpus, from the folder of its downloads to what is written."""
+
+    def __call__(self, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared: ...
+
+
+CORPORA: dict[str, Preparing] = {
+    **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
+    "mtnt": prepare_mtnt,
+    "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
+}
+WITHOUT_LEAKS = ("uncorpus",)
+"""Corpora that are only ever prepared without them."""
 
 
 def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str, console: Console) -> Path:
@@ -25,27 +45,36 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
     The folder is called <name>, <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
 
     Raises:
-        ConfigError: a corpus that is not known, or a folder that is there already. CorpusError: as `prepare`.
+        ConfigError: a corpus that is not known, an option that it has not, or a folder that is there already. CorpusError: as `prepare`.
     """
-    if name not in PAPER_CORPORA:
-        raise ConfigError(f"corpus {name!r} is not known{nearest(name, PAPER_CORPORA)}; choose one of {', '.join(PAPER_CORPORA)}")
+    preparing = _preparing(name, uniform, no_leaks)
     target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
     if target.exists():
         raise ConfigError(f"{target} is there already; remove it, or give another folder with --to")
-    corpus = PAPER_CORPORA[name]
-    if uniform:
-        corpus = dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM))
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(name)
 
         def report(direction: Direction, done: int, of: int) -> None:
             progress.update(task, description=f"{name} {direction}", completed=done, total=of)
 
-        prepared = prepare(corpus, source, key, no_leaks, report)
+        prepared = preparing(source, key, no_leaks, report)
     _write(prepared, target)
     console.print(_table(prepared))
     console.print(f"prepared: {target}", soft_wrap=True)
     return target
+
+
+def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:
+    if name not in CORPORA:
+        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
+    if no_leaks and name in WITHOUT_LEAKS:
+        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
+    if not uniform:
+        return CORPORA[name]
+    if name not in PAPER_CORPORA:
+        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
+    corpus = PAPER_CORPORA[name]
+    return partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
 
 
 def _write(prepared: Prepared, target: Path) -> None:
@@ -72,5 +101,5 @@ def _table(prepared: Prepared) -> Table:
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]
         sizes = [str(account["sizes"][split]) for split in SPLITS]
         table.add_row(direction, str(account["read"]), str(sum(account["dropped"].values())), *sizes, *leaks)
-    table.caption = "in train: by the paper's split, pairs with a sentence that the same site trains on"
+    table.caption = prepared.note
     return table

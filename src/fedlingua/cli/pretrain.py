@@ -13,7 +13,7 @@ from fedlingua.cache import cache_dir
 from fedlingua.cli.progress import duration
 from fedlingua.errors import ConfigError
 from fedlingua.evaluation.decode import translate
-from fedlingua.evaluation.scores import bleu_score, score_sums, signatures
+from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.pretraining.loop import Progress, pretrain
 from fedlingua.pretraining.recipe import BaseText, Recipe, base_text, read_recipe
 from fedlingua.runs import library_versions
@@ -28,6 +28,7 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, console: Con
     if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"--to {to}: holds files already; give a new folder, or remove it")
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
+    check_tokenizers(direction for direction, _ in recipe.corpora)
     text = base_text(recipe)
     for direction, account in text.accounts.items():
         dropped = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items()) or "none"

@@ -17,6 +17,7 @@ from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.errors import ConfigError, RunError
+from fedlingua.evaluation.scores import check_tokenizers
 from fedlingua.pretraining.demo import check_layers
 from fedlingua.report import score_table, write_report
 from fedlingua.runs import RunFolder, check_resumable
@@ -133,6 +134,7 @@ def check_experiment(
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
     planned_clusters(settings, federation)  # refuses what cannot be clustered
+    check_tokenizers(site.direction for site in federation.sites)
     check_layers(settings)
     return settings, federation
 
@@ -157,6 +159,10 @@ def _federation(settings: Settings, server: ServerFile | None) -> Federation:
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
     if server is None:
         check_files(federation)
+    elif federation.rules.split.mixed:
+        raise ConfigError(
+            f"{server.federation}: [split] mixed = true deals out all sites' text in one place, in simulation only; leave it out"
+        )
     elif federation.rules.split.mode == "components":
         raise ConfigError(
             f"{server.federation}: [split] mode = 'components' needs all sites' text in one place; deployed sites take 'shared-side'"

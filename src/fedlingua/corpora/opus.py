@@ -1,4 +1,4 @@
-"""Moses downloads of OPUS: what they are called, and where the two sides of a direction stand in them.
+"""Moses downloads as OPUS names them: what they are called, and where the two sides of a direction stand in them.
 
 OPUS names a pair by its own codes of the two languages in alphabetical order, whichever is translated into which: the text of zh-en in
 TED2020 is `TED2020.en-zh_cn.en` and `TED2020.en-zh_cn.zh_cn`, inside `en-zh_cn.txt.zip` (`TED2020_en-zh_cn.txt.zip` where several
@@ -17,10 +17,16 @@ from fedlingua.languages import Direction
 
 @dataclass(frozen=True)
 class OpusCorpus:
-    """One corpus of OPUS. name: as its files have it. codes: language code here -> OPUS's, where the two differ."""
+    """One corpus of OPUS, or one whose files are called so elsewhere.
+
+    name: as its files have it. codes: language code here -> OPUS's, where the two differ. zipped: whether its downloads are OPUS's zips.
+    origin: where they come from, for a message.
+    """
 
     name: str
     codes: Mapping[str, str] = field(default_factory=dict)
+    zipped: bool = True
+    origin: str = "OPUS in Moses format"
 
     def pairs(self, direction: Direction) -> list[str]:
         """What OPUS may call the pair: alphabetical first, then the other way about."""
@@ -34,13 +40,14 @@ class OpusCorpus:
         """Names of the source's and the target's file."""
         return f"{self.name}.{pair}.{self.code(direction.source)}", f"{self.name}.{pair}.{self.code(direction.target)}"
 
-    def zips(self, pair: str) -> tuple[str, str]:
-        return f"{self.name}_{pair}.txt.zip", f"{pair}.txt.zip"
+    def zips(self, pair: str) -> tuple[str, ...]:
+        return (f"{self.name}_{pair}.txt.zip", f"{pair}.txt.zip") if self.zipped else ()
 
     def wanted(self, direction: Direction) -> str:
         """The names that would do, for a message."""
         pair = self.pairs(direction)[0]
-        return f"{' or '.join(self.zips(pair))}, or {' and '.join(self.sides(pair, direction))} unpacked (also .gz)"
+        zips = f"{' or '.join(self.zips(pair))}, or " if self.zipped else ""
+        return f"{zips}{' and '.join(self.sides(pair, direction))} unpacked (also .gz)"
 
 
 def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) -> dict[Direction, LineFiles]:
@@ -60,7 +67,7 @@ def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) 
     if missing:
         raise CorpusError(
             f"{folder} lacks {len(missing)} of {len(found) + len(missing)} pairs of {corpus.name}; "
-            "download them from OPUS in Moses format, or check the folder:\n" + "\n".join(missing)
+            f"download them from {corpus.origin}, or check the folder:\n" + "\n".join(missing)
         )
     return found
 

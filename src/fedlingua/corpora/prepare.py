@@ -12,17 +12,26 @@ components of equal sentences would do it too, but they need all sentences of al
 import hashlib
 import random
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedlingua.corpora.clean import Account, CleaningRules, fault
 from fedlingua.corpora.opus import OpusCorpus, find_all
+from fedlingua.corpora.prepared import (
+    IN_TRAIN_OF_THE_PAPER,
+    Prepared,
+    Report,
+    account_of,
+    has_tab,
+    leaks,
+    refuse_short,
+    without_tabs,
+)
 from fedlingua.corpora.read import LineFiles, Pair, read_pairs
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.errors import CorpusError
 from fedlingua.languages import Direction, parse_direction
 
 CLEANING = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
@@ -36,14 +45,6 @@ class PaperCorpus:
 
     opus: OpusCorpus
     sizes: Mapping[Direction, Sizes | None]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Every direction's pairs by split, and the account of what became of every line."""
-
-    splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]
-    account: Mapping[str, Any]
 
 
 def _directions(sizes: Mapping[str, Sizes | None]) -> dict[Direction, Sizes | None]:
@@ -99,10 +100,8 @@ _Taken = dict[Split, list[int]]
 """split -> line numbers, in the order of the shuffle."""
 
 
-def prepare(
-    corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: Callable[[Direction, int, int], None]
-) -> Prepared:
-    """Read every pair twice: once to decide, once to take. report: direction, steps done, all steps.
+def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
+    """Read every pair twice: once to decide, once to take.
 
     Raises:
         CorpusError: files that are missing or cannot be read, or a pair too small for its sizes; names all such pairs.
@@ -117,13 +116,14 @@ def prepare(
     paper = _take(corpora, orders, sizes, no_leaks=False)
     taken = _take(corpora, orders, sizes, no_leaks=True) if no_leaks else paper
     _check(corpora, orders, sizes, taken)
-    leaks, splits, accounts = _leaks(corpora, paper), {}, {}
+    in_train, splits, accounts = leaks(_sides(corpora, paper)), {}, {}
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
         report(direction, done, 2 * len(found))
         splits[direction], tabs = _collect(lines.files, taken[direction])
-        accounts[str(direction)] = {**_account(lines, taken[direction]), "tabs": tabs, "also_in_train": leaks[direction]}
+        accounts[str(direction)] = {**_account(lines, taken[direction]), "tabs": tabs, "also_in_train": in_train[direction]}
     report(direction, 2 * len(found), 2 * len(found))
-    return Prepared(splits, {"corpus": corpus.opus.name, "key": key, "no_leaks": no_leaks, "directions": accounts})
+    account = {"corpus": corpus.opus.name, "key": key, "no_leaks": no_leaks, "directions": accounts}
+    return Prepared(splits, account, IN_TRAIN_OF_THE_PAPER)
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:
@@ -200,52 +200,30 @@ def _check(
             if got < max(1, wanted):
                 told = f"{got} of {wanted}" if wanted else f"a hundredth of {len(orders[direction][split])} lines is none"
                 short.append(f"  {direction}, {split}: {told}; read {lines.account.read}, usable {lines.account.kept}")
-    if short:
-        raise CorpusError(
-            "the corpus is too small for the paper's sizes; is every download whole? Smaller text needs no preparing: "
-            "a federation file takes it as it is, with [split] mode = 'paper' and [sizes]\n" + "\n".join(short)
-        )
+    refuse_short(short)
 
 
-def _leaks(corpora: Mapping[Direction, _Lines], paper: Mapping[Direction, _Taken]) -> dict[Direction, Any]:
-    """By the paper's split: pairs of dev and test with a side that stands in the same site's train, and in any site's."""
-    train = {direction: lines.sentences(paper[direction]["train"]) for direction, lines in corpora.items()}
-    anywhere = set[int]().union(*train.values())
+def _sides(corpora: Mapping[Direction, _Lines], taken: Mapping[Direction, _Taken]) -> dict[Direction, Any]:
+    """Each line taken as the numbers of its two sentences."""
     return {
-        direction: {
-            split: {
-                "same_site": sum(lines.stands_in(line, train[direction]) for line in paper[direction][split]),
-                "any_site": sum(lines.stands_in(line, anywhere) for line in paper[direction][split]),
-            }
-            for split in SPLITS
-            if split != "train"
-        }
+        direction: {split: [(lines.sources[n], lines.targets[n]) for n in taken[direction][split]] for split in SPLITS}
         for direction, lines in corpora.items()
     }
 
 
 def _collect(files: LineFiles, taken: _Taken) -> tuple[dict[Split, list[Pair]], int]:
-    """The pairs themselves, and in how many a TAB became a space, which would part the columns of a TSV file."""
+    """The pairs themselves, and in how many a TAB became a space."""
     wanted = {line for lines in taken.values() for line in lines}
     pairs: dict[int, Pair] = {}
     tabs = 0
     for number, raw in enumerate(read_pairs(files)):
         if number in wanted:
-            tabs += "\t" in raw.source.strip() or "\t" in raw.target.strip()
-            pairs[number] = Pair(*(side.strip().replace("\t", " ") for side in raw))
+            pair = Pair(raw.source.strip(), raw.target.strip())
+            tabs += has_tab(pair)
+            pairs[number] = without_tabs(pair)
     return {split: [pairs[line] for line in taken[split]] for split in SPLITS}, tabs
 
 
 def _account(lines: _Lines, taken: _Taken) -> dict[str, Any]:
-    """read = kept + dropped, and kept = what stands in the splits + not taken."""
-    account, sizes = lines.account, {split: len(taken[split]) for split in SPLITS}
-    account.check(str(lines.files))
     files = [str(path).rpartition("/")[2] for path in (lines.files.source_path, lines.files.target_path)]
-    return {
-        "files": files,
-        "read": account.read,
-        "kept": account.kept,
-        "dropped": account.dropped,
-        "sizes": sizes,
-        "not_taken": account.kept - sum(sizes.values()),
-    }
+    return account_of(files, lines.account, {split: len(taken[split]) for split in SPLITS})

@@ -4,7 +4,8 @@ A federation file is TOML:
 
     name = "tatoeba-m2en"
     base = "../backbones/tatoeba_half.toml"   # optional: recipe of the backbone, whose text no dev or test may touch
-    [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site
+    [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site;
+                                              # mixed = true: train and dev of all sites dealt out, so that each has all directions
     [sizes]                                   # optional: train, dev, test: exactly so many sentences of a site that asks for none
     [cleaning]                                # optional, see CleaningRules
     [families]                                # optional: name = ["de", "nl"], goes before the built-in families
@@ -103,7 +104,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
 
     Raises:
         ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1,
-            a size above its limit, a site with splits and one without.
+            a size above its limit, a site with splits and one without, text to be mixed that is not here.
     """
     raw = read_toml(path)
     where = path.name
@@ -128,6 +129,11 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     if "base" in raw and split.mode != "components":
         raise ConfigError(
             f"{where}: base = {raw['base']!r} needs [split] mode = 'components'; {split.mode!r} cannot keep its text out"
+        )
+    if split.mixed and (without := [site.name for site in sites if site.corpus is None]):
+        raise ConfigError(
+            f"{where}: [split] mixed = true deals out all sites' text in one place, so in simulation only, and {', '.join(without)} "
+            "has no corpus here; leave mixed out, or give every site its corpus"
         )
     names = [site.name for site in sites]
     for name in names:

@@ -26,13 +26,14 @@ Side = tuple[str, str]
 
 @dataclass(frozen=True)
 class SplitRules:
-    """How a corpus is divided; shares add up to 1 over train, dev and test."""
+    """How a corpus is divided; shares add up to 1 over train, dev and test. mixed: train and dev of all sites are dealt out (mixed.py)."""
 
     mode: Literal["components", "shared-side", "paper", "given"] = "components"
     key: str = "fedlingua"
     train: float = 0.6
     dev: float = 0.2
     test: float = 0.2
+    mixed: bool = False
 
 
 class Components:

@@ -24,6 +24,7 @@ from fedlingua.deployment.programs import supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import DeploymentError, FedlinguaError
+from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.processes import flower_environment, free_port
 from fedlingua.protocol import SENT_BY_A_SITE, SIGNATURE, TRAIN
@@ -53,6 +54,7 @@ def check_site(
     """
     rules = federation.rules if federation else _likely_rules(site)
     yield _finding("corpora", lambda: _corpora(site, rules))
+    yield _finding("scores", lambda: _scores(site))
     if federation:
         yield _finding("federation", lambda: _federation(site, federation))
     if not site.insecure:
@@ -115,6 +117,12 @@ def _corpora(site: SiteFile, rules: TextRules) -> str:
         dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
         told.append(f"{name} ({text.direction}): read {text.account.read}, kept {text.account.kept}, dropped {dropped}; {sizes}")
     return "; ".join(told)
+
+
+def _scores(site: SiteFile) -> str:
+    directions = [one.direction for one in site.sites]
+    check_tokenizers(directions)
+    return ", ".join(f"{direction}: tokenizer {bleu_tokenizer(direction.target)}" for direction in directions)
 
 
 def _federation(site: SiteFile, federation: Federation) -> str:

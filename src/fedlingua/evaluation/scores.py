@@ -3,16 +3,19 @@
 Raw references, sacreBLEU's own tokenisation for each target language, and its signature beside every number (Post 2018).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from fedlingua.languages import WITHOUT_SPACES
+from fedlingua.errors import ConfigError
+from fedlingua.languages import WITHOUT_SPACES, Direction
 
 BLEU_ORDER = 4
+_OWN_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab"}
+"""Target language -> sacreBLEU's name of the tokenisation made for it; MeCab with the IPA dictionary for Japanese."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,26 @@ def chrf_score(sums: ScoreSums) -> float:
 
 
 def bleu_tokenizer(target: str) -> str:
-    """sacreBLEU's name of the tokenisation: its own for Chinese, characters where words are not written apart, else 13a."""
-    if target == "zh":
-        return "zh"
-    return "char" if target in WITHOUT_SPACES else "13a"
+    """sacreBLEU's name of the tokenisation: the language's own, characters where words are not written apart, else 13a."""
+    return _OWN_TOKENIZERS.get(target) or ("char" if target in WITHOUT_SPACES else "13a")
+
+
+def check_tokenizers(directions: Iterable[Direction]) -> None:
+    """Refuse directions whose translations could not be scored here, before anything trains.
+
+    Raises:
+        ConfigError: names the direction, its tokenizer and what to install.
+    """
+    for direction in directions:
+        tokenizer = bleu_tokenizer(direction.target)
+        try:
+            _bleu(tokenizer)
+        except RuntimeError as error:  # sacreBLEU's own, where the packages of one of its extras are missing
+            raise ConfigError(
+                f"direction {direction}: BLEU into {direction.target!r} takes sacreBLEU's tokenizer {tokenizer!r}, whose packages are not "
+                f"installed here; wanted those of the extra {direction.target!r}: pip install 'fedlingua[{direction.target}]', or "
+                f"pip install -c constraints.txt -e '.[{direction.target}]' in a checkout"
+            ) from error
 
 
 @cache

@@ -14,6 +14,7 @@ from fedlingua.corpora import phrasebook
 from fedlingua.corpora.sites import Federation, Register, Site, check_files, corpus_paths, read_federation
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.errors import BackboneError, ConfigError, RunError
+from fedlingua.evaluation.scores import check_tokenizers
 from fedlingua.hashing import sha256
 from fedlingua.pretraining.demo import check_layers, demo_hash
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
@@ -84,6 +85,7 @@ def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
     settings = next(row.settings for row in suite.rows if row.name == name)
     try:
         planned_clusters(settings, federation)
+        check_tokenizers(site.direction for site in federation.sites)
         check_layers(settings)
     except (ConfigError, BackboneError) as error:
         raise ConfigError(f"{suite.file.name}, row {name}: {error}") from error

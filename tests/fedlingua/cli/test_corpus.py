@@ -9,11 +9,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedlingua.cli.app import app
+from fedlingua.cli.corpus import CORPORA
 from fedlingua.corpora.prepare import PAPER_CORPORA
 from fedlingua.corpora.sites import check_files, read_federation
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
+from fedlingua.corpora.uncorpus import DIRECTIONS, prepare_uncorpus
 from fedlingua.errors import ConfigError, CorpusError
+from tests.downloads import mtnt_rows, write_mtnt, write_un
 
 EUROPARL = PAPER_CORPORA["europarl"]
 
@@ -106,3 +110,40 @@ def test_an_unknown_corpus_and_a_folder_that_is_there_are_refused(tmp_path: Path
         (tmp_path / "europarl").mkdir(exist_ok=True)
         with pytest.raises(ConfigError, match=told):
             raise command(name, "--from", downloads, "--to", tmp_path).exception or AssertionError
+
+
+def test_mtnt_is_written_as_its_federations_read_it(tmp_path: Path) -> None:
+    write_mtnt(tmp_path / "from/MTNT", mtnt_rows())
+    for name in ("one", "two"):
+        result = command("mtnt", "--from", tmp_path / "from", "--to", tmp_path / name)
+        assert result.exit_code == 0, result.output
+    assert "5605" in result.output
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name / "mtnt").iterdir()} for name in ("one", "two"))
+    assert one == two
+    federation = read_federation(Path("experiments/federations/mtnt_noniid.toml").resolve(), tmp_path / "one")
+    check_files(federation)
+    sizes = {name: [len(text.splits[split]) for split in SPLITS] for name, text in read_sites(federation, frozenset()).items()}
+    assert sizes == {"en-fr": [6, 2, 2], "en-ja": [6, 1, 1]}
+
+
+def test_the_un_corpus_is_written_as_its_federations_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_un(tmp_path / "from")
+    with pytest.raises(CorpusError, match=r"train: \d+ of 80000"):
+        raise command("uncorpus", "--from", tmp_path / "from", "--to", tmp_path / "to").exception or AssertionError
+    assert not (tmp_path / "to").exists()
+    small = Sizes(8, 3, 3)
+    monkeypatch.setitem(CORPORA, "uncorpus", lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report, small))
+    result = command("uncorpus", "--from", tmp_path / "from", "--to", tmp_path / "to")
+    assert result.exit_code == 0, result.output
+    federation = read_federation(Path("experiments/federations/uncorpus_noniid.toml").resolve(), tmp_path / "to")
+    check_files(federation)
+    assert [site.direction for site in federation.sites] == list(DIRECTIONS)
+
+
+def test_options_that_a_corpus_has_not_are_refused(tmp_path: Path) -> None:
+    for arguments, told in (
+        (("mtnt", "--uniform"), "--uniform: mtnt has one size for all pairs; the option is for ted2020 and europarl"),
+        (("uncorpus", "--no-leaks"), "--no-leaks: uncorpus never has a sentence in two splits"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            raise command(*arguments, "--from", tmp_path, "--to", tmp_path / "to").exception or AssertionError

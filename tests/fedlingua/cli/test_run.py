@@ -227,6 +227,16 @@ def test_a_deployment_takes_the_servers_federation_whose_text_is_elsewhere(exper
     assert federation.site_names == ["clinic"]
 
 
+def test_mixed_text_is_refused_for_a_deployment_even_where_the_server_has_it(experiment, server):
+    text = server.federation.read_text().replace("[split]\n", "[split]\nmixed = true\n")
+    server.federation.write_text(text)
+    with pytest.raises(ConfigError, match="clinic has no corpus here"):
+        check_experiment(experiment, None, [], None, server)
+    server.federation.write_text(text.replace('name = "clinic"\n', 'name = "clinic"\nphrasebook = "court"\n'))
+    with pytest.raises(ConfigError, match="mixed = true deals out all sites' text in one place, in simulation only"):
+        check_experiment(experiment, None, [], None, server)
+
+
 def test_a_split_that_needs_all_text_in_one_place_is_refused_for_a_deployment(experiment, server, broken_off, no_engine):
     text = server.federation.read_text()
     server.federation.write_text(text.replace('"shared-side"', '"components"'))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fedlingua.corpora.opus import OpusCorpus
-from fedlingua.corpora.prepare import PAPER_CORPORA, PaperCorpus, Prepared, paper_order, prepare
+from fedlingua.corpora.prepare import PAPER_CORPORA, PaperCorpus, paper_order, prepare
+from fedlingua.corpora.prepared import Prepared
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS

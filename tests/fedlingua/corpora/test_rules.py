@@ -14,7 +14,7 @@ from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction
 
 RULES = TextRules(
-    SplitRules("shared-side", "ü", 0.7, 0.1, 0.2),
+    SplitRules("shared-side", "ü", 0.7, 0.1, 0.2, True),
     Limits(1, 2, 3),
     CleaningRules(1, 99, 4.5, False),
     (Direction("de", "fr"), Direction("pl", "es")),
@@ -35,7 +35,7 @@ def test_the_flat_form_names_every_rule_with_its_table() -> None:
     flat = RULES.flat()
     assert (flat["split.key"], flat["limits.dev"], flat["cleaning.max_ratio"], flat["sizes.test"]) == ("ü", 2, 4.5, 6)
     assert flat["directions"] == ["de-fr", "pl-es"]
-    assert len(flat) == 5 + 3 + 4 + 3 + 1
+    assert len(flat) == 6 + 3 + 4 + 3 + 1
 
 
 @pytest.mark.parametrize("key", sorted(RULES.flat()))

@@ -203,6 +203,15 @@ def test_a_federation_without_text_is_read_but_cannot_be_simulated(tmp_path: Pat
         check_files(read)
 
 
+def test_text_that_is_not_here_cannot_be_mixed(tmp_path: Path) -> None:
+    assert federation(tmp_path, "[split]\nmixed = true\n" + SITE).rules.split.mixed
+    without = '[[site]]\nname = "bank"\ndirection = "de-fr"\npublic-key = "k"\n'
+    assert "mixed = true deals out all sites' text in one place, so in simulation only, and bank has no corpus here" in refusal(
+        tmp_path, "[split]\nmixed = true\n" + SITE + without
+    )
+    assert "mixed = 1 is of type int; wanted bool" in refusal(tmp_path, "[split]\nmixed = 1\n" + SITE)
+
+
 def test_a_site_may_have_both_text_and_a_key_and_most_have_no_key(tmp_path: Path) -> None:
     read = federation(tmp_path, REGISTER + 'public-key = "k"\n' + SITE.replace("court", "bank"))
     assert [site.public_key for site in read.sites] == ["k", ""]

@@ -48,7 +48,7 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
 ) -> None:
     key = site.key.with_suffix(".pub").read_text().strip()
     found = findings(site, settings, federation(tmp_path, key=key))
-    assert list(found) == ["corpora", "federation", "key", "backbone", "memory", "disk", "certificate"]
+    assert list(found) == ["corpora", "scores", "federation", "key", "backbone", "memory", "disk", "certificate"]
     assert [what for what, finding in found.items() if not finding.good] == ["certificate"]
 
 

@@ -6,7 +6,27 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from fedlingua.evaluation.scores import ScoreSums, averages, bleu_score, bleu_tokenizer, chrf_score, score_sums, signatures
+from fedlingua.errors import ConfigError
+from fedlingua.evaluation.scores import (
+    ScoreSums,
+    averages,
+    bleu_score,
+    bleu_tokenizer,
+    check_tokenizers,
+    chrf_score,
+    score_sums,
+    signatures,
+)
+from fedlingua.languages import Direction
+
+try:
+    import ipadic  # noqa: F401
+    import MeCab  # noqa: F401
+except ImportError:
+    HAS_MECAB = False
+else:
+    HAS_MECAB = True
+NEEDS_MECAB = pytest.mark.skipif(not HAS_MECAB, reason="the extra 'ja' is not installed")
 
 TEXTS = {
     "13a": (
@@ -24,8 +44,15 @@ TEXTS = {
         ["ฉันชอบเดินเล่นในสวน", "วันนี้อากาศดีมาก", "เขาไม่ได้มาโรงเรียน"],
         ["ฉันชอบเดินในสวนสาธารณะ", "วันนี้อากาศดี", "เมื่อวานเขาไม่ได้มาโรงเรียน"],
     ),
+    "ja-mecab": (
+        "ja",
+        ["猫は椅子の上にいる。", "今日はとても天気がいいです。", "彼は昨日学校に来なかった"],
+        ["猫が椅子の上にいる。", "今日は天気がいいですね。", "彼は昨日、学校へ来ませんでした。"],
+    ),
 }
-CASES = pytest.mark.parametrize("tokenizer", list(TEXTS))
+CASES = pytest.mark.parametrize(
+    "tokenizer", [pytest.param(name, marks=NEEDS_MECAB) if name == "ja-mecab" else name for name in TEXTS]
+)
 
 
 @CASES
@@ -77,11 +104,39 @@ def test_a_perfect_translation_scores_100() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "tokenizer"), [("zh", "zh"), ("ja", "char"), ("th", "char"), ("my", "char"), ("de", "13a"), ("ko", "13a")]
+    ("target", "tokenizer"),
+    [
+        ("zh", "zh"),
+        pytest.param("ja", "ja-mecab", marks=NEEDS_MECAB),
+        ("th", "char"),
+        ("my", "char"),
+        ("de", "13a"),
+        ("ko", "13a"),
+    ],
 )
 def test_the_target_decides_the_tokenisation(target: str, tokenizer: str) -> None:
     assert bleu_tokenizer(target) == tokenizer
     assert f"tok:{tokenizer}" in signatures(target)[0]
+
+
+def test_chinese_is_counted_in_characters_and_other_words_whole() -> None:
+    sums = score_sums(["我买 iPhone"], ["我买 iPhone 吧"], "zh")
+    # 我 买 iPhone against 我 买 iPhone 吧: lengths 3 and 4, matching n-grams 3, 2, 1, 0 of 3, 2, 1, 0.
+    assert sums.bleu == (3, 4, 3, 2, 1, 0, 3, 2, 1, 0)
+
+
+@NEEDS_MECAB
+def test_japanese_is_counted_in_words() -> None:
+    sums = score_sums(["猫は椅子の上にいる。"], ["猫が椅子の上にいる。"], "ja")
+    # 猫 は 椅子 の 上 に いる 。 against the same with が for は: 7 words match, 5 pairs, 4 triples, 3 fours.
+    assert sums.bleu == (8, 8, 7, 5, 4, 3, 8, 7, 6, 5)
+
+
+def test_a_tokenizer_whose_packages_are_missing_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    check_tokenizers([Direction("ja", "en"), Direction("en", "zh")])
+    with pytest.raises(ConfigError, match=r"direction en-ja: .*'ja-mecab'.*pip install 'fedlingua\[ja\]'"):
+        check_tokenizers([Direction("en", "zh"), Direction("en", "ja")])
 
 
 def test_signatures_name_the_metric_the_references_and_the_version() -> None:
