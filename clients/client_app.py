@@ -8,11 +8,12 @@ from operator import add
 from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import NDArrays
 
 from clients.hosted import Host, host_of, is_deployed
+from clients.sending import Sent
 from clients.translation import TranslationClient
 from fedlingua import protocol
 from fedlingua.config import Settings, settings_from
@@ -21,9 +22,10 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import ExchangeError, FedlinguaError
 from fedlingua.evaluation.scores import ScoreSums, check_tokenizers
-from fedlingua.exchange.records import pack, to_record, unpack
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.records import from_record, pack, to_record, unpack
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.protocol import Task
+from fedlingua.protocol import Task, Threshold
 from fedlingua.runs import code_hash
 
 app = ClientApp()
@@ -123,9 +125,47 @@ def train(message: Message, context: Context) -> RecordDict:
     task, client, parameters = _task(message, _host(context))
     client.forget(task.keep)
     arrays, _, metrics = client.fit(parameters, _config(task))
-    tensors = dict(zip(client.trainable.tensor_set.names, arrays, strict=True)) if arrays else {}
-    sums, packed = MetricRecord(cast(Any, metrics)), pack(tensors, client.trainable.tensor_set)
-    return RecordDict({protocol.ARRAYS: packed, protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
+    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, metrics))})
+    if client.settings.selected_by == "all":
+        tensors = dict(zip(client.trainable.tensor_set.names, arrays, strict=True)) if arrays else {}
+        reply[protocol.ARRAYS] = pack(tensors, client.trainable.tensor_set)
+    else:
+        _enter(reply, client.selected(arrays, parameters, task))
+    return reply
+
+
+@app.train("probe")
+@_named
+def probe(message: Message, context: Context) -> RecordDict:
+    """The same, but that the update stays here until the server has made the round's threshold of all sites' losses."""
+    task, client, parameters = _task(message, _host(context))
+    client.forget(task.keep)
+    _, _, metrics = client.fit(parameters, _config(task))
+    sums = MetricRecord({**cast(Any, metrics), "deviation": client.probed(task)})
+    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
+
+
+@app.train("send")
+@_named
+def send(message: Message, context: Context) -> RecordDict:
+    """The threshold has come: what of the update is sent."""
+    task, client, _ = _task(message, _host(context))
+    theta = Threshold.of(message.content.config_records[protocol.THRESHOLD]).theta
+    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
+    _enter(reply, client.above_or_below(task, theta, _network(message)))
+    return reply
+
+
+def _network(message: Message) -> Numbers | None:
+    """The second filter's network, where the run has one."""
+    record = message.content.array_records.get(protocol.FILTER)
+    return from_record(record)[protocol.FILTER] if record else None
+
+
+def _enter(reply: RecordDict, sent: Sent) -> None:
+    reply[protocol.ARRAYS] = to_record(sent.arrays)
+    if sent.deviations is not None:
+        reply[protocol.DEVIATIONS] = to_record({protocol.DEVIATIONS: sent.deviations})
 
 
 @app.evaluate()
@@ -134,7 +174,12 @@ def evaluate(message: Message, context: Context) -> RecordDict:
     """The dev loss of what one site would use now."""
     task, client, parameters = _task(message, _host(context))
     _, _, metrics = client.evaluate(parameters, _config(task))
-    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, metrics))})
+    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, metrics))})
+    if protocol.THRESHOLD in message.content:
+        direction = from_record(message.content.array_records.get(protocol.DIRECTION, ArrayRecord()))
+        threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
+        reply[protocol.META] = MetricRecord(cast(Any, client.slope(task, threshold, direction, _network(message), parameters)))
+    return reply
 
 
 @app.evaluate("finish")

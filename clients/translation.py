@@ -5,31 +5,35 @@ an Adam made anew, give them back. Text, hypotheses and references stay here.
 """
 
 import dataclasses
-import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
-from safetensors.numpy import load_file, save_file
 
+from clients.sending import Sending, Sent
 from clients.signature import Consent, Signature, signature
+from clients.slope import MetaStep, RoundsUpdate, random_batches
+from clients.stage_files import StageFiles
 from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.exchange.delivery import deliver
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.languages import Direction
-from fedlingua.protocol import Stage
+from fedlingua.protocol import Stage, Task, Threshold
+from fedlingua.selection.deviation import deviations
 from fedlingua.training.batches import Example, by_tokens, encode_pairs, pad
 from fedlingua.training.loop import LocalTraining, autocast, train_locally
 from fedlingua.training.objective import corpus_nll
@@ -59,12 +63,14 @@ class TranslationClient(NumPyClient):
     """Trains, evaluates and scores for one site. `parameters` are the arrays that travel, in their set's order; none means: the site's own.
 
     `texts` is the site's text under its name, besides what it holds of other sites' where text is mixed; or those of all sites that are
-    pooled in it. `folder` is the site's private directory; what
-    trains and does not travel is kept there by round and attempt.
+    pooled in it. `folder` is the site's private directory; what trains and does not travel is kept there by round and attempt, and what a
+    selection compares with.
     """
 
     def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
         self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
+        self._own = StageFiles(folder / "rounds")
+        self._sending = Sending(site, settings, trainable.tensor_set, folder)
         torch.set_num_threads(settings.threads)
 
     def signature(self, folder: Path, consent: Consent) -> Signature:
@@ -93,10 +99,61 @@ class TranslationClient(NumPyClient):
             seed,
         )
         trained = read_tensors(self.trainable.model, self.trainable.trained)
-        sent = [trained.pop(name) for name in self.trainable.tensor_set.names] if self.settings.how.travels else []
-        if trained:  # what is left stays here
-            self._keep(trained, (number, int(config["attempt"])))
-        return sent, result.num_examples, dataclasses.asdict(result)
+        travelling = self.trainable.tensor_set.names if self.settings.how.travels else []
+        stays = trained if self.settings.compares_rounds else {n: t for n, t in trained.items() if n not in set(travelling)}
+        stage = (number, int(config["attempt"]))
+        if stays:
+            self._own.save(stays, stage)
+        if self.settings.asks_own_terms:
+            self._sending.keep_came(self._named(parameters), stage)
+        return [trained[name] for name in travelling], result.num_examples, dataclasses.asdict(result)
+
+    def selected(self, arrays: NDArrays, came: NDArrays, task: Task) -> Sent:
+        """What the run's rule takes of an update. arrays: as `fit` gave them; came: what it began with."""
+        previous = self._kept(task.own) if self.settings.compares_rounds else {}
+        return self._sending.select(self._named(arrays), self._named(came), previous, task)
+
+    def probed(self, task: Task) -> float:
+        """The median deviation of the update that waits here, from which the server takes the scale of its threshold."""
+        _, measured = self._waiting(task)
+        finite = measured[np.isfinite(measured)]
+        return float(np.median(finite)) if len(finite) else 0.0
+
+    def above_or_below(self, task: Task, theta: float, network: Numbers | None) -> Sent:
+        """What the server's threshold, and the second filter, take of the update that waits here since the round's probe."""
+        new, measured = self._waiting(task)
+        return self._sending.above_or_below(new, measured, theta, network)
+
+    def slope(
+        self, task: Task, threshold: Threshold, direction: Mapping[str, Numbers], network: Numbers | None, parameters: NDArrays
+    ) -> dict[str, Any]:
+        """The site's part in what is learned from the round, with the tensors that `evaluate` has put in.
+
+        direction: as the server packed it, for the estimator `cross`. network: the second filter's. parameters: as `evaluate` got them.
+        """
+        settings, model, codec = self.settings, self.trainable.model, self.trainable.backbone.codec
+        drawn = random_batches(self._examples("dev"), settings, f"{settings.seed}/{self.site}/{task.round}/meta")
+        step = MetaStep(settings, self._sending, model, [pad(batch, codec).to(model.device) for batch in drawn])
+        with autocast(model, settings.precision):
+            if settings.meta_estimator == "loss" and network is None:
+                return step.loss()
+            asks_own = threshold.own or network is not None or settings.meta_estimator == "own"
+            update = self._rounds_update(task, parameters) if asks_own and any(threshold.weights) else None
+            return step.answer(threshold, direction, network, update)
+
+    def _rounds_update(self, task: Task, parameters: NDArrays) -> RoundsUpdate:
+        new, measured = self._waiting(task)
+        # Where came is not kept nobody sent anything, and what the round began with is what it ended with.
+        came = self._sending.came((task.round, task.attempt)) if self.settings.asks_own_terms else self._named(parameters)
+        return RoundsUpdate(came, new, measured)
+
+    def _waiting(self, task: Task) -> tuple[Tensors, Numbers]:
+        """This round's update, and its deviations."""
+        new = self._own.load((task.round, task.attempt))
+        return new, deviations(new, self._kept(task.own), self.trainable.tensor_set)
+
+    def _named(self, arrays: NDArrays) -> Tensors:
+        return dict(zip(self.trainable.tensor_set.names, arrays, strict=True))
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
         """(nll a token, sentences, sums) on the dev text; round 0 is the backbone as it was published."""
@@ -152,19 +209,14 @@ class TranslationClient(NumPyClient):
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove own tensors that will not be asked for any more: a round counts once the server begins the next."""
-        kept = {self._file(stage) for stage in keep}
-        for file in self._rounds.glob("*.safetensors"):
-            if file not in kept:
-                file.unlink()
+        self._own.forget(keep)
+        self._sending.forget(keep)
 
     def _take(self, parameters: NDArrays, own: Stage) -> None:
         """Put the tensors to start from into the model: the site's own of that round and attempt, and over them those that came."""
-        came = zip(self.trainable.tensor_set.names, parameters, strict=True) if parameters else ()
-        write_tensors(self.trainable.model, {**self._kept(own), **dict(came)})
-
-    def _keep(self, tensors: Tensors, stage: Stage) -> None:
-        self._rounds.mkdir(parents=True, exist_ok=True)
-        _save_whole(tensors, self._file(stage))
+        came = self._named(parameters) if parameters else {}
+        stays = {} if len(came) == len(self.trainable.trained.specs) else self._kept(own)
+        write_tensors(self.trainable.model, {**stays, **came})
 
     def _kept(self, stage: Stage) -> Tensors:
         """The site's own tensors of a round and attempt; of (0, 0) those that everybody starts from.
@@ -172,22 +224,7 @@ class TranslationClient(NumPyClient):
         Raises:
             ExchangeError: they are not here.
         """
-        if stage == (0, 0):
-            return self.trainable.initial
-        file = self._file(stage)
-        if not file.is_file():
-            there = ", ".join(sorted(other.stem for other in self._rounds.glob("*.safetensors"))) or "none"
-            raise ExchangeError(
-                f"asked for this site's own tensors {file.stem} (round-attempt), which are not in {self._rounds.name}/; here: {there}"
-            )
-        return load_file(file)
-
-    @property
-    def _rounds(self) -> Path:
-        return self.folder / "rounds"
-
-    def _file(self, stage: Stage) -> Path:
-        return self._rounds / f"{stage[0]:04d}-{stage[1]}.safetensors"
+        return self.trainable.initial if stage == (0, 0) else self._own.load(stage)
 
     def _examples(self, split: Split) -> list[Example]:
         codec, cut = self.trainable.backbone.codec, self.settings.max_tokens
@@ -209,12 +246,6 @@ class TranslationClient(NumPyClient):
             self.settings.max_tokens,
             self.settings.max_decode_tokens,
         )
-
-
-def _save_whole(tensors: Tensors, file: Path) -> None:
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    save_file(dict(tensors), aside)
-    os.replace(aside, file)
 
 
 def _own(config: dict[str, Scalar]) -> Stage:

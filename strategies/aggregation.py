@@ -10,6 +10,7 @@ from fedlingua.clustering import Clusters, cluster_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, separate
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
+from fedlingua.selection.masks import Selection
 from strategies.cores import BLOCK, SPAN, in_order
 
 
@@ -18,12 +19,13 @@ class Update:
     """A site's tensors after local training, and how many sentences it trained on.
 
     Large tensors may wait in a file until the round is folded: each is read when it is asked for, so a rule that takes one name after
-    another needs the memory of one. None may be written to.
+    another needs the memory of one. None may be written to. selection: which of them the site sent; the others stand at what it was given.
     """
 
     site: str
     tensors: Mapping[str, Numbers]
     num_examples: int
+    selection: Selection | None = None
 
 
 Rule = Callable[[Sequence[Update]], Tensors]
@@ -31,13 +33,28 @@ Rule = Callable[[Sequence[Update]], Tensors]
 
 def fed_avg(updates: Sequence[Update]) -> Tensors:
     """Mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2. Summed in the order given, in float32."""
-    total = sum(update.num_examples for update in updates)
-    return _weighted_sum(updates, [update.num_examples / total for update in updates])
+    return _weighted_sum(updates, by_size(updates))
 
 
 def fed_mean(updates: Sequence[Update]) -> Tensors:
     """Plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3. Summed in the order given, in float32."""
-    return _weighted_sum(updates, [1 / len(updates)] * len(updates))
+    return _weighted_sum(updates, equally(updates))
+
+
+def by_size(updates: Sequence[Update]) -> list[float]:
+    """The weights of FedAvg."""
+    total = sum(update.num_examples for update in updates)
+    return [update.num_examples / total for update in updates]
+
+
+def equally(updates: Sequence[Update]) -> list[float]:
+    """The weights of FedMean."""
+    return [1 / len(updates)] * len(updates)
+
+
+Weights = Callable[[Sequence[Update]], list[float]]
+WEIGHTS: dict[str, Weights] = {"fed-mean": equally, "fed-avg": by_size}
+"""`aggregation` -> what each of a cluster's updates counts; they add up to 1."""
 
 
 def _weighted_sum(updates: Sequence[Update], weights: Sequence[float]) -> Tensors:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, Message, MetricRecord
 
 from fedlingua import protocol
@@ -11,9 +12,10 @@ from fedlingua.corpora.clean import REASONS
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.joined import Joined, Numbers
-from fedlingua.exchange.records import view
+from fedlingua.exchange.records import from_record, opened, view
 from fedlingua.exchange.tensor_sets import TensorSet
 from fedlingua.protocol import Task
+from fedlingua.selection.masks import Selection, everything, unpack_selected
 from strategies.norms import change_norm
 
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
@@ -88,20 +90,39 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[s
 
 
 def check_update(
-    reply: Message, tensor_set: TensorSet, sent: Mapping[str, Sequence[Numbers]], most_norm: float
-) -> tuple[Joined, float]:
-    """The tensors of a reply, in its own bytes, and the L2 norm of what changed.
+    reply: Message, tensor_set: TensorSet, sent: Mapping[str, Sequence[Numbers]], selects: bool, most_norm: float
+) -> tuple[Joined, Selection, float]:
+    """The tensors of a reply, in its own bytes where all were sent, which of them were, and the L2 norm of what changed.
 
     sent: what the site started from, as `joined.runs` gives it.
 
     Raises:
-        ExchangeError: what `view` and `change_norm` refuse, or a norm over `most_norm` (0 sets no bound).
+        ExchangeError: what `view`, `unpack_selected` and `change_norm` refuse, or a norm over `most_norm` (0 sets no bound).
     """
-    tensors = view(reply.content.array_records[protocol.ARRAYS], tensor_set)
+    arrays = reply.content.array_records[protocol.ARRAYS]
+    tensors, selection = (
+        unpack_selected(opened(arrays), tensor_set, sent) if selects else (view(arrays, tensor_set), everything(tensor_set))
+    )
     norm = change_norm({part: flat[:] for part, flat in tensors.parts.items()}, sent)
     if most_norm and norm > most_norm:
         raise ExchangeError(f"the update changes the tensors by {norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
-    return tensors, norm
+    return tensors, selection, norm
+
+
+def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
+    """Every tensor's deviation: (tensors,) float32, 0 or above, or infinite.
+
+    Raises:
+        ExchangeError: anything else.
+    """
+    arrays = from_record(reply.content.array_records[protocol.DEVIATIONS])
+    wanted = (len(tensor_set.specs),)
+    if set(arrays) != {protocol.DEVIATIONS}:
+        raise ExchangeError(f"the reply has the deviations {', '.join(sorted(arrays)) or 'none'}; wanted {protocol.DEVIATIONS}")
+    found = arrays[protocol.DEVIATIONS]
+    if found.shape != wanted or found.dtype != np.float32 or not (found >= 0).all():
+        raise ExchangeError(f"the deviations are {found.dtype} {found.shape}; wanted float32 {wanted}, 0 or above")
+    return found
 
 
 def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:

@@ -23,6 +23,8 @@ from strategies.round_record import RoundRecord
 
 WAIT_PAUSE_S = 5.0
 """Between two questions to sites that `below-quorum = "wait"` waits for."""
+COUNTED: tuple[Phase, ...] = ("train", "send")
+"""Phases whose messages are a round's uplink and downlink."""
 Reader = Callable[[str, Message, int], Any]
 """(site, reply, its bytes) -> what the reply says; refuses with ExchangeError."""
 
@@ -138,9 +140,10 @@ class Conversation:
         self.folder.event("phase", phase=phase, round=number, rounds=num_rounds, sites=len(messages))
         tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
         for site in tasks:
-            record = self.record.of(site)
-            if phase == "train":
-                record["downlink_bytes"] = message_bytes(messages[site])
+            if phase in COUNTED:
+                self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
+            else:
+                self.record.of(site)
         started = time.monotonic()
 
         def on_sent() -> None:
@@ -150,7 +153,7 @@ class Conversation:
         def on_reply(site: str, reply: Message) -> Failure | None:
             self._last_reply = time.monotonic()
             size = message_bytes(reply)
-            uplink = size if phase == "train" else 0
+            uplink = size if phase in COUNTED else 0
             self.record.of(site)["uplink_bytes"] += uplink
             try:
                 check_task(reply, tasks[site])
@@ -183,7 +186,7 @@ class Conversation:
 
     def _loss(self, site: str, phase: Phase) -> float | None:
         record = self.record.of(site)
-        loss: float | None = record.get("train_loss" if phase == "train" else "dev_loss") if phase != "finish" else None
+        loss: float | None = record.get("train_loss" if phase in COUNTED else "dev_loss") if phase != "finish" else None
         return loss
 
     # --- What went wrong -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,19 @@ The loop around it, deadlines, quorum, best round and checkpoints are strategies
 from collections.abc import Mapping
 
 from fedlingua.exchange.tensor_sets import Tensors
-from strategies.aggregation import Rule, Update, fed_avg, fed_mean, inner_cluster_aggregation, start_everywhere, tensors_for
+from strategies.aggregation import (
+    Rule,
+    Update,
+    Weights,
+    by_size,
+    equally,
+    fed_avg,
+    fed_mean,
+    inner_cluster_aggregation,
+    start_everywhere,
+    tensors_for,
+)
+from strategies.partial import MISSING, selective_aggregation
 from strategies.site_strategy import SiteStrategy
 
 
@@ -21,6 +33,7 @@ class FedMean(SiteStrategy):
     """Averages the sites of each cluster, every site counting the same: eq. 3."""
 
     rule: Rule = staticmethod(fed_mean)
+    weights: Weights = staticmethod(equally)
 
     def begin(self, initial: Tensors) -> None:
         self.state = start_everywhere(initial, self.tensor_set, self.clusters)
@@ -29,10 +42,16 @@ class FedMean(SiteStrategy):
         return tensors_for(site, self.state, self.tensor_set, self.clusters)
 
     def fold(self, updates: Mapping[str, Update]) -> None:
-        self.state = inner_cluster_aggregation(self.state, updates, self.tensor_set, self.clusters, self.rule)
+        # A rule of one's own gets whole updates: what was not sent stands at what the site was given.
+        if self.settings.selected_by == "all" or self.rule not in (fed_mean, fed_avg):
+            self.state = inner_cluster_aggregation(self.state, updates, self.tensor_set, self.clusters, self.rule)
+        else:
+            mean = MISSING[self.settings.missing]
+            self.state = selective_aggregation(self.state, updates, self.tensor_set, self.clusters, self.weights, mean)
 
 
 class FedAvg(FedMean):
     """Averages the sites of each cluster by how much text they trained on: eq. 2."""
 
     rule: Rule = staticmethod(fed_avg)
+    weights: Weights = staticmethod(by_size)

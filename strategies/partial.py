@@ -8,15 +8,18 @@ The paper sums over all sites and does not say what stands where a site sent not
 Where nobody sent, what was there stays, bit for bit, under either. Where all sent all, either is FedAvg, bit for bit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum, isclose
 
 import numpy as np
 
-from fedlingua.exchange.joined import Flat, Numbers, flat
-from fedlingua.exchange.tensor_sets import Tensors
-from strategies.aggregation import weighted_sum
+from fedlingua.checkpoints import ClusterTensors
+from fedlingua.clustering import Clusters
+from fedlingua.exchange.joined import Flat, Joined, Numbers, flat
+from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.parts import PARTS, Part
+from strategies.aggregation import Update, Weights, weighted_sum
 from strategies.cores import BLOCK, SPAN, in_order
 
 
@@ -73,6 +76,52 @@ def renormalised(received: Mapping[str, Numbers], sent: Sequence[Sent]) -> Tenso
 Partial = Callable[[Mapping[str, Numbers], Sequence[Sent]], Tensors]
 MISSING: dict[str, Partial] = {"previous": previous, "renormalise": renormalised}
 """One line a reading: `missing` -> its mean."""
+
+
+def selective_aggregation(
+    state: ClusterTensors,
+    updates: Mapping[str, Update],
+    tensor_set: TensorSet,
+    clusters: Clusters,
+    weights: Weights,
+    mean: Partial,
+) -> dict[Part, dict[str, Tensors]]:
+    """Each part of each cluster becomes `mean` of what its own sites sent; sites are taken in federation order.
+
+    A cluster none of whose sites answered stays as it was.
+    """
+    new: dict[Part, dict[str, Tensors]] = {}
+    for part in PARTS:
+        names = [spec.name for spec in tensor_set.of_part(part)]
+        new[part] = {}
+        for cluster, sites in clusters[part].items():
+            members = [updates[site] for site in sites if site in updates]
+            sent = (
+                [_sent(update, names, weight) for update, weight in zip(members, weights(members), strict=True)]
+                if members
+                else []
+            )
+            # A checkpoint keeps no cluster without tensors, as of a part that the set has nothing of.
+            before = state[part].get(cluster, {})
+            new[part][cluster] = mean(before, sent) if sent else dict(before)
+    return new
+
+
+def sent_tensors(update: Update, names: Collection[str]) -> dict[str, Numbers]:
+    """Of the named tensors those of which a site sent anything."""
+    chosen = update.selection
+    if chosen is None or chosen.tensors is None:
+        return {name: update.tensors[name] for name in names}
+    sent = {name for name, is_sent in zip(chosen.chosen.names, chosen.tensors, strict=True) if is_sent}
+    return {name: update.tensors[name] for name in names if name in sent}
+
+
+def _sent(update: Update, names: Sequence[str], weight: float) -> Sent:
+    masks: dict[str, Numbers] = {}
+    if update.selection is not None and update.selection.numbers is not None:
+        by_name = Joined(update.selection.numbers, update.selection.chosen)
+        masks = {name: np.ravel(by_name[name]) for name in names}
+    return Sent(weight, sent_tensors(update, names), masks)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ Sums = Mapping[str, float]
 class Progress:
     """Of a run so far; `round` is the last whole one, -1 before round 0.
 
-    dev_losses: round -> site -> sums. traffic: (uplink, downlink) bytes of every site and round. stages: site -> rounds that it trained
-    well, with the attempt that counts. bad_replies: site -> how many were refused. digests: site -> its last accepted update's.
+    dev_losses: round -> site -> sums. traffic: (uplink, downlink) bytes of every site and round. savings: (tensors, numbers) that every
+    site left out of every round, 0-1. stages: site -> rounds that it trained well, with the attempt that counts. bad_replies: site -> how
+    many were refused. digests: site -> its last accepted update's.
     """
 
     random: Random
@@ -23,6 +24,7 @@ class Progress:
     best_round: int = 0
     dev_losses: dict[int, dict[str, Sums]] = field(default_factory=dict)
     traffic: list[tuple[int, int]] = field(default_factory=list)
+    savings: list[tuple[float, float]] = field(default_factory=list)
     stages: dict[str, dict[int, int]] = field(default_factory=dict)
     bad_replies: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class Progress:
             "best_round": self.best_round,
             "dev_losses": {str(n): {site: dict(sums) for site, sums in losses.items()} for n, losses in self.dev_losses.items()},
             "traffic": self.traffic,
+            "savings": self.savings,
             "stages": {site: {str(n): attempt for n, attempt in trained.items()} for site, trained in self.stages.items()},
             "bad_replies": self.bad_replies,
             "digests": self.digests,
@@ -90,6 +93,7 @@ class Progress:
             best_round=values["best_round"],
             dev_losses={int(n): losses for n, losses in values["dev_losses"].items()},
             traffic=[(up, down) for up, down in values["traffic"]],
+            savings=[(tensors, numbers) for tensors, numbers in values["savings"]],
             stages={site: {int(n): attempt for n, attempt in trained.items()} for site, trained in values["stages"].items()},
             bad_replies=dict(values["bad_replies"]),
             digests=dict(values["digests"]),

@@ -12,6 +12,7 @@ from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.selection.second_filter import SIZE
 from strategies import checks
 from strategies.aggregation import Update
 from strategies.progress import Sums
@@ -22,13 +23,14 @@ class Training:
     """A site's update and the sums of its training.
 
     norm: L2, of what the update changed. digest: of its bytes, so two replies with one digest carry the same update. 0 and "" where tensors
-    stay with the site.
+    stay with the site. deviations: every tensor's, where the selection goes by them.
     """
 
     update: Update
     sums: Sums
     norm: float
     digest: str
+    deviations: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -58,20 +60,69 @@ def read_training(
         ExchangeError: with what was got and what was wanted.
     """
     checks.check_size(size, checks.size_limit(None if sent is None else tensor_set))
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS})
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(settings)})
     most = int(about["train"]) * settings.local_epochs
     sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.TRAINING_SUMS, most)
-    arrays = reply.content.array_records[protocol.ARRAYS]
-    tensors, norm, digest = Joined({}, TensorSet(tensor_set.name, ())), 0.0, ""
     if sent is not None:
-        # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already.
-        digest = arrays.object_id
-        tensors, norm = checks.check_update(reply, tensor_set, sent, settings.max_update_norm)
-        if norm and digest == earlier:
-            raise ExchangeError("sends the update of an earlier round again")
-    elif arrays:
+        return _read_update(reply, site, settings, tensor_set, sent, earlier, sums)
+    if reply.content.array_records[protocol.ARRAYS]:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
-    return Training(Update(site, tensors, int(sums["num_examples"])), sums, norm, digest)
+    return Training(Update(site, Joined({}, TensorSet(tensor_set.name, ())), int(sums["num_examples"])), sums, 0.0, "")
+
+
+def read_probe(reply: Message, size: int, settings: Settings, about: Mapping[str, Any]) -> Sums:
+    """The sums of a training whose update waits at the site, and the median of its deviations.
+
+    Raises:
+        ExchangeError: with what was got and what was wanted.
+    """
+    checks.check_size(size, checks.size_limit(None))
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS})
+    most = int(about["train"]) * settings.local_epochs
+    return checks.check_sums(reply.content.metric_records[protocol.METRICS], (*checks.TRAINING_SUMS, "deviation"), most)
+
+
+def read_sent(
+    reply: Message,
+    size: int,
+    site: str,
+    settings: Settings,
+    tensor_set: TensorSet,
+    sent: Mapping[str, Sequence[Numbers]],
+    earlier: str | None,
+    sums: Sums,
+) -> Training:
+    """What a site has selected of its update. sums: as its probe gave them; the rest as in `read_training`.
+
+    Raises:
+        ExchangeError: with what was got and what was wanted.
+    """
+    checks.check_size(size, checks.size_limit(tensor_set))
+    checks.check_records(reply, {protocol.TASK, *_with_tensors(settings)})
+    return _read_update(reply, site, settings, tensor_set, sent, earlier, sums)
+
+
+def _with_tensors(settings: Settings) -> set[str]:
+    return {protocol.ARRAYS, protocol.DEVIATIONS} if settings.by_deviation else {protocol.ARRAYS}
+
+
+def _read_update(
+    reply: Message,
+    site: str,
+    settings: Settings,
+    tensor_set: TensorSet,
+    sent: Mapping[str, Sequence[Numbers]],
+    earlier: str | None,
+    sums: Sums,
+) -> Training:
+    # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already.
+    digest = reply.content.array_records[protocol.ARRAYS].object_id
+    selects = settings.selected_by != "all"
+    tensors, selection, norm = checks.check_update(reply, tensor_set, sent, selects, settings.max_update_norm)
+    if norm and digest == earlier:
+        raise ExchangeError("sends the update of an earlier round again")
+    deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
+    return Training(Update(site, tensors, int(sums["num_examples"]), selection), sums, norm, digest, deviations)
 
 
 def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums:
@@ -83,6 +134,28 @@ def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums
     checks.check_size(size, checks.size_limit(None))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     return checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, int(about["dev"]))
+
+
+def read_slope(record: Any, settings: Settings) -> dict[str, Any]:
+    """A site's part in what is learned from a round: sums, and the gradient of the second filter where there is one. What is no number is
+    let through, to be left out and named.
+
+    Raises:
+        ExchangeError: it is not there, lacks something, or has something of another form.
+    """
+    slope = {"slope"} if settings.meta_estimator != "loss" or settings.second_filter else set()
+    wanted = {"nll_sum", "num_tokens", *slope, *({"filter"} if settings.second_filter else ())}
+    if record is None or set(record) != wanted:
+        raise ExchangeError(f"the reply's part in the meta step has {sorted(record or ())}; wanted {sorted(wanted)}")
+    sums = {key: value for key, value in record.items() if key != "filter"}
+    if not all(isinstance(value, int | float) for value in sums.values()) or sums["num_tokens"] < 1:
+        raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted numbers, and num_tokens of 1 or more")
+    if settings.second_filter and (not isinstance(record["filter"], list) or len(record["filter"]) != SIZE):
+        raise ExchangeError(f"the second filter's gradient is {type(record['filter']).__name__}; wanted a list of {SIZE} numbers")
+    return {
+        **{key: float(value) for key, value in sums.items()},
+        **({"filter": record["filter"]} if settings.second_filter else {}),
+    }
 
 
 def read_scores(reply: Message, size: int, split: str, about: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Scores]:

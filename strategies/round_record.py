@@ -19,6 +19,8 @@ class RoundRecord:
     failures: list[dict[str, str]] = field(default_factory=list)
     phase_s: dict[str, float] = field(default_factory=dict)
     pause_s: dict[str, float] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    """what the strategy tells of the round"""
 
     def of(self, site: str) -> dict[str, Any]:
         """A site's figures, to be added to."""
@@ -38,7 +40,13 @@ class RoundRecord:
         """(uplink, downlink) bytes of every site that was asked to train."""
         return [(int(record["uplink_bytes"]), int(record["downlink_bytes"])) for record in self.sites.values()]
 
+    @property
+    def savings(self) -> list[tuple[float, float]]:
+        """(tensors, numbers) that every site which sent a selection left out, 0-1."""
+        chosen = [record for record in self.sites.values() if "numbers_share" in record]
+        return [(1 - record["tensors_share"], 1 - record["numbers_share"]) for record in chosen]
+
     def line(self) -> dict[str, Any]:
         """As rounds.jsonl holds it, but for what the strategy knows of the round."""
         heard = {site: record for site, record in self.sites.items() if record["seconds"]}
-        return {"sites": heard, "failures": self.failures, "phase_s": self.phase_s, "pause_s": self.pause_s}
+        return {"sites": heard, "failures": self.failures, "phase_s": self.phase_s, "pause_s": self.pause_s, **self.about}

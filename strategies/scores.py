@@ -11,7 +11,8 @@ from strategies.site_strategy import SiteStrategy
 def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     """What scores.json says: every site before and after, three named averages, and what it cost.
 
-    macro: plain mean over sites. micro: mean weighted by test size. pooled: all sites' counts as one corpus.
+    macro: plain mean over sites. micro: mean weighted by test size. pooled: all sites' counts as one corpus. tensor_saving, number_saving:
+    what a selection left out of the uplink, 0-1, mean over sites and rounds (Chu et al. 2024, §4.2, counts tensors).
     """
     sites: dict[str, Any] = {}
     directions = {site.name: site.direction for site in strategy.roll.federation.sites}
@@ -35,6 +36,10 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     base_macro_chrf, _ = averages({site: entry["base_chrf"] for site, entry in sites.items()}, sizes)
     ups, downs = zip(*strategy.progress.traffic, strict=True) if strategy.progress.traffic else ((0,), (0,))
     travels = strategy.travels and strategy.settings.how.trains
+    savings: dict[str, float] = {}
+    if strategy.progress.savings:
+        tensors, numbers = zip(*strategy.progress.savings, strict=True)
+        savings = {"tensor_saving": sum(tensors) / len(tensors), "number_saving": sum(numbers) / len(numbers)}
     return {
         "method": strategy.settings.method,
         "seed": strategy.settings.seed,
@@ -49,4 +54,5 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
         "uplink_bytes_per_round": round(sum(ups) / len(ups)),
         "downlink_bytes_per_round": round(sum(downs) / len(downs)),
         "exchanged_parameters": strategy.tensor_set.num_parameters if travels else 0,
+        **savings,
     }

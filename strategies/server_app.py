@@ -19,9 +19,11 @@ from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
 from fedlingua.pretraining.demo import demo_backbone
 from fedlingua.runs import RunFolder, code_hash, run_directory
+from strategies.aggregation import fed_avg, fed_mean
 from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedAvg, FedMean
 from strategies.local_only import LocalOnly
+from strategies.meta_send import MetaSend
 from strategies.roll_call import Roll, call_roll, sites_json
 from strategies.scores import scores_json
 from strategies.site_strategy import SiteStrategy
@@ -64,6 +66,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
         demo_backbone(lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s"))
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
+    check_start(settings, trainable)
     roll = Roll(federation, trainable.fingerprint, code_hash(), settings.how.pooled)
     call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
     clusters = planned or clusters_by_gradients(grid, settings, roll, trainable, folder)
@@ -72,6 +75,21 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.sent_first), rounds)
     folder.write("scores.json", scores_json(strategy))
+
+
+def check_start(settings: Settings, trainable: Trainable) -> None:
+    """Refuse tensors that have no deviation in the first round, where no rule is given for them.
+
+    Raises:
+        ConfigError: names the first, and says how many there are.
+    """
+    if settings.by_deviation and settings.zero_norm == "refuse":
+        zeros = [name for name, tensor in trainable.sent_first.items() if not tensor.any()]
+        if zeros:
+            raise ConfigError(
+                f"zero-norm = 'refuse', and {len(zeros)} of {len(trainable.sent_first)} tensors are 0 everywhere at the start, "
+                f"{zeros[0]} the first; a deviation divides by their norm: give zero-norm = 'send' or 'stay', or another adapter-init"
+            )
 
 
 def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) -> None:
@@ -103,6 +121,8 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
         ConfigError: no such module or class, or a class that is no SiteStrategy.
     """
     if not settings.strategy:
+        if settings.learns_threshold:
+            return MetaSend
         return STRATEGIES[settings.aggregation] if settings.how.travels else LocalOnly
     module_name, class_name = settings.strategy.split(":")
     try:
@@ -115,12 +135,25 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
     if not (isinstance(found, type) and issubclass(found, SiteStrategy)):
         near = nearest(class_name, vars(module))
         raise ConfigError(f"strategy = {settings.strategy!r}: {module_name} has no SiteStrategy subclass {class_name!r}{near}")
+    if settings.learns_threshold and not issubclass(found, MetaSend):
+        raise ConfigError(
+            f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
+            "derive it from strategies.meta_send.MetaSend, or choose another selection"
+        )
+    if settings.missing == "renormalise" and settings.selected_by != "all" and not _has_weights(found):
+        raise ConfigError(
+            f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; leave it 'previous'"
+        )
     if found.travels != settings.how.travels:
         have, wanted = ("tensors travel", "stay") if found.travels else ("tensors stay", "travel")
         raise ConfigError(
             f"strategy = {settings.strategy!r}: its {have}, but those of method {settings.method} {wanted}; change one of them"
         )
     return found
+
+
+def _has_weights(strategy: type[SiteStrategy]) -> bool:
+    return getattr(strategy, "rule", None) in (fed_mean, fed_avg)
 
 
 def _describe(

@@ -4,6 +4,7 @@ A strategy of one's own subclasses this (or FedMean) and says three things: the 
 updates fold into the next state. What it keeps besides `state` it declares in `declared_state`, so that a killed run can go on.
 """
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -34,16 +35,24 @@ from strategies.replies import Failure
 from strategies.roll_call import Roll
 from strategies.update_files import UpdateFiles
 
-PHASES: dict[str, Phase] = {protocol.TRAIN: "train", protocol.EVALUATE: "evaluate", protocol.FINISH: "finish"}
+PHASES: dict[str, Phase] = {
+    protocol.TRAIN: "train",
+    protocol.PROBE: "train",
+    protocol.SEND: "send",
+    protocol.EVALUATE: "evaluate",
+    protocol.FINISH: "finish",
+}
 
 
 class SiteStrategy(Strategy):
     """Base of this project's strategies; `state` holds each cluster's tensors, `progress` all else that a resumed run needs.
 
-    travels: whether updates come back. one_best_round: whether the federation chooses one best round or every site its own.
+    travels: whether updates come back, and in which phase. one_best_round: whether the federation chooses one best round or every site its
+    own.
     """
 
     travels = True
+    update_phase: Phase = "train"
     one_best_round = True
 
     def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
@@ -83,11 +92,15 @@ class SiteStrategy(Strategy):
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """One message for each site: its own clusters' tensors. `arrays` is not used: sites of different clusters get different ones."""
+        return self.ask_to_train(protocol.TRAIN, server_round, grid)
+
+    def ask_to_train(self, message_type: str, server_round: int, grid: Grid) -> list[Message]:
+        """One message for each site that is here: its own clusters' tensors."""
         packing, messages = Packing(self.tensor_set), []
         for site in self.conversation.sites_here(grid, "train", self.progress):
             tensors = self.downlink(site)
             self._sent[site] = runs(tensors, self.tensor_set)
-            messages.append(self._message(protocol.TRAIN, site, server_round, packing.pack(tensors), server_round - 1))
+            messages.append(self._message(message_type, site, server_round, packing.pack(tensors), server_round - 1))
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -99,9 +112,9 @@ class SiteStrategy(Strategy):
         heard: dict[str, Training] = self.conversation.heard(replies)
         outliers = over_ratio({site: training.norm for site, training in heard.items()}, self.settings.max_update_ratio)
         for site, reason in outliers.items():
-            self.conversation.refuse(Failure(site, f"bad reply: {reason}"), "train", self.progress)
+            self.conversation.refuse(Failure(site, f"bad reply: {reason}"), self.update_phase, self.progress)
         updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}
-        self.conversation.need_quorum(updates, "train")
+        self.conversation.need_quorum(updates, self.update_phase)
         self.fold(updates)
         for site in updates:
             self.progress.stages.setdefault(site, {})[server_round] = self.attempt
@@ -171,7 +184,7 @@ class SiteStrategy(Strategy):
         arguments = (number, ArrayRecord(), ConfigRecord(), grid)
         try:
             if number > 0:
-                self._train(*arguments, num_rounds)
+                self.train(*arguments, num_rounds)
             ask = partial(self.configure_evaluate, *arguments)
             self.aggregate_evaluate(number, self._exchange(grid, ask, "evaluate", self._read_evaluation, num_rounds))
         except RoundSkippedError as skipped:
@@ -180,15 +193,15 @@ class SiteStrategy(Strategy):
             for trained in self.progress.stages.values():
                 trained.pop(number, None)
             self.folder.event("note", text=f"{skipped}; its tensors stay as they were before")
-        self._close_round(number, num_rounds, time.monotonic() - started)
-
-    def _train(self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, num_rounds: int) -> None:
-        ask = partial(self.configure_train, number, arrays, config, grid)
-        try:
-            self.aggregate_train(number, self._exchange(grid, ask, "train", self._read_training, num_rounds))
         finally:
             self._sent = {}
             self.update_files.clear()
+        self._close_round(number, num_rounds, time.monotonic() - started)
+
+    def train(self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, num_rounds: int) -> None:
+        """From the first message of a round to the next `state`."""
+        ask = partial(self.configure_train, number, arrays, config, grid)
+        self.aggregate_train(number, self._exchange(grid, ask, self.update_phase, self._read_training, num_rounds))
 
     def _close_round(self, number: int, num_rounds: int, seconds: float) -> None:
         record, earlier_best = self.conversation.record, self.progress.best_round
@@ -198,6 +211,7 @@ class SiteStrategy(Strategy):
         self.folder.add_round({**told, **record.line()})
         if number > 0:
             self.progress.traffic += record.traffic
+            self.progress.savings += record.savings
             self.progress.choose_best(self.settings.best_by)
         own, values = self.declared_state()
         self.folder.checkpoints.save(number, self.state, own, {"progress": self.progress.values(), "strategy": values})
@@ -268,14 +282,16 @@ class SiteStrategy(Strategy):
     def _message(self, message_type: str, site: str, number: int, arrays: ArrayRecord, own_round: int) -> Message:
         """A request. own_round: the round whose own tensors the site is to take, where any stay with it."""
         deadline = self.settings.deadline_of(PHASES[message_type])
-        return self.roll.request(message_type, self._task(site, number, own_round), deadline, arrays)
+        task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
+        return self.roll.request(message_type, task, deadline, arrays)
 
-    def _task(self, site: str, number: int, own_round: int) -> Task:
-        if self.travels and TENSOR_SETS[self.settings.trained_set].travels_whole:
+    def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
+        all_travels = self.travels and TENSOR_SETS[self.settings.trained_set].travels_whole
+        if all_travels and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)
-        # As in the checkpoints: this round and the one before, each with its best.
+        # As in the checkpoints: this round and the one before, each with its best; what a selection compares with is never delivered.
         last = [own_round, own_round - 1]
-        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in last)]
+        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in last if not all_travels)]
         keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
         own = self.progress.own(site, own_round)
         return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))
@@ -291,9 +307,7 @@ class SiteStrategy(Strategy):
         return self.conversation.exchange(grid, ask, phase, read, self.progress, num_rounds)
 
     def _read_training(self, site: str, reply: Message, size: int) -> Training:
-        sent = self._sent[site] if self.travels else None
-        earlier = self.progress.digests.get(site)
-        training = read_training(reply, size, site, self.settings, self.roll.about[site], self.tensor_set, sent, earlier)
+        training = self._read_update(site, reply, size)
         update = replace(training.update, tensors=self.update_files.keep(site, training.update.tensors))
         record = self.conversation.record.of(site)
         record["seconds"]["train"] = round(training.sums["seconds"], 3)
@@ -301,7 +315,19 @@ class SiteStrategy(Strategy):
         record["steps"], record["tensors_sent"] = int(training.sums["steps"]), len(training.update.tensors)
         if self.travels:
             record["update_norm"] = training.norm
+        if training.update.selection and self.settings.selected_by != "all":
+            record["tensors_share"] = training.update.selection.share_of_tensors
+            record["numbers_share"] = training.update.selection.share_of_numbers
+        if training.deviations is not None:
+            # What was zero everywhere has none; JSON knows no infinity.
+            told = [float(f"{one:.6g}") if math.isfinite(one) else None for one in training.deviations.tolist()]
+            self.folder.add_deviations({"round": self.conversation.record.number, "site": site, "deviations": told})
         return replace(training, update=update)
+
+    def _read_update(self, site: str, reply: Message, size: int) -> Training:
+        sent = self._sent[site] if self.travels else None
+        earlier = self.progress.digests.get(site)
+        return read_training(reply, size, site, self.settings, self.roll.about[site], self.tensor_set, sent, earlier)
 
     def _read_evaluation(self, site: str, reply: Message, size: int) -> Sums:
         sums = read_evaluation(reply, size, self.roll.about[site])

@@ -78,13 +78,14 @@ PAPER_TABLES = [path for path in SUITES if read_suite(path, {}).paper]
 
 @pytest.mark.parametrize("path", PAPER_TABLES, ids=named)
 def test_the_papers_figures_by_site_average_to_its_macro(path: Path) -> None:
-    """Digits swapped in the copying would show."""
+    """Digits swapped in the copying would show. Liu et al. give two decimals, Chu et al. one, of sites and of their mean."""
     paper = read_suite(path, {}).paper
     assert paper is not None
+    rounding = 0.0101 if paper.by == "Liu et al. 2023" else 0.101
     for name, figures in paper.rows.items():
         sites = [figure for column, figure in figures.items() if column not in ("macro", "micro")]
         if len(sites) > 1:
-            assert sum(sites) / len(sites) == pytest.approx(figures["macro"], abs=0.0101), name
+            assert sum(sites) / len(sites) == pytest.approx(figures["macro"], abs=rounding), name
 
 
 @pytest.mark.parametrize("path", FEDERATIONS, ids=named)

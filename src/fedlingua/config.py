@@ -18,7 +18,7 @@ from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
 
 Scalar = str | int | float | bool
-Phase = Literal["join", "train", "evaluate", "finish"]
+Phase = Literal["join", "train", "send", "evaluate", "finish"]
 
 APP_DIR = Path(__file__).resolve().parents[2]
 """Root of the app: the checkout, or the bundle as a node unpacked it."""
@@ -29,7 +29,8 @@ class Method:
     """A row of the paper's tables: which tensors, averaged among whom.
 
     clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
-    anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one.
+    anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one. selection:
+    which part of an update is sent, see SELECTIONS.
     """
 
     tensor_set: str
@@ -37,7 +38,14 @@ class Method:
     trains: bool = True
     travels: bool = True
     pooled: bool = False
+    selection: str = "all"
 
+
+SELECTIONS = (
+    *("all", "rand-send", "dp-g", "dp-l", "top-k", "apf"),
+    *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
+)
+"""What a site sends of its update: everything, or by a rule of fedlingua.selection. -g: what deviates most, -l: what deviates least."""
 
 METHODS: dict[str, Method] = {
     "base": Method("adapters", "none", trains=False, travels=False),
@@ -49,8 +57,10 @@ METHODS: dict[str, Method] = {
     "adapter-random": Method("adapters", "random"),
     "adapter-gradients": Method("adapters", "gradients"),
     "adapter-families": Method("adapters", "families"),
+    "pmfl": Method("full", "none"),
+    **{name: Method("full", "none", selection=name) for name in SELECTIONS[1:]},
 }
-"""In the order of the paper's tables 1 and 2; `base` stands beside them all."""
+"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1."""
 
 PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
 """Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""
@@ -62,6 +72,12 @@ MOST_PRIVATE_DIM = 64
 _CHOICES: dict[str, tuple[str, ...]] = {
     "method": tuple(METHODS),
     "aggregation": ("fed-mean", "fed-avg"),
+    "selection": ("", *SELECTIONS),
+    "zero_norm": ("send", "stay", "refuse"),
+    "missing": ("previous", "renormalise"),
+    "random_threshold": ("unit", "range"),
+    "meta_estimator": ("cross", "own", "loss"),
+    "backbone_weights": ("published", "random"),
     "tensor_set": ("", "adapters", "full", "controllers", "lora"),
     "adapter_layers": ("all", "input-end", "middle", "output-end"),
     "cluster_by": ("group", "family", "given"),
@@ -89,6 +105,14 @@ _AT_LEAST: dict[str, float] = {
     "controllers": 1,
     "lora_rank": 1,
     "num_clusters": -1,
+    "apf_window": 1,
+    "apf_threshold": 0.0,
+    "meta_neurons": 1,
+    "meta_batches": 1,
+    "meta_batch_size": 1,
+    "meta_learning_rate": 0.0,
+    "meta_bytes_weight": 0.0,
+    "second_filter_weight": 0.0,
     "signature_examples": 0,
     "signature_dim": 1,
     "adapter_init_std": 0.0,
@@ -129,6 +153,7 @@ class Settings:
     federation: str
     backbone: str
     backbone_revision: str
+    backbone_weights: str
     data_dir: str
     run_dir: str
     strategy: str
@@ -145,6 +170,25 @@ class Settings:
     signature_clip: float
     signature_noise: float
     signature_delta: float
+    selection: str
+    send_share: float
+    fixed_threshold: str
+    random_threshold: str
+    zero_norm: str
+    missing: str
+    apf_window: int
+    apf_threshold: float
+    meta_estimator: str
+    meta_frozen: bool
+    meta_neurons: int
+    meta_learning_rate: float
+    meta_batches: int
+    meta_batch_size: int
+    meta_temperature: float
+    meta_noise: float
+    meta_bytes_weight: float
+    second_filter: bool
+    second_filter_weight: float
     seed: int
     rounds: int
     patience: int
@@ -193,6 +237,36 @@ class Settings:
         return self.tensor_set or self.how.tensor_set
 
     @property
+    def selected_by(self) -> str:
+        """Name of the rule for what a site sends: the method's, unless `selection` says another."""
+        return (self.selection or self.how.selection) if self.how.travels else "all"
+
+    @property
+    def by_deviation(self) -> bool:
+        """Whether the rule is a threshold on deviations."""
+        return self.selected_by.startswith(("fixed-", "random-", "metasend-"))
+
+    @property
+    def compares_rounds(self) -> bool:
+        """Whether the rule compares an update with the site's own tensors of the round before."""
+        return self.by_deviation or self.selected_by in ("dp-g", "dp-l")
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a site keeps something of one round for the selection of the next."""
+        return self.compares_rounds or self.selected_by == "apf"
+
+    @property
+    def learns_threshold(self) -> bool:
+        """Whether a round has MetaSend's two phases."""
+        return self.selected_by in ("metasend-g", "metasend-l")
+
+    @property
+    def asks_own_terms(self) -> bool:
+        """Whether every site is asked, in every round, what its own update did to its dev loss."""
+        return self.learns_threshold and (self.meta_estimator == "own" or self.second_filter)
+
+    @property
     def step_learning_rate(self) -> float:
         return self.learning_rate or PAPER_LEARNING_RATES[self.trained_set]
 
@@ -230,6 +304,32 @@ class Settings:
             yield from ("lora-rank", "lora-alpha", "lora-targets")
         if trained != "adapters":
             yield from ("adapter-dim", "adapter-init", "adapter-init-std")
+        if self.backbone_weights == "published":
+            yield "backbone-weights"
+        yield from self._without_effect_on_selection()
+
+    def _without_effect_on_selection(self) -> Iterator[str]:
+        rule = self.selected_by
+        if rule == self.how.selection:
+            yield "selection"
+        if rule == "all":
+            yield "missing"
+        if rule not in ("rand-send", "top-k"):
+            yield "send-share"
+        if not rule.startswith("fixed-"):
+            yield "fixed-threshold"
+        if not rule.startswith("random-"):
+            yield "random-threshold"
+        if not self.by_deviation:
+            yield "zero-norm"
+        if rule != "apf":
+            yield from ("apf-window", "apf-threshold")
+        if not self.learns_threshold:
+            yield from (key for key in self.flat() if key.startswith("meta-"))
+        elif self.meta_estimator != "loss":
+            yield "meta-noise"
+        if not (self.learns_threshold and self.second_filter):
+            yield from ("second-filter", "second-filter-weight")
 
 
 _TYPES: dict[str, type] = {field.name: field.type for field in dataclasses.fields(Settings)}  # type: ignore[misc]
@@ -367,6 +467,12 @@ def _check_together(settings: Settings) -> None:
         raise ConfigError(
             f"cluster-parts = {settings.cluster_parts!r}, and method {settings.method} has no clusters; leave it 'both'"
         )
+    _check_selection(settings)
+    if settings.backbone_weights == "random" and settings.trained_set != "full":
+        raise ConfigError(
+            f"backbone-weights = 'random' needs a tensor set that trains them all, and got {settings.trained_set!r}; give a method of the "
+            "full model, or backbone-weights = 'published'"
+        )
     if not re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", settings.signature_adapter):
         raise ConfigError(f"signature-adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2'")
     if settings.adapter_layers != "all" and settings.trained_set not in ("adapters", "lora"):
@@ -376,3 +482,33 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
+
+
+def _check_selection(settings: Settings) -> None:
+    if settings.selection not in ("", "all") and not settings.how.travels:
+        raise ConfigError(
+            f"selection = {settings.selection!r}, and under method {settings.method} nothing leaves a site; leave it empty, or choose "
+            "a federated method"
+        )
+    if not 0 < settings.send_share <= 1:
+        raise ConfigError(f"send-share = {settings.send_share:g} is no share of an update; wanted more than 0 and at most 1")
+    if settings.fixed_threshold != "median" and not _is_number(settings.fixed_threshold):
+        raise ConfigError(
+            f"fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'"
+        )
+    if settings.second_filter and not (settings.learns_threshold and not settings.meta_frozen):
+        raise ConfigError(
+            f"second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
+            "give metasend-g or metasend-l, not frozen, or second-filter = false"
+        )
+    if settings.learns_threshold:
+        for key, value in (("meta-temperature", settings.meta_temperature), ("meta-noise", settings.meta_noise)):
+            if not 0 < value < math.inf:
+                raise ConfigError(f"{key} = {value:g}; wanted more than 0, and a finite number")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return 0 <= float(text) < math.inf
+    except ValueError:
+        return False

@@ -12,14 +12,28 @@ SIGNATURE = "query.signature"
 """Server, once, for method adapter-gradients: nothing but the task. Site: the gradient of one adapter, or its private form."""
 TRAIN = "train"
 """Server: the site's cluster tensors. Site: its update and sums."""
+PROBE = "train.probe"
+"""Server: the site's cluster tensors. Site: trains, keeps its update, and answers with sums and the median of its deviations."""
+SEND = "train.send"
+"""Server: the round's threshold. Site: what it selects of the update that it keeps, and all its deviations."""
 EVALUATE = "evaluate"
-"""Server: the site's cluster tensors. Site: sums of its dev loss."""
+"""Server: the site's cluster tensors; with a learned threshold also what its slope is found by. Site: sums of its dev loss."""
 FINISH = "evaluate.finish"
 """Server: the best round's tensors, once, at the end. Site: keeps them, and answers with its score sums."""
 
 ARRAYS = "arrays"
 SIGNATURE_ARRAY = "signature"
 """The one array of a signature reply: (dimensions,) float32."""
+FILTER = "filter"
+"""ArrayRecord of a SEND request: the second filter's network. Of a META reply's sums, the prefix of its gradient."""
+THRESHOLD = "threshold"
+"""ConfigRecord of a SEND request and of EVALUATE's: see MetaTask."""
+DEVIATIONS = "deviations"
+"""ArrayRecord of a reply under a selection by deviations: (tensors,) float32, eq. 2 of Chu et al. 2024."""
+DIRECTION = "direction"
+"""ArrayRecord of an EVALUATE request: where the threshold moves the model, flat for each part."""
+META = "meta"
+"""MetricRecord of an EVALUATE reply: the site's share in the threshold's slope, and its loss on the random dev batches."""
 TASK = "task"
 """ConfigRecord of a request and of its reply: see Task."""
 RULES = "rules"
@@ -38,14 +52,48 @@ SENT_BY_A_SITE = {
     "hashes of backbone with tokenizer and tensor sets, and of the code",
     SIGNATURE: "once a run, method adapter-gradients alone: the gradient of one adapter on the training text (raw), or at most 64 noised "
     "numbers made of it (private)",
-    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
-    EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
+    TRAIN: "each round: the tensors that travel, under a selection those that it takes and which they are (by deviations also every "
+    "tensor's relative change); sums of loss, tokens, sentences, steps, seconds",
+    PROBE: "each round, learned thresholds alone: the sums of TRAIN; the median of the tensors' relative changes",
+    SEND: "each round, learned thresholds alone: the selected tensors, and which they are; every tensor's relative change",
+    EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text; with a learned threshold also loss and tokens of some "
+    "dev batches and one number of the threshold's slope, 25 more with a second filter",
     FINISH: "at the end: number of test sentences; 10 counts for BLEU and 18 for chrF, of the result and of the base",
 }
 """message type -> all that a reply of it holds, for people."""
 
 Stage = tuple[int, int]
 """(round, attempt): attempts of one run are counted from 1; (0, 0) is what everybody starts from."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of a round. theta: by which sites send. tau: width of the soft gate around it. weights: what the site's update counts
+    in its cluster of each part, in the order of PARTS; 0 where it did not. own: whether the site is to answer by itself, as with the
+    estimator `own`, since nobody sent anything that a direction could be made of.
+    """
+
+    theta: float
+    tau: float = 0.0
+    weights: tuple[float, ...] = ()
+    own: bool = False
+
+    def request(self) -> dict[str, Any]:
+        """As a request's ConfigRecord holds it."""
+        return {"theta": self.theta, "tau": self.tau, "weights": list(self.weights), "own": self.own}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Threshold":
+        """What `request` gave.
+
+        Raises:
+            ExchangeError: a key is missing or of another kind.
+        """
+        try:
+            weights = tuple(map(float, record["weights"]))
+            return cls(float(record["theta"]), float(record["tau"]), weights, bool(record["own"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExchangeError(f"a request's threshold is not that of this version ({type(error).__name__}: {error})") from error
 
 
 @dataclass(frozen=True)

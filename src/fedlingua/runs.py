@@ -128,8 +128,12 @@ class RunFolder:
         return False
 
     def cut_rounds(self, last: int) -> None:
-        """Drop from rounds.jsonl what came after round `last`, and a line that was broken off: those rounds are made again."""
-        file = self.directory / "rounds.jsonl"
+        """Drop from rounds.jsonl and deviations.jsonl what came after round `last`, and a line that was broken off: it is made again."""
+        for name in ("rounds.jsonl", "deviations.jsonl"):
+            self._cut(name, last)
+
+    def _cut(self, name: str, last: int) -> None:
+        file = self.directory / name
         if not file.is_file():
             return
         kept = []
@@ -139,7 +143,7 @@ class RunFolder:
                     kept.append(line + "\n")
             except ValueError:
                 continue
-        self._replace("rounds.jsonl", "".join(kept))
+        self._replace(name, "".join(kept))
 
     def update(self, **changes: Any) -> None:
         """Change fields of run.json."""
@@ -162,6 +166,10 @@ class RunFolder:
     def add_round(self, record: Mapping[str, Any]) -> None:
         """Add a finished round to rounds.jsonl."""
         self._append("rounds.jsonl", record)
+
+    def add_deviations(self, record: Mapping[str, Any]) -> None:
+        """Add to deviations.jsonl how far a site's tensors moved in a round."""
+        self._append("deviations.jsonl", record)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all."""

@@ -20,7 +20,7 @@ class Killed(BaseException):
 
 
 class Mortal(InProcessGrid):
-    """Dies before it pushes the messages of one phase of one round; None: of any."""
+    """Dies before it pushes the messages of one phase of one round; None: of any. A probe counts as training."""
 
     def __init__(self, config, phase, number):
         super().__init__(config, 2)
@@ -29,7 +29,7 @@ class Mortal(InProcessGrid):
     def push_messages(self, messages):
         for message in messages:
             task = message.content.config_records.get(protocol.TASK, {})
-            if message.metadata.message_type == self.phase and self.number in (None, task["round"]):
+            if message.metadata.message_type.removesuffix(".probe") == self.phase and self.number in (None, task["round"]):
                 raise Killed
         return super().push_messages(messages)
 
@@ -38,8 +38,14 @@ CONTROLLERS = {"method": "adapter-families", "tensor-set": "controllers", "contr
 """Some of what trains travels, the rest stays at the sites."""
 
 
+METASEND = {"method": "adapter-families", "selection": "metasend-g", "meta-batches": 2, "meta-estimator": "own"}
+"""A threshold that learns, and updates that wait at the sites."""
+APF = {"method": "adapter-families", "selection": "apf"}
+
+
 @pytest.fixture(
-    params=[{"method": "adapter-families"}, {"method": "adapter-local"}, CONTROLLERS], ids=["families", "local", "controllers"]
+    params=[{"method": "adapter-families"}, {"method": "adapter-local"}, CONTROLLERS, METASEND, APF],
+    ids=["families", "local", "controllers", "metasend", "apf"],
 )
 def config(request, four_sites):
     return {**four_sites, **request.param, "rounds": 4}
@@ -80,7 +86,7 @@ def unbroken():
 
 def whole(config, tmp_path, unbroken) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
     """Bytes and losses of the same run when nothing happens to it."""
-    what = config["method"], config["tensor-set"]
+    what = config["method"], config["tensor-set"], config["selection"]
     if what not in unbroken:
         folder, _ = run(config, tmp_path / "whole")
         unbroken[what] = (final_bytes(folder), losses(folder))
@@ -109,6 +115,16 @@ def test_a_killed_run_resumes_to_the_same_bytes(config, tmp_path, unbroken, reco
     assert attempts == [1] * done + [2] * (len(attempts) - done)  # whole rounds are not made again
     record_property("rounds_lost", 5 - len(attempts))
     assert folder.read("run.json")["attempt"] == 2
+
+
+@pytest.mark.fault("resumed")
+def test_a_run_killed_while_updates_wait_for_their_threshold_resumes_to_the_same_bytes(four_sites, tmp_path, unbroken):
+    config = {**four_sites, **METASEND, "rounds": 4}
+    wanted = whole(config, tmp_path, unbroken)
+    folder = begin(config, tmp_path / "killed", protocol.SEND, 3)
+    resume(config, folder)
+    assert (final_bytes(folder), losses(folder)) == wanted
+    assert [record["attempt"] for record in rounds(folder)] == [1, 1, 1, 2, 2]
 
 
 @pytest.mark.fault("resumed")

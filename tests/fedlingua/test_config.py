@@ -203,6 +203,18 @@ def test_a_learning_rate_of_zero_takes_the_papers(run_config: dict[str, Any]) ->
     assert rate("model-fed", 0.25) == 0.25
 
 
+NEEDED = {
+    "send-share": "top-k",
+    "fixed-threshold": "fixed-g",
+    "random-threshold": "random-l",
+    "zero-norm": "fixed-l",
+    "missing": "dp-g",
+    "apf-window": "apf",
+    "apf-threshold": "apf",
+}
+"""Key -> a selection under which it means something."""
+
+
 @pytest.mark.parametrize("key", sorted(set(MAY_CHANGE) - {"resume"}))
 def test_the_hash_ignores_where_and_until_when_a_run_runs(run_config: dict[str, Any], key: str) -> None:
     settings = settings_from(run_config)
@@ -218,7 +230,10 @@ def test_the_hash_changes_with_every_other_key_where_it_has_an_effect(run_config
     assert replace(settings, **{name: changed(settings, name)}).hash() != settings.hash()
 
 
-@pytest.mark.parametrize("key", [key for key in known_keys() if key.startswith(("signature", "controllers", "lora"))])
+@pytest.mark.parametrize(
+    "key",
+    [key for key in known_keys() if key.startswith(("signature", "controllers", "lora", "meta-", "second-")) or key in NEEDED],
+)
 def test_the_hash_ignores_what_the_method_does_not_have(run_config: dict[str, Any], key: str) -> None:
     settings = replace(settings_from(run_config), method="adapter-families")
     name = key.replace("-", "_")
@@ -229,7 +244,11 @@ def with_effect(key: str) -> dict[str, Any]:
     """Settings under which a key means something."""
     if key.startswith("signature"):
         return {"method": "adapter-gradients", "signature_form": "private"}
-    return {"tensor_set": key.partition("-")[0]} if key.startswith(("lora", "controllers")) else {}
+    if key.startswith(("lora", "controllers")):
+        return {"tensor_set": key.partition("-")[0]}
+    if key.startswith(("meta-", "second-filter")):
+        return {"selection": "metasend-g", "meta_estimator": "loss", "second_filter": True}
+    return {"selection": NEEDED[key]} if key in NEEDED else {}
 
 
 def changed(settings: Settings, name: str) -> Any:

@@ -29,6 +29,8 @@ class Backbone:
     directory: Path
     model: PreTrainedModel
     codec: Codec
+    drawn_with: int | None = None
+    """seed of random weights; None: the directory's own"""
     num_parameters: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,12 +38,18 @@ class Backbone:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over the names and bytes of the backbone's files: weights, configuration, tokenizer."""
-        return files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in KEPT | {".safetensors"}])
+        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
+        kept = KEPT | ({".safetensors"} if self.drawn_with is None else set())
+        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in kept])
+        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
 
 
-def load_backbone(directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu") -> Backbone:
+def load_backbone(
+    directory: Path, name: str = "", precision: str = "fp32", device: str = "cpu", random_weights: int | None = None
+) -> Backbone:
     """Load and freeze what lies in `directory`. Safetensors are mapped, not read: processes on one machine share them.
+
+    random_weights: a seed by which the weights are drawn anew, as before any training.
 
     No code that comes with a model is run: weights are read from safetensors alone, and a pytorch_model.bin without any is
     converted into the cache first.
@@ -67,9 +75,13 @@ def load_backbone(directory: Path, name: str = "", precision: str = "fp32", devi
     if not hasattr(tokenizer, "lang_code_to_id"):
         kind = type(tokenizer).__name__
         raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted M2M-100's or mBART-50's")
+    if random_weights is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(random_weights)
+            model = type(model)(model.config).to(model.dtype)
     model.requires_grad_(False)
     model.eval()
-    return Backbone(name, directory, model.to(device), Codec(tokenizer))
+    return Backbone(name, directory, model.to(device), Codec(tokenizer), random_weights)
 
 
 def published_or_local(name: str, revision: str = "") -> Path:

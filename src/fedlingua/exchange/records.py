@@ -69,7 +69,16 @@ def view(record: ArrayRecord, chosen: TensorSet) -> Joined:
     Raises:
         ExchangeError: an array that does not decode, or what `check_form` refuses; names the part.
     """
-    return Joined(check_form({name: _decoded(name, array) for name, array in record.items()}, joined_set(chosen)), chosen)
+    return Joined(check_form(opened(record), joined_set(chosen)), chosen)
+
+
+def opened(record: ArrayRecord) -> Tensors:
+    """A record's arrays in its own bytes, not to be written to, of whatever form they are.
+
+    Raises:
+        ExchangeError: an array that does not decode; names it.
+    """
+    return {name: _decoded(name, array) for name, array in record.items()}
 
 
 def to_record(tensors: Mapping[str, Numbers]) -> ArrayRecord:

@@ -71,7 +71,8 @@ def build_trainable(settings: Settings) -> Trainable:
         BackboneError: the backbone cannot be loaded, pruning leaves nothing of a stack, or it has no such `lora-targets`.
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
-    backbone = load_backbone(directory, settings.backbone, settings.precision, settings.device)
+    drawn = settings.seed if settings.backbone_weights == "random" else None
+    backbone = load_backbone(directory, settings.backbone, settings.precision, settings.device, drawn)
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)

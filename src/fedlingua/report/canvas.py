@@ -1,6 +1,6 @@
 """What all plots have in common: colours that hold on light and on dark ground, the frame, the axis of named rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 import plotly.graph_objects as go
@@ -50,3 +50,13 @@ def row_axis(figure: go.Figure, labels: Sequence[str], longest: int = LONGEST_LA
         range=[len(shown) - 0.4, -0.6],
         ticksuffix=" ",
     )
+
+
+def round_step(rounds: Iterable[int]) -> int:
+    """The distance of ticks on a round axis: whole rounds, at most about eight ticks."""
+    return max(1, -(-max(rounds, default=1) // 8))
+
+
+def title_panels(figure: go.Figure) -> None:
+    """The titles of the panels as the text around them, and from their left edge: of rows, not of columns."""
+    figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": INK})

@@ -11,6 +11,8 @@ from fedlingua.report.dendrogram import cut_height, dendrogram_plot
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.read import RunFolder, Score, difference, read_run
 from fedlingua.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
+from fedlingua.report.sent import Sent, what_was_sent
+from fedlingua.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
 from fedlingua.report.tables import averages
 from fedlingua.report.template import TEMPLATE
 from fedlingua.report.values import mapping, number, text, whole
@@ -34,16 +36,18 @@ def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
 def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     """The page as text."""
     communication = run_communication(folder, bandwidth_mbps)
-    colours = _cluster_colours(folder)
+    colours, sent = _cluster_colours(folder), what_was_sent(folder)
     return render_page(
         TEMPLATE,
-        _figures(folder, communication, colours),
+        _figures(folder, communication, colours) | (_sent_figures(folder, sent) if sent else {}),
         folder=folder,
         run=folder.run,
         badge=BADGES.get(folder.status, "?"),
         key_figures=key_figures(folder),
         averages=averages(folder),
         communication=communication,
+        sent=sent,
+        not_drawn=_not_drawn(sent) if sent else (0, 0),
         cut=cut_height(folder.site_signatures) if folder.site_signatures else None,
         note=partial(_note, folder),
         reasons=_drop_reasons(folder),
@@ -80,6 +84,22 @@ def _figures(folder: RunFolder, communication: RunCommunication | None, colours:
     if communication:
         figures["communication"] = communication_plot(communication)
     return figures
+
+
+def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, Any]:
+    """The same of a run that selects what it sends."""
+    figures = {"shares": share_plot(folder.rounds, sent)} if sent.tensors or sent.numbers else {}
+    if sent.thresholds:
+        figures["threshold"] = threshold_plot(folder.rounds, sent)
+    if shown_rounds(sent.deviations):
+        figures["deviations"] = deviation_plot(sent)
+    return figures
+
+
+def _not_drawn(sent: Sent) -> tuple[int, int]:
+    """Of the updates whose deviations are drawn, the tensors that are not: those that did not move, and those that were zero before."""
+    shown = [site for index in shown_rounds(sent.deviations) for site in sent.deviations.rounds[index].values()]
+    return sum(site.still for site in shown), sum(site.without for site in shown)
 
 
 def _note(folder: RunFolder, name: str) -> str:

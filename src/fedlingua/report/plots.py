@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedlingua.report import units
-from fedlingua.report.canvas import BEFORE, DASHES, DOWN, INK, PALETTE, UP, WORSE, frame, row_axis
+from fedlingua.report.canvas import BEFORE, DASHES, DOWN, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, title_panels
 from fedlingua.report.read import Round, RunFolder, Score, SiteRound
 
 
@@ -42,8 +42,8 @@ def loss_plot(folder: RunFolder) -> go.Figure:
     _add_best(figure, folder)
     legend_rows = (len(folder.round_sites) + 2) // 2
     frame(figure, height=90 + 260 * len(titles) + 20 * legend_rows)
-    figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": INK})
-    figure.update_xaxes(tickformat="d", dtick=_round_step(folder.rounds))
+    title_panels(figure)
+    figure.update_xaxes(tickformat="d", dtick=round_step(each.number for each in folder.rounds))
     figure.update_xaxes(title={"text": "round", "standoff": 6}, row=len(titles), col=1)
     return figure
 
@@ -66,7 +66,7 @@ def bytes_plot(folder: RunFolder) -> go.Figure:
             hovertemplate="round %{x}, " + name + "<br>%{customdata[0]}<br>so far %{customdata[1]}<extra></extra>",
         )
     frame(figure, height=340, x_title="round", y_title=f"{unit}, all sites")
-    figure.update_xaxes(tickformat="d", dtick=_round_step(folder.rounds))
+    figure.update_xaxes(tickformat="d", dtick=round_step(each.number for each in folder.rounds))
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -174,8 +174,3 @@ def _add_best(figure: go.Figure, folder: RunFolder) -> None:
 def _loss_hover(name: str, kind: str) -> str:
     # A brace in a site's name would be read as a placeholder.
     return name.replace("%{", "% {") + "<br>round %{x}<br>" + kind + " loss %{y:.4f}<extra></extra>"
-
-
-def _round_step(rounds: list[Round]) -> int:
-    """The distance of ticks on a round axis: whole rounds, at most about eight ticks."""
-    return max(1, -(-(rounds[-1].number if rounds else 1) // 8))

@@ -39,14 +39,33 @@ class Score:
 
 
 @dataclass(frozen=True)
+class RoundThreshold:
+    """The learned threshold on deviations of one round: what the sites got, the network's own, and where it began.
+
+    `stepped`: whether the network then took a step; None where it does not learn.
+    """
+
+    theta: float | None
+    mu: float | None
+    scale: float | None
+    stepped: bool | None
+
+
+@dataclass(frozen=True)
 class SiteRound:
-    """What one site did in one round."""
+    """What one site did in one round.
+
+    `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the median of its tensors'. None without a selection.
+    """
 
     train_loss: float | None
     dev_loss: float | None
     seconds: dict[str, float]
     uplink_bytes: float
     downlink_bytes: float
+    tensors_share: float | None = None
+    numbers_share: float | None = None
+    deviation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +87,7 @@ class Round:
     dev_loss: float | None
     sites: dict[str, SiteRound]
     failures: list[Failure]
+    threshold: RoundThreshold | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +266,14 @@ def _round(line: bytes) -> Round | None:
         dev_loss=number(content.get("dev_loss")),
         sites={name: _site_round(each) for name, each in objects(content.get("sites")).items()},
         failures=[_failure(index, mapping(each)) for each in sequence(content.get("failures"))],
+        threshold=_threshold(mapping(content.get("threshold"))),
     )
+
+
+def _threshold(content: dict[str, Any]) -> RoundThreshold | None:
+    theta, mu, scale = (number(content.get(key)) for key in ("theta", "mu", "scale"))
+    stepped = content.get("stepped")
+    return RoundThreshold(theta, mu, scale, stepped if isinstance(stepped, bool) else None) if content else None
 
 
 def _site_round(content: dict[str, Any]) -> SiteRound:
@@ -256,7 +283,15 @@ def _site_round(content: dict[str, Any]) -> SiteRound:
         seconds=numbers(content.get("seconds")),
         uplink_bytes=number(content.get("uplink_bytes")) or 0.0,
         downlink_bytes=number(content.get("downlink_bytes")) or 0.0,
+        tensors_share=_share(content.get("tensors_share")),
+        numbers_share=_share(content.get("numbers_share")),
+        deviation=number(content.get("deviation")),
     )
+
+
+def _share(value: Any) -> float | None:
+    found = number(value)
+    return found if found is not None and 0 <= found <= 1 else None
 
 
 def _failure(index: int, content: dict[str, Any]) -> Failure:

@@ -9,6 +9,7 @@ from fedlingua.report import units
 from fedlingua.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, full_model, round_cost
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.read import difference
+from fedlingua.report.saving_plots import base_in_view, saving_plot, saving_points, uplink_plot, uplink_points
 from fedlingua.report.suite_plots import gain_plot, macro_plot, suite_cost_plot
 from fedlingua.report.suite_result import BASE, Paper, Row, SuiteResult, mean, read_suite
 from fedlingua.report.suite_template import SUITE_TEMPLATE
@@ -55,6 +56,7 @@ def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) ->
         traffic=traffic,
         costs=costs,
         bandwidth_mbps=bandwidth,
+        base_in_view=base_in_view(result),
         settings={key: text(value) for key, value in result.settings.items()},
         note=lambda name: result.notes.get(name, f"{name} holds nothing to show."),
     )
@@ -126,6 +128,10 @@ def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
     figures = {"macro": macro_plot(result)} if any(row.macro_bleu is not None for row in result.rows) else {}
     if result.base_sites and result.best:
         figures["gains"] = gain_plot(result)
+    if saving_points(result):
+        figures["saving"] = saving_plot(result)
+    if uplink_points(result)[0]:
+        figures["uplink"] = uplink_plot(result)
     if costs:
         figures["cost"] = suite_cost_plot(costs)
     return figures

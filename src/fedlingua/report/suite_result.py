@@ -15,13 +15,16 @@ from fedlingua.report.values import mapping, number, numbers, objects, text, who
 
 BASE = "base"
 # Every other column of table.csv is a site.
-FIGURES = ("macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu", "exchanged_parameters", "uplink_bytes", "downlink_bytes")
+FIGURES = (
+    *("macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu"),
+    *("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving"),
+)
 COLUMNS = ("method", *FIGURES, "seeds")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method over its seeds: mean BLEU of each site and the averages, 0-100; bytes of a site and round."""
+    """One method over its seeds: mean BLEU of each site and the averages, 0-100; bytes of a site and round; shares not sent, 0-1."""
 
     name: str
     sites: dict[str, float]
@@ -33,6 +36,8 @@ class Row:
     exchanged_parameters: float | None = None
     uplink_bytes: float | None = None
     downlink_bytes: float | None = None
+    tensor_saving: float | None = None
+    number_saving: float | None = None
 
     @property
     def traffic(self) -> Traffic | None:
@@ -66,6 +71,7 @@ class Paper:
     """The paper's own table: row -> column -> BLEU; `macro` and `micro` are columns like the sites."""
 
     table: str
+    by: str
     rows: dict[str, dict[str, float]]
 
     @property
@@ -222,4 +228,4 @@ def _run(folder: Path, key: str, told: dict[str, Any]) -> SuiteRun:
 
 def _paper(told: dict[str, Any]) -> Paper | None:
     rows = {row: numbers(scores) for row, scores in objects(told.get("rows")).items()}
-    return Paper(text(told.get("table"), "its table"), rows) if any(rows.values()) else None
+    return Paper(text(told.get("table"), "its table"), text(told.get("by"), "its authors"), rows) if any(rows.values()) else None

@@ -53,6 +53,23 @@ GAINS = """
 {{ plot("gains", "BLEU of each row and site over the base", "table.csv") }}</section>
 """
 
+SAVING = """
+{% if "saving" in figures %}
+<section id="saving"><h2>Quality and what was not sent</h2>
+<p class="soft">Macro BLEU, mean ± standard deviation over seeds, against the share of an update's numbers that a site did not send,
+mean over sites, rounds and seeds; better is up and to the right. The dashed line joins the rows that no other row
+beats in both.
+{% if base_in_view %}The dotted line is the base.
+{% elif result.base_macro_bleu is not none %}The base lies far off, at {{ result.base_macro_bleu|score }}.{% endif %}</p>
+{{ plot("saving", "Macro BLEU of each row against the share of numbers that it did not send", "table.csv") }}
+{% if "uplink" in figures %}
+<p class="soft">The same against the bytes that a site sent in a round: better is up and to the left.</p>
+{{ plot("uplink", "Macro BLEU of each row against its uplink", "table.csv") }}
+{% endif %}
+</section>
+{% endif %}
+"""
+
 COST = """
 <section id="cost"><h2>Communication</h2>
 {% if costs %}
@@ -81,7 +98,7 @@ the rows.{% endif %}</p>
 PAPER = """
 {% if result.paper %}
 <section id="paper"><h2>The paper's figures</h2>
-<p class="soft">Liu et al. 2023, {{ result.paper.table }}: on its own data, with its own backbone. What can be set beside each
+<p class="soft">{{ result.paper.by }}, {{ result.paper.table }}: on its own data, with its own backbone. What can be set beside each
 other is the order of the rows and their distances.</p>
 <div class="scroll"><table class="many">
 <thead><tr>{{ sorted_head("method", false) }}{% for column in result.paper.columns %}
@@ -114,4 +131,4 @@ FAILURES = """
 </details></section>
 """
 
-SUITE_TEMPLATE = page_template("{{ result.title }}", HEAD, TABLE + GAINS + COST + PAPER + FAILURES, body_class="wide")
+SUITE_TEMPLATE = page_template("{{ result.title }}", HEAD, TABLE + GAINS + SAVING + COST + PAPER + FAILURES, body_class="wide")

@@ -49,6 +49,38 @@ shows its site.</p>
 {{ plot("bytes", "Bytes up and down by round, summed over the sites", "rounds.jsonl") }}</section>
 """
 
+SENT = """
+{% if sent %}
+<section id="sent"><h2>What was sent</h2>
+{% if sent.number_saving is not none or sent.tensor_saving is not none %}
+<p>Not sent: {{ sent.tensor_saving|share }} of the tensors, {{ sent.number_saving|share }} of the numbers of an update, mean over
+sites and rounds{% if "number_saving" not in folder.summary %} so far{% endif %}.</p>
+{% endif %}
+{% if "shares" in figures %}
+{{ plot("shares", "Dev loss, and the share of an update's tensors and numbers that was sent, by round", "rounds.jsonl") }}
+{% endif %}
+{% if "threshold" in figures %}
+<h3>The threshold by round</h3>
+<p class="soft">Learned on the server; sites compare with it how far each tensor moved.
+{% if sent.medians %}The median of a site's deviations stands beside it, mean over sites.{% endif %}
+
+{% if sent.scale is not none %}The dotted line is where it began, {{ "%.3g"|format(sent.scale) }}.{% endif %}</p>
+{{ plot("threshold", "The learned threshold by round", "rounds.jsonl") }}
+{% endif %}
+{% if "deviations" in figures or sent.deviations.note %}
+<h3>How far tensors moved</h3>
+{% if sent.deviations.note %}<p class="empty">{{ sent.deviations.note }}</p>{% endif %}
+{% endif %}
+{% if "deviations" in figures %}
+<p class="soft">A tensor's deviation is ‖new − previous‖ / ‖previous‖, in sums of magnitudes. First, middle and last round.
+{% if not_drawn|sum %}Of these rounds' tensors, {{ not_drawn[0]|count }} did not move and
+{{ not_drawn[1]|count }} were zero before, so that there is nothing to compare with: they are not drawn.{% endif %}</p>
+{{ plot("deviations", "Histograms of the tensors' deviations in the first, middle and last round", "deviations.jsonl") }}
+{% endif %}
+</section>
+{% endif %}
+"""
+
 CLUSTERS = """
 <section id="clusters"><h2>Who shares what</h2>
 {% if members %}
@@ -184,4 +216,6 @@ SETTINGS = """
 </section>
 """
 
-TEMPLATE = page_template("{{ folder.name }}", HEAD, SCORES + ROUNDS + COMMUNICATION + CLUSTERS + DENDROGRAM + SITES + SETTINGS)
+TEMPLATE = page_template(
+    "{{ folder.name }}", HEAD, SCORES + ROUNDS + SENT + COMMUNICATION + CLUSTERS + DENDROGRAM + SITES + SETTINGS
+)

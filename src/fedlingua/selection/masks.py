@@ -9,7 +9,7 @@ Bits are packed as `np.packbits` does, the last byte filled up with zeros.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +40,12 @@ class Selection:
         if self.numbers is not None:
             forms = {part: (mask.dtype, mask.shape) for part, mask in self.numbers.items()}
             assert forms == {part: (np.bool_, (size,)) for part, size in part_sizes(self.chosen).items()}
+
+    @classmethod
+    def of_names(cls, chosen: TensorSet, names: Collection[str]) -> "Selection":
+        """Whole tensors, by name."""
+        wanted = set(names)
+        return cls(chosen, np.array([name in wanted for name in chosen.names], np.bool_))
 
     def count(self, part: str) -> int:
         """Numbers sent of one part."""

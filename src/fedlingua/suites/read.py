@@ -12,6 +12,7 @@ method = "adapter-fed"
 aggregation = "fed-avg"        # any other run-config key
 [paper]                        # only where the setting is the paper's, see fedlingua.suites.paper
 table = "table 2"
+of = "fed-mnmt"                # or "metasend"
 [paper.rows.adapter-fed]
 de-fr = 29.75                  # site -> BLEU; also macro, micro
 """
@@ -26,7 +27,7 @@ from fedlingua.config import METHODS, Scalar, Settings, default_run_config, read
 from fedlingua.corpora.sites import refuse_unknown
 from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
-from fedlingua.suites.paper import unlike_the_paper
+from fedlingua.suites.paper import PAPERS, unlike_the_paper
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 """What rows may be called, since folders are named after them."""
@@ -54,9 +55,10 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """The paper's own figures. rows: row -> site, "macro" or "micro" -> BLEU; figures that it leaves out are not there."""
+    """The paper's own figures. by: whose paper; rows: row -> site, "macro" or "micro" -> BLEU; figures that it leaves out are not there."""
 
     table: str
+    by: str
     rows: Mapping[str, Mapping[str, float]]
 
 
@@ -173,21 +175,24 @@ def _table(raw: Any, what: str, wanted: str) -> Mapping[str, Any]:
 
 def _paper(raw: Any, rows: Mapping[str, Settings], where: str) -> PaperTable:
     here = f"{where} [paper]"
-    refuse_unknown(_table(raw, f"{where}: paper", "[paper] with table and rows"), {"table", "rows"}, here)
+    refuse_unknown(_table(raw, f"{where}: paper", "[paper] with table and rows"), {"table", "of", "rows"}, here)
     if not isinstance(raw.get("table"), str):
         raise ConfigError(f"{here}: table = {raw.get('table')!r}; wanted which table of the paper it is, such as 'table 2'")
+    if raw.get("of", "fed-mnmt") not in PAPERS:
+        raise ConfigError(f"{here}: of = {raw['of']!r}; wanted one of {', '.join(PAPERS)}")
+    paper = PAPERS[raw.get("of", "fed-mnmt")]
     figures = {}
     for name, entry in _table(raw.get("rows", {}), f"{here}: rows", "[paper.rows.NAME] for each row").items():
         if name not in rows:
             raise ConfigError(f"{here}: rows.{name}: there is no such row{nearest(name, rows)}; rows: {', '.join(rows)}")
         figures[name] = _figures(entry, f"{here}: rows.{name}")
     for name, settings in rows.items():
-        for key, (got, wanted) in unlike_the_paper(settings).items():
+        for key, (got, wanted) in unlike_the_paper(settings, paper).items():
             raise ConfigError(
                 f"{here}: row {name} has {key} = {got!r} and the paper {wanted}; its figures stand beside its own setting alone, "
                 "so take [paper] out, or the difference"
             )
-    return PaperTable(raw["table"], figures)
+    return PaperTable(raw["table"], paper.by, figures)
 
 
 def _figures(raw: Any, where: str) -> dict[str, float]:

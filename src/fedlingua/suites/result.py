@@ -95,7 +95,7 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
             for row in suite.rows
         ],
         "sites": list(dict.fromkeys(name for run in runs for name in run.federation.site_names)),
-        "paper": paper and {"table": paper.table, "rows": paper.rows},
+        "paper": paper and {"table": paper.table, "by": paper.by, "rows": paper.rows},
         "versions": _versions(kept.values()),
         "code_hashes": _different(run.get("code_hash") for run in kept.values()),
         "git_revisions": _different(run.get("git_revision") for run in kept.values()),

@@ -6,14 +6,17 @@ Everything here is a pure function of what `suite.json` and `runs/` hold, so a c
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua.report import units
+from fedlingua.suites.paper import FED_MNMT
 
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
+SAVINGS = ("tensor_saving", "number_saving")
 AVERAGES = ("macro", "micro", "pooled")
+SAVED = ("tensors saved", "numbers saved")
 DECIMALS = 6
 
 Json = Mapping[str, Any]
@@ -36,7 +39,8 @@ class Figure:
 class Line:
     """One row, over the seeds that it has scores of.
 
-    scores: by site, and "macro", "micro", "pooled"; costs: of one site in one round, by the names of COSTS; neither without any seed.
+    scores: by site, and "macro", "micro", "pooled"; costs: of one site in one round, by the names of COSTS; savings: shares of an update
+    that were not sent, 0-1, by the names of SAVINGS, of a row that selects. None without any seed.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Line:
     seeds: tuple[int, ...]
     scores: Mapping[str, Figure]
     costs: Mapping[str, int]
+    savings: Mapping[str, float] = field(default_factory=dict)
 
 
 def figure(values: Sequence[float]) -> Figure:
@@ -73,7 +78,8 @@ def _line(row: Json, runs: Mapping[int, Json]) -> Line:
     scores |= {name: figure([run[f"{name}_bleu"] for run in found]) for name in AVERAGES if found}
     told = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
     costs = {cost: round(fmean(run[told.get(cost, cost)] for run in found)) for cost in COSTS if found}
-    return Line(row["name"], row["trains"], tuple(runs), scores, costs)
+    savings = {saving: fmean(run[saving] for run in found) for saving in SAVINGS if found and all(saving in run for run in found)}
+    return Line(row["name"], row["trains"], tuple(runs), scores, costs, savings)
 
 
 def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
@@ -82,12 +88,15 @@ def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
     averages = ["macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu"]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["method", *sites, *averages, *COSTS, "seeds"])
-    for line in lines(suite, scores):
+    found = lines(suite, scores)
+    told = SAVINGS if any(line.savings for line in found) else ()
+    writer.writerow(["method", *sites, *averages, *COSTS, *told, "seeds"])
+    for line in found:
         means = {name: round(figure.mean, DECIMALS) for name, figure in line.scores.items()}
         deviation = round(line.scores["macro"].sd, DECIMALS) if "macro" in line.scores else ""
         numbers = [means.get("macro", ""), deviation, means.get("micro", ""), means.get("pooled", "")]
-        costs = [line.costs.get(cost, "") for cost in COSTS]
+        costs: list[float | str] = [line.costs.get(cost, "") for cost in COSTS]
+        costs += [round(line.savings[saving], DECIMALS) if saving in line.savings else "" for saving in told]
         writer.writerow([line.name, *(means.get(site, "") for site in sites), *numbers, *costs, len(line.seeds)])
     return stream.getvalue()
 
@@ -136,25 +145,34 @@ def _reading(suite: Json) -> str:
         "micro: weighted by test size; pooled: all sites as one corpus."
     )
     if suite.get("paper"):
-        words += f" (paper): the paper's own figures, {suite['paper']['table']}; – where it gives none. "
-        words += "They are of decoded, truncated references, which flatters; ours of the references as they are."
+        paper = suite["paper"]
+        words += f" (paper): {paper['by']}, {paper['table']}; – where it gives none."
+        if paper["by"] == FED_MNMT.by:
+            words += " They are of decoded, truncated references, which flatters; ours of the references as they are."
     return words
 
 
 def _costs_table(suite: Json, scores: Mapping[str, Json]) -> str:
-    rows = [["method", "parameters exchanged", "uplink", "downlink", "rounds", "dev loss", "seeds"]]
-    for line in lines(suite, scores):
+    found = lines(suite, scores)
+    saved = any(line.savings for line in found)
+    rows = [["method", "parameters exchanged", "uplink", "downlink", *SAVED[: 2 * saved], "rounds", "dev loss", "seeds"]]
+    for line in found:
         sizes = [units.data(line.costs.get(cost)) for cost in COSTS[1:]]
+        if saved:
+            sizes += [f"{100 * line.savings[saving]:.1f} %" if line.savings else units.NOTHING for saving in SAVINGS]
         runs = [suite["runs"][f"{line.name}-{seed}"] for seed in line.seeds]
         rounds = ", ".join(str(run["rounds"]) for run in runs) or units.NOTHING
         losses = [run["dev_loss"] for run in runs if run.get("dev_loss") is not None]
         loss = f"{fmean(losses):.3f}" if losses else units.NOTHING
         seeds = ", ".join(map(str, line.seeds)) or units.NOTHING
         rows.append([line.name, units.count(line.costs.get(COSTS[0])), *sizes, rounds, loss, seeds])
-    return _markdown(rows) + (
+    words = (
         "\n\nUplink and downlink are bytes of one site in one round, as sent. rounds: of each seed; dev loss: the lowest of any round, "
         "nats a token, mean over sites and seeds (centralized: over all tokens; adapter-local: of one round for all sites)."
     )
+    if saved:
+        words += " tensors, numbers saved: the share of an update that a site did not send, mean over sites, rounds and seeds."
+    return _markdown(rows) + words
 
 
 def _signatures(suite: Json, scores: Mapping[str, Json]) -> str:

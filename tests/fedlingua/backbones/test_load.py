@@ -145,3 +145,14 @@ def test_a_cached_snapshot_serves_without_the_hub(tmp_path: Path, monkeypatch: p
     assert published_or_local(name, revision) == snapshot
     with pytest.raises(BackboneError, match="cannot be downloaded"):
         published_or_local(name, "1" * 40)
+
+
+def test_random_weights_are_of_the_seed_alone_and_keep_shape_and_tokenizer(tiny_backbone, backbone):
+    drawn, again, other = (load_backbone(tiny_backbone, random_weights=seed) for seed in (1, 1, 2))
+    names = dict(backbone.model.named_parameters())
+    tensors = {name: [dict(one.model.named_parameters())[name] for one in (drawn, again, other)] for name in names}
+    assert all(first.shape == names[name].shape and torch.equal(first, second) for name, (first, second, _) in tensors.items())
+    assert any(not torch.equal(first, third) for first, _, third in tensors.values())
+    assert not torch.equal(drawn.model.lm_head.weight, backbone.model.lm_head.weight)
+    assert drawn.fingerprint == again.fingerprint
+    assert len({drawn.fingerprint, other.fingerprint, backbone.fingerprint}) == 3

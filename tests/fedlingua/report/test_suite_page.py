@@ -11,6 +11,7 @@ import pytest
 
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.report import write_suite_report
+from fedlingua.report.saving_plots import saving_plot, saving_points, uplink_plot
 from fedlingua.report.suite_page import best_values, row_traffic, suite_key_figures
 from fedlingua.report.suite_plots import gain_plot, macro_plot
 from fedlingua.report.suite_result import read_suite
@@ -24,8 +25,23 @@ TABLE: list[dict[str, Any]] = [
     | {"exchanged_parameters": 250_000, "uplink_bytes": 1_000_000, "downlink_bytes": 3_000_000, "micro_bleu": 24.5},
 ]
 COLUMNS = ["method", "north", EVIL, "macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu", "exchanged_parameters"]
-COLUMNS += ["uplink_bytes", "downlink_bytes", "seeds"]
-PAPER = {"table": "table 2", "rows": {"adapter-local": {"de-fr": 30.88, "macro": 26.28, "micro": 26.56}}}
+COLUMNS += ["uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving", "seeds"]
+PAPER = {"table": "table 2", "by": "Liu et al. 2023", "rows": {"adapter-local": {"de-fr": 30.88, "macro": 26.28, "micro": 26.56}}}
+
+
+def selecting(name: str, macro: float | str, saving: float | str, uplink: float | str) -> dict[str, Any]:
+    return {"method": name, "macro_bleu": macro, "macro_bleu_sd": 0.5, "number_saving": saving, "uplink_bytes": uplink}
+
+
+# dp-g saves as much as top-k and is worse; the base is none of them, and local sends nothing at all.
+SELECTING = [
+    selecting("base", 20.0, "", 0),
+    selecting("adapter-local", 21.0, "", 0),
+    selecting("pmfl", 24.0, "", 4_000_000),
+    selecting("dp-g", 21.0, 0.5, 2_000_000),
+    selecting(EVIL, 23.0, 0.5, 3_000_000),
+    selecting("metasend-g", 22.0, 0.75, 1_000_000),
+]
 
 
 def run_entry(status: str = "completed", reason: str | None = None) -> dict[str, Any]:
@@ -177,3 +193,51 @@ def test_a_folder_without_a_table_is_refused(tmp_path: Path, content: str | None
 def test_a_bandwidth_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="bandwidth"):
         write_suite_report(write(tmp_path), tmp_path, bandwidth_mbps=0)
+
+
+def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> None:
+    points = saving_points(read_suite(write(tmp_path, SELECTING)))
+    assert [(point.row.name, point.x, point.bleu) for point in points] == [
+        *(("pmfl", 0.0, 24.0), ("dp-g", 50.0, 21.0), (EVIL, 50.0, 23.0), ("metasend-g", 75.0, 22.0)),
+    ]
+
+
+def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
+    traces = {trace.name: trace for trace in saving_plot(read_suite(write(tmp_path, SELECTING))).data}
+    assert (list(traces["Pareto front"].x), list(traces["Pareto front"].y)) == ([0.0, 50.0, 75.0], [24.0, 23.0, 22.0])
+    assert (list(traces["beaten by another row"].x), list(traces["beaten by another row"].y)) == ([50.0], [21.0])
+    assert list(traces["Pareto front"].error_y.array) == [0.5] * 3
+    assert sorted(traces["names"].text) == ["&lt;script&gt;alert(1)&lt;/scr…", "dp-g", "metasend-g", "pmfl"]
+
+
+def test_fewer_bytes_are_better(tmp_path: Path) -> None:
+    # dp-g sends less than the row that beats it in the share of numbers, and more than metasend-g.
+    figure = uplink_plot(read_suite(write(tmp_path, SELECTING)))
+    traces = {trace.name: trace for trace in figure.data}
+    assert (list(traces["Pareto front"].x), list(traces["Pareto front"].y)) == ([1.0, 3.0, 4.0], [22.0, 23.0, 24.0])
+    assert list(traces["beaten by another row"].x) == [2.0]
+    assert figure.layout.xaxis.title.text == "uplink of a site and round, MB"
+
+
+def test_the_base_is_a_line_as_far_as_it_leaves_the_rows_their_room(tmp_path: Path) -> None:
+    page = write_suite_report(write(tmp_path, SELECTING), tmp_path)
+    assert "Quality and what was not sent" in words(page)
+    assert "beats in both. The dotted line is the base." in words(page)
+    (dotted,) = saving_plot(read_suite(tmp_path / "small")).layout.shapes
+    assert dotted.y0 == 20.0
+    far = write(tmp_path, [selecting("base", 2.0, "", 0), *SELECTING[1:]])
+    assert "beats in both. The base lies far off, at 2.00." in words(write_suite_report(far, tmp_path))
+    assert not saving_plot(read_suite(far)).layout.shapes
+
+
+def test_a_suite_that_selects_nothing_has_no_such_part(tmp_path: Path) -> None:
+    assert "Quality and what was not sent" not in words(write_suite_report(write(tmp_path), tmp_path))
+
+
+def test_selecting_rows_without_scores_or_bytes(tmp_path: Path) -> None:
+    empty = [selecting("dp-g", "", 0.5, ""), selecting("dp-l", "", "much", "")]
+    assert "Quality and what was not sent" not in words(write_suite_report(write(tmp_path, empty), tmp_path))
+    alone = write(tmp_path, [selecting("dp-g", 21.0, 0.5, "") | {"macro_bleu_sd": ""}])
+    page = write_suite_report(alone, tmp_path)
+    assert 'id="plot-saving"' in markup(page)
+    assert 'id="plot-uplink"' not in markup(page)

@@ -6,7 +6,7 @@ import pytest
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.config import APP_DIR, Settings, default_run_config, settings_from
-from fedlingua.suites.paper import BACKBONE, unlike_the_paper
+from fedlingua.suites.paper import FED_MNMT, METASEND, unlike_the_paper
 
 PAPERS = {
     "backbone": "facebook/mbart-large-50-many-to-many-mmt",
@@ -33,7 +33,7 @@ def test_the_papers_setting_is_its_own_for_every_method_and_ablation(settings: S
     assert not unlike_the_paper(
         replace(settings, aggregation="fed-avg", adapter_layers="middle", cluster_parts="encoder", seed=7)
     )
-    assert not unlike_the_paper(replace(settings, backbone_revision=PINNED_REVISIONS[BACKBONE]))
+    assert not unlike_the_paper(replace(settings, backbone_revision=PINNED_REVISIONS[FED_MNMT.backbone]))
     assert not unlike_the_paper(replace(settings, federation=str(APP_DIR / "experiments/federations/europarl_m2m.toml")))
 
 
@@ -71,3 +71,15 @@ def test_the_papers_learning_rate_may_be_written_out(settings: Settings) -> None
 def test_one_key_that_differs_is_another_setting_and_is_named(settings: Settings, field: str, value: object) -> None:
     other = replace(settings, **{field: value})  # type: ignore[arg-type]
     assert set(unlike_the_paper(other)) == {field.replace("_", "-")}
+
+
+def test_metasend_has_a_setting_of_its_own() -> None:
+    keys = {"backbone": "facebook/m2m100_418M", "federation": "experiments/federations/mtnt_noniid.toml", "rounds": 25}
+    keys |= {"batch-size": 2, "accumulation": 1, "learning-rate": 0.005, "aggregation": "fed-avg", "method": "metasend-g"}
+    settings = settings_from({**default_run_config(), **keys})
+    assert not unlike_the_paper(settings, METASEND)
+    assert not unlike_the_paper(replace(settings, method="centralized-model", rounds=50), METASEND)
+    assert not unlike_the_paper(replace(settings, backbone_weights="random", meta_neurons=500), METASEND)
+    assert set(unlike_the_paper(replace(settings, method="pmfl", rounds=50), METASEND)) == {"rounds"}
+    assert set(unlike_the_paper(replace(settings, learning_rate=5e-5), METASEND)) == {"learning-rate"}
+    assert {"backbone", "federation"} <= set(unlike_the_paper(settings))

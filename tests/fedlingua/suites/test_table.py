@@ -104,12 +104,12 @@ def test_failed_runs_and_notes_stand_below_the_table(suite: dict[str, Any], foun
 
 
 def test_the_papers_figures_stand_below_their_rows(suite: dict[str, Any], found: dict[str, Any]) -> None:
-    suite["paper"] = {"table": "table 2", "rows": {"adapter-fed": {"court": 19.5, "macro": 99.0}}}
+    suite["paper"] = {"table": "table 2", "by": "Liu et al. 2023", "rows": {"adapter-fed": {"court": 19.5, "macro": 99.0}}}
     markdown = table_markdown(suite, found)
     ours, papers = markdown.split("\n")[5:7]
     assert ours.startswith("| adapter-fed |")
     assert papers == "| adapter-fed (paper) | – | 19.50 | 99.00 | – | – |"
-    assert "the paper's own figures, table 2" in markdown
+    assert "(paper): Liu et al. 2023, table 2; – where it gives none. They are of decoded" in markdown
 
 
 def test_what_was_run_is_told_with_what_differs_between_rows(suite: dict[str, Any], found: dict[str, Any]) -> None:

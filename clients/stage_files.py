@@ -1,0 +1,51 @@
+"""What a site keeps from round to round: one file for each round and attempt, since a killed round may be trained again."""
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from safetensors.numpy import load_file, save_file
+
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.protocol import Stage
+
+
+class StageFiles:
+    """A folder with one safetensors file for each round and attempt."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def save(self, tensors: Mapping[str, Numbers], stage: Stage) -> None:
+        """Whole or not at all."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self._file(stage)
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
+        save_file(dict(tensors), aside)
+        os.replace(aside, file)
+
+    def load(self, stage: Stage) -> Tensors:
+        """What was saved.
+
+        Raises:
+            ExchangeError: it is not here; names those that are.
+        """
+        file = self._file(stage)
+        if not file.is_file():
+            there = ", ".join(sorted(other.stem for other in self.directory.glob("*.safetensors"))) or "none"
+            raise ExchangeError(
+                f"asked for this site's own tensors {file.stem} (round-attempt), which are not in {self.directory.name}/; here: {there}"
+            )
+        return load_file(file)
+
+    def forget(self, keep: Collection[Stage]) -> None:
+        """Remove all stages but these."""
+        kept = {self._file(stage) for stage in keep}
+        for file in self.directory.glob("*.safetensors"):
+            if file not in kept:
+                file.unlink()
+
+    def _file(self, stage: Stage) -> Path:
+        return self.directory / f"{stage[0]:04d}-{stage[1]}.safetensors"

@@ -1,0 +1,57 @@
+"""The server's side of the second filter: the network that goes out with every threshold, and its Adam."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.selection.second_filter import drawn
+
+
+class SecondFilter:
+    """What `selection.second_filter` computes with, from round to round."""
+
+    def __init__(self, seed: int, lr: float) -> None:
+        self._network = torch.tensor(drawn(seed), requires_grad=True)
+        self._adam = torch.optim.Adam([self._network], lr=lr, foreach=False)
+        self.steps = 0
+
+    @property
+    def network(self) -> Numbers:
+        """(SIZE,) float32, to be sent."""
+        return self._network.detach().numpy().copy()
+
+    def step(self, gradients: Sequence[Sequence[float]]) -> bool:
+        """One step with the sum of the sites' gradients, those that are no numbers left out; whether it was taken."""
+        finite = [
+            gradient for gradient in np.array(gradients, np.float64).reshape(len(gradients), -1) if np.isfinite(gradient).all()
+        ]
+        if not finite:
+            return False
+        self._network.grad = torch.tensor(np.sum(finite, axis=0), dtype=torch.float32)
+        self._adam.step()
+        self.steps += 1
+        return True
+
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
+        """All that the next round needs."""
+        tensors = {"filter": self.network}
+        if self.steps:
+            moments = self._adam.state[self._network]
+            tensors |= {"filter.mean": moments["exp_avg"].numpy().copy(), "filter.square": moments["exp_avg_sq"].numpy().copy()}
+        return tensors, {"filter_steps": self.steps}
+
+    def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.steps = values["filter_steps"]
+        with torch.no_grad():
+            self._network.copy_(torch.from_numpy(tensors["filter"].copy()))
+        if self.steps:
+            self._adam.state[self._network] = {
+                "step": torch.tensor(float(self.steps)),
+                "exp_avg": torch.from_numpy(tensors["filter.mean"].copy()),
+                "exp_avg_sq": torch.from_numpy(tensors["filter.square"].copy()),
+            }

@@ -1,0 +1,165 @@
+"""MetaSend as a whole: two phases a round, a threshold that learns, and what happens when a site does not play along."""
+
+import math
+
+import pytest
+
+from fedlingua import protocol
+from fedlingua.exchange.records import opened
+from tests.in_process import failing, rounds, run
+
+
+@pytest.fixture
+def config(four_sites):
+    return {
+        **four_sites,
+        "method": "adapter-fed",
+        "selection": "metasend-g",
+        "rounds": 3,
+        "meta-batches": 2,
+        "meta-batch-size": 2,
+        "meta-learning-rate": 0.01,
+    }
+
+
+def thresholds(folder):
+    return [line["threshold"] for line in rounds(folder)[1:]]
+
+
+def notes(folder):
+    return (folder.directory / "progress.jsonl").read_text()
+
+
+def test_a_probe_answers_with_losses_alone_and_the_threshold_goes_out_alone(config, tmp_path):
+    _, live = run({**config, "rounds": 1}, tmp_path / "run")
+    probes = [reply for reply in live.received if reply.metadata.message_type == protocol.PROBE]
+    sends = [message for message in live.sent if message.metadata.message_type == protocol.SEND]
+    assert len(probes) == len(sends) == 4
+    assert all(set(reply.content) == {protocol.TASK, protocol.METRICS} for reply in probes)
+    assert len({message.content[protocol.THRESHOLD]["theta"] for message in sends}) == 1
+    assert all(not message.content[protocol.ARRAYS] for message in sends)
+
+
+def test_the_first_threshold_is_the_deviations_median_and_then_it_moves(config, tmp_path):
+    folder, _ = run(config, tmp_path / "run")
+    told = thresholds(folder)
+    assert told[0]["theta"] == pytest.approx(told[0]["scale"], rel=1e-5)
+    assert all(one["stepped"] for one in told)
+    assert len({one["theta"] for one in told}) == 3
+    frozen, _ = run({**config, "meta-frozen": True}, tmp_path / "frozen")
+    assert [one["theta"] for one in thresholds(frozen)] != [one["theta"] for one in told]
+    assert not any("stepped" in one for one in thresholds(frozen))
+
+
+@pytest.mark.parametrize("estimator", ["cross", "own", "loss"])
+@pytest.mark.parametrize("method", ["adapter-fed", "adapter-families"])
+def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, estimator, method):
+    folder, live = run({**config, "method": method, "meta-estimator": estimator, "rounds": 2}, tmp_path / "run")
+    told = thresholds(folder)
+    assert told[-1]["stepped"]
+    assert (told[0]["theta"] != told[0]["mu"]) == (estimator == "loss")  # the thresholds that are tried
+    asked = [
+        message
+        for message in live.sent
+        if message.metadata.message_type == protocol.EVALUATE and message.content["task"]["round"]
+    ]
+    assert all((protocol.DIRECTION in message.content) == (estimator == "cross") for message in asked)
+    answers = [reply.content[protocol.META] for reply in live.received if protocol.META in reply.content]
+    assert len(answers) == 8
+    assert all(set(one) == {"nll_sum", "num_tokens", *(["slope"] if estimator != "loss" else [])} for one in answers)
+
+
+def test_what_finds_the_slope_is_counted_down(config, tmp_path):
+    """Cross sends the direction to every site, on top of the tensors and the threshold."""
+    runs = {e: run({**config, "meta-estimator": e, "rounds": 1}, tmp_path / e) for e in ("cross", "own")}
+    down = {e: rounds(folder)[1]["sites"]["court"]["downlink_bytes"] for e, (folder, _) in runs.items()}
+    (asked,) = [
+        message
+        for message in runs["cross"][1].sent
+        if message.metadata.message_type == protocol.EVALUATE
+        and message.content["task"]["round"] == 1
+        and message.content["task"]["site"] == "court"
+    ]
+    payload = sum(array.nbytes for array in opened(asked.content.array_records[protocol.DIRECTION]).values())
+    assert payload < down["cross"] - down["own"] < payload + 2000
+
+
+@pytest.mark.parametrize("estimator", ["cross", "loss"])
+@pytest.mark.parametrize("phase", [protocol.PROBE, protocol.SEND, protocol.EVALUATE])
+def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config, tmp_path, estimator, phase):
+    config = {**config, "meta-estimator": estimator, "quorum": 0.5}
+    folder, _ = run(config, tmp_path / "run", tamper=failing("court", phase, 2))
+    line = rounds(folder)[2]
+    assert [failure["site"] for failure in line["failures"]] == ["court"]
+    assert line["threshold"]["theta"] > 0
+    assert ("for the threshold" in notes(folder)) == (phase == protocol.PROBE)
+    assert len(rounds(folder)) == 4
+
+
+def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path):
+    def tamper(request, reply):
+        if protocol.META in reply.content and request.content["task"]["site"] == "court":
+            reply.content[protocol.META]["slope"] = math.nan
+        return reply
+
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    assert "site court: its gradient is nan; left out of the meta step" in notes(folder)
+    assert all(one["stepped"] and math.isfinite(one["slope"]) for one in thresholds(folder))
+
+
+def test_where_all_slopes_are_no_numbers_the_network_stays(config, tmp_path):
+    def tamper(request, reply):
+        if protocol.META in reply.content:
+            reply.content[protocol.META]["slope"] = math.inf
+        return reply
+
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    assert [(one["stepped"], one["slope"]) for one in thresholds(folder)] == [(False, None)] * 3
+
+
+def test_a_price_on_bytes_raises_the_threshold_of_g(config, tmp_path):
+    free, _ = run(config, tmp_path / "free")
+    dear, _ = run({**config, "meta-bytes-weight": 100.0}, tmp_path / "dear")
+    assert thresholds(dear)[-1]["theta"] > thresholds(free)[-1]["theta"]
+
+
+def test_two_rounds_in_which_nobody_sends_are_told(config, tmp_path):
+    """With deviations that no threshold reaches: l sends what lies below, and the tensors that were zero stay."""
+
+    def tamper(request, reply):
+        if request.metadata.message_type == protocol.PROBE:
+            reply.content[protocol.METRICS]["deviation"] = 1e-9
+        return reply
+
+    config = {**config, "selection": "metasend-l", "zero-norm": "stay"}
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    assert "no site has sent anything for two rounds" in notes(folder)
+    assert folder.read("run.json")["status"] == "completed"
+
+
+def test_where_nobody_sends_the_sites_own_terms_lead_theta_back(config, tmp_path):
+    """A first scale far above all deviations lets nobody send; no direction can be made of that."""
+
+    def tamper(request, reply):
+        if request.metadata.message_type == protocol.PROBE and request.content["task"]["round"] == 1:
+            reply.content[protocol.METRICS]["deviation"] = 1e4
+        return reply
+
+    config = {**config, "zero-norm": "stay", "meta-temperature": 1.0, "rounds": 4}
+    folder, live = run(config, tmp_path / "run", tamper=tamper)
+    told = thresholds(folder)
+    asked = [m for m in live.sent if protocol.THRESHOLD in m.content and m.metadata.message_type == protocol.EVALUATE]
+    assert all(message.content[protocol.THRESHOLD]["own"] and protocol.DIRECTION not in message.content for message in asked)
+    assert all(one["stepped"] and one["slope"] for one in told)
+    assert len({one["theta"] for one in told}) == 4
+
+
+@pytest.mark.parametrize("estimator", ["cross", "own"])
+def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, estimator):
+    config = {**config, "second-filter": True, "meta-estimator": estimator, "meta-learning-rate": 0.3, "rounds": 4}
+    free, live = run({**config, "second-filter-weight": 0.0}, tmp_path / "free")
+    dear, _ = run({**config, "second-filter-weight": 1000.0}, tmp_path / "dear")
+    assert all(one["filtered"] for one in thresholds(dear))
+    assert dear.read("scores.json")["number_saving"] > free.read("scores.json")["number_saving"]
+    sends = [message for message in live.sent if message.metadata.message_type == protocol.SEND]
+    assert all(opened(message.content.array_records[protocol.FILTER])[protocol.FILTER].size == 25 for message in sends)

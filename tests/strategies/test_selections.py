@@ -1,0 +1,140 @@
+"""Whole federations under every selection: real training, real messages; what leaves a site is what its rule took, and it is counted."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedlingua import protocol
+from fedlingua.config import SELECTIONS
+from fedlingua.errors import ConfigError
+from fedlingua.exchange.records import message_bytes, opened
+from fedlingua.selection.masks import counted
+from tests.federations import SITES
+from tests.in_process import checkpoint_bytes, rounds, run
+
+
+@pytest.fixture
+def config(four_sites):
+    return {**four_sites, "method": "adapter-fed", "rounds": 2, "meta-batches": 2, "meta-batch-size": 2}
+
+
+def updates(live):
+    """Replies that carry an update, in the order they came."""
+    return [reply for reply in live.received if reply.metadata.message_type in (protocol.TRAIN, protocol.SEND)]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS[1:])
+def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, tmp_path, selection):
+    folder, live = run({**config, "selection": selection}, tmp_path / "run")
+    size = folder.read("run.json")["exchanged_parameters"]
+    by_site = {(reply.content["task"]["site"], reply.content["task"]["round"]): reply for reply in updates(live)}
+    assert len(by_site) == 8
+    for line in rounds(folder)[1:]:
+        for site, record in line["sites"].items():
+            arrays = opened(by_site[site, line["round"]].content.array_records[protocol.ARRAYS])
+            numbers = sum(len(array) for name, array in arrays.items() if name in ("encoder", "decoder"))
+            assert record["numbers_share"] == pytest.approx(numbers / size)
+            assert counted(arrays)["payload"] == 4 * numbers
+            replies = [r for r in live.received if r.metadata.message_type in ("train", "train.probe", "train.send")]
+            mine = [r for r in replies if (r.content["task"]["site"], r.content["task"]["round"]) == (site, line["round"])]
+            assert record["uplink_bytes"] == sum(map(message_bytes, mine))
+
+
+@pytest.mark.parametrize("selection", ["dp-l", "apf", "random-g", "metasend-g", "metasend-l"])
+def test_same_seed_same_bytes_for_any_nodes_and_order_of_replies(config, tmp_path, selection):
+    config = {**config, "selection": selection}
+    first, _ = run(config, tmp_path / "first", 2, shuffle_seed=0)
+    other, _ = run(config, tmp_path / "other", 4, shuffle_seed=5)
+    assert checkpoint_bytes(first) == checkpoint_bytes(other)
+    assert [line.get("threshold") for line in rounds(first)] == [line.get("threshold") for line in rounds(other)]
+
+
+@pytest.mark.parametrize("selection", ["fixed-g", "fixed-l"])
+def test_a_fixed_threshold_takes_the_tensors_on_its_side(config, tmp_path, selection):
+    folder, _ = run({**config, "selection": selection, "fixed-threshold": "0.3"}, tmp_path / "run")
+    told = [json.loads(line) for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
+    assert sorted((one["round"], one["site"]) for one in told) == sorted((n, site) for n in (1, 2) for site in SITES)
+    for one in told:
+        finite = np.array([np.nan if value is None else value for value in one["deviations"]])
+        chosen = np.isnan(finite) | ((finite >= 0.3) if selection == "fixed-g" else (finite < 0.3))  # zero-norm = "send"
+        share = rounds(folder)[one["round"]]["sites"][one["site"]]["tensors_share"]
+        assert share == pytest.approx(chosen.mean())
+
+
+def test_deviations_are_against_the_sites_own_last_round_and_not_against_what_it_was_given(config, tmp_path):
+    """Round 1 compares with what everybody started from, round 2 with the update that waits at the site since round 1."""
+    folder, live = run({**config, "selection": "fixed-g", "fixed-threshold": "0"}, tmp_path / "run")
+    sent = {(r.content["task"]["site"], r.content["task"]["round"]): r for r in updates(live)}
+    told = {
+        (one["site"], one["round"]): one["deviations"]
+        for one in map(json.loads, (folder.directory / "deviations.jsonl").read_text().splitlines())
+    }
+    first, second = (opened(sent["court", number].content.array_records[protocol.ARRAYS]) for number in (1, 2))
+    whole = sum(np.abs(second[part] - first[part]).sum() for part in first) / sum(np.abs(first[part]).sum() for part in first)
+    assert min(told["court", 2]) <= whole <= max(told["court", 2])
+    assert told["court", 1] != told["court", 2]
+
+
+def test_a_site_forgets_all_but_the_last_two_rounds(config, tmp_path):
+    folder, _ = run({**config, "selection": "dp-g", "rounds": 4}, tmp_path / "run")
+    assert sorted(file.stem for file in (folder.directory / "sites/court/rounds").glob("*")) == ["0002-1", "0003-1", "0004-1"]
+
+
+@pytest.mark.parametrize("missing", ["previous", "renormalise"])
+def test_what_nobody_sends_stays_to_the_bit(config, tmp_path, missing):
+    """Under a threshold that no tensor reaches, nothing moves; where no tensor was zero, nothing is sent at all."""
+    config = {**config, "selection": "fixed-g", "fixed-threshold": "1e30", "zero-norm": "stay", "missing": missing}
+    folder, live = run(config, tmp_path / "run")
+    assert all(not set(opened(r.content.array_records[protocol.ARRAYS])) & {"encoder", "decoder"} for r in updates(live))
+    first, last = (folder.checkpoints.load(number).tensors for number in (1, 2))
+    for part in ("encoder", "decoder"):
+        assert all((first[part]["all"][name] == last[part]["all"][name]).all() for name in first[part]["all"])
+
+
+def test_scores_say_what_was_saved(config, tmp_path):
+    folder, _ = run({**config, "selection": "top-k", "send-share": 0.25}, tmp_path / "run")
+    scores = folder.read("scores.json")
+    assert scores["number_saving"] == pytest.approx(0.75, abs=0.001)
+    assert 0 <= scores["tensor_saving"] < 0.75
+    everything, _ = run(config, tmp_path / "all")
+    assert "number_saving" not in everything.read("scores.json")
+    assert scores["uplink_bytes_per_round"] < everything.read("scores.json")["uplink_bytes_per_round"]
+
+
+def test_pmfl_is_all_of_the_full_model_for_everybody(four_sites, tmp_path):
+    config = {**four_sites, "rounds": 1, "learning-rate": 1e-3, "aggregation": "fed-avg"}
+    pmfl, _ = run({**config, "method": "pmfl"}, tmp_path / "pmfl")
+    fed, _ = run({**config, "method": "model-fed"}, tmp_path / "fed")
+    assert checkpoint_bytes(pmfl) == checkpoint_bytes(fed)
+
+
+@pytest.mark.parametrize("method", ["dp-g", "top-k", "metasend-l"])
+def test_a_methods_name_is_its_selection_of_the_full_model(four_sites, tmp_path, method):
+    config = {**four_sites, "method": method, "rounds": 1, "learning-rate": 1e-3, "meta-batches": 1}
+    folder, _ = run(config, tmp_path / "run")
+    run_json = folder.read("run.json")
+    assert run_json["exchanged_parameters"] == run_json["backbone"]["parameters"]
+    assert 0 < folder.read("scores.json")["number_saving"] < 1
+
+
+def test_tensors_of_zeros_are_refused_where_no_rule_is_given_for_them(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"zero-norm = 'refuse', and \d+ of \d+ tensors are 0 everywhere at the start"):
+        run({**config, "selection": "fixed-g", "zero-norm": "refuse"}, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"method": "adapter-local", "selection": "dp-g"}, "under method adapter-local nothing leaves a site"),
+        ({"selection": "dp"}, "dp-g"),
+        ({"selection": "top-k", "send-share": 0.0}, "no share of an update"),
+        ({"selection": "fixed-g", "fixed-threshold": "half"}, "wanted a number"),
+        ({"selection": "fixed-g", "fixed-threshold": "-1"}, "wanted a number"),
+        ({"selection": "metasend-g", "meta-temperature": 0.0}, "wanted more than 0"),
+        ({"selection": "metasend-g", "strategy": "strategies.fed_mean:FedMean"}, "rounds of two phases"),
+    ],
+)
+def test_what_a_selection_cannot_do_is_refused_before_training(config, tmp_path, change, told):
+    with pytest.raises(ConfigError, match=told):
+        run({**config, **change}, tmp_path / "run")
