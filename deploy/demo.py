@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 import tomli_w
 
+from fedlingua.config import parse_override
 from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.programs import over_grpc, supernode_command
 from fedlingua.deployment.service import Service, last_words
@@ -43,13 +44,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--hang", action="store_true", help="also freeze a site in the middle of a round, and time the round")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="another key of the run, as selection=metasend-l"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended on the way out
     folder = Path(tempfile.mkdtemp(prefix="fedlingua-deploy-"))
     transport = "gRPC" if over_grpc() else "HTTP"
     say(f"flwr {version('flwr')}, {transport} with TLS; everything lies in {folder}")
     try:
-        figures = demonstrate(folder, options.hang)
+        figures = demonstrate(folder, options.hang, options.set)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     figures |= {"flwr": version("flwr"), "transport": transport}
@@ -59,8 +63,10 @@ def main() -> None:
     say("all as it has to be")
 
 
-def demonstrate(folder: Path, hang: bool) -> dict[str, Any]:
-    """The whole story; raises where something is not as it has to be."""
+def demonstrate(folder: Path, hang: bool, changes: list[str]) -> dict[str, Any]:
+    """The whole story; raises where something is not as it has to be. changes: key=value, of the experiment."""
+    experiment = folder / "experiment.toml"
+    experiment.write_text(tomli_w.dumps(read_toml(EXPERIMENT) | dict(map(parse_override, changes))), encoding="utf-8")
     set_up(folder)
     figures: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -68,20 +74,20 @@ def demonstrate(folder: Path, hang: bool) -> dict[str, Any]:
         wait_for(folder / "server.log", "serving")
         show_refusals(folder)
         say("a site checks itself; it may join, by the same way that the two before were refused")
-        known = ("--experiment", str(EXPERIMENT), "--federation", "server/federation.toml")
+        known = ("--experiment", str(experiment), "--federation", "server/federation.toml")
         fedlingua(folder, "site", "check", "hospital", *known)
         for site in SITES:
             stack.enter_context(service(folder, "site", "start", site))
-        run_and_kill(folder)
+        run_and_kill(folder, experiment)
         started = time.monotonic()
         say("the run is resumed")
         fedlingua(folder, "run", "--resume", "run", "--server", "server")
         say(f"resumed and finished in {time.monotonic() - started:.0f} s")
         fedlingua(folder, "status", "run")
         if hang:
-            figures["hanging"] = freeze_a_site(folder)
+            figures["hanging"] = freeze_a_site(folder, experiment)
     say("the same sites and seed, simulated")
-    fedlingua(folder, "run", str(EXPERIMENT), "--to", "simulated", "--set", f"federation={simulated_federation(folder)}")
+    fedlingua(folder, "run", str(experiment), "--to", "simulated", "--set", f"federation={simulated_federation(folder)}")
     return compare(folder) | figures
 
 
@@ -123,11 +129,11 @@ def try_to_join(site: SiteFile, folder: Path) -> tuple[bool, str]:
         return "SuperNode ID" in supernode.printed(), supernode.printed()
 
 
-def run_and_kill(folder: Path) -> None:
+def run_and_kill(folder: Path, experiment: Path) -> None:
     """Start the run and kill -9 the ServerApp once round 1 is whole."""
     say("the run starts")
     with (folder / "run.log").open("w") as log:
-        command = [*COMMAND, "run", str(EXPERIMENT), "--server", "server", "--to", "run"]
+        command = [*COMMAND, "run", str(experiment), "--server", "server", "--to", "run"]
         running = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + 600
         while len(rounds(folder / "run")) < 2:
@@ -147,12 +153,12 @@ def run_and_kill(folder: Path) -> None:
     print("  " + (folder / "run.log").read_text().strip().replace("\n", "\n  "))
 
 
-def freeze_a_site(folder: Path) -> dict[str, float]:
+def freeze_a_site(folder: Path, experiment: Path) -> dict[str, float]:
     """Stop every process of one site at the beginning of round 1, and see what the round costs the others."""
     say(f"the school's processes are frozen when round 1 begins; deadline {HANG_DEADLINE_S:g} s")
     changes = {"rounds": 1, "quorum": 0.6, "deadline-s": HANG_DEADLINE_S}
     given = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    command = [*COMMAND, "run", str(EXPERIMENT), "--server", "server", "--to", "hanging", *given]
+    command = [*COMMAND, "run", str(experiment), "--server", "server", "--to", "hanging", *given]
     running = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
     while not rounds(folder / "hanging") and time.monotonic() < deadline:
