@@ -52,12 +52,10 @@ SENT_BY_A_SITE = {
     "hashes of backbone with tokenizer and tensor sets, and of the code",
     SIGNATURE: "once a run, method adapter-gradients alone: the gradient of one adapter on the training text (raw), or at most 64 noised "
     "numbers made of it (private)",
-    TRAIN: "each round: the tensors that travel, under a selection those that it takes and which they are (by deviations also every "
-    "tensor's relative change); sums of loss, tokens, sentences, steps, seconds",
-    PROBE: "each round, learned thresholds alone: the sums of TRAIN; the median of the tensors' relative changes",
-    SEND: "each round, learned thresholds alone: the selected tensors, and which they are; every tensor's relative change",
-    EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text; with a learned threshold also loss and tokens of some "
-    "dev batches and one number of the threshold's slope, 25 more with a second filter",
+    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
+    PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes",
+    SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change",
+    EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
     FINISH: "at the end: number of test sentences; 10 counts for BLEU and 18 for chrF, of the result and of the base",
 }
 """message type -> all that a reply of it holds, for people."""

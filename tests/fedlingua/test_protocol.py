@@ -8,7 +8,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
 from fedlingua import protocol
 from fedlingua.errors import ExchangeError
-from fedlingua.protocol import Task
+from fedlingua.protocol import Task, Threshold
 
 TASK = Task("clinic", "9f1c", attempt=2, round=7, own=(5, 1), keep=((5, 1), (6, 2)))
 
@@ -56,6 +56,24 @@ def test_a_task_of_another_kind_is_refused(changed: dict[str, Any]) -> None:
 
 
 def test_every_message_type_is_told_to_people() -> None:
-    types = {protocol.DESCRIBE, protocol.SIGNATURE, protocol.TRAIN, protocol.EVALUATE, protocol.FINISH}
+    types = {
+        protocol.DESCRIBE,
+        protocol.SIGNATURE,
+        protocol.TRAIN,
+        protocol.PROBE,
+        protocol.SEND,
+        protocol.EVALUATE,
+        protocol.FINISH,
+    }
     assert set(protocol.SENT_BY_A_SITE) == types
-    assert len(types) == 5
+    assert len(types) == 7
+
+
+def test_a_threshold_comes_as_it_was_sent_and_another_kind_is_refused() -> None:
+    threshold = Threshold(0.25, 0.1, (0.5, 1.0, 0.0), own=True)
+    assert Threshold.of(threshold.request()) == threshold
+    for changed in ({"theta": "high"}, {"weights": 3}):
+        with pytest.raises(ExchangeError, match="not that of this version"):
+            Threshold.of({**threshold.request(), **changed})
+    with pytest.raises(ExchangeError, match="KeyError"):
+        Threshold.of({"theta": 0.5})

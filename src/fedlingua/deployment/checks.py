@@ -27,7 +27,8 @@ from fedlingua.errors import DeploymentError, FedlinguaError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.processes import flower_environment, free_port
-from fedlingua.protocol import SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.selection.second_filter import SIZE
 
 KNOCK_S = 30.0
 MARGIN = 1.3
@@ -85,15 +86,35 @@ def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
         told[SIGNATURE] = (
             "once a run, if this site's file allows it: the raw gradient of one adapter, out of which text can be read"
         )
+    update = TRAIN
+    if settings.learns_threshold:
+        update = SEND
+        del told[TRAIN]
+        told[EVALUATE] += "; loss and tokens of some dev batches, and one number of the threshold's slope"
+        if settings.second_filter:
+            told[EVALUATE] += f", {SIZE} of the second filter's"
+    else:
+        del told[PROBE], told[SEND]
+    told[update] = told[update].replace("the tensors that travel", _update(settings, trainable))
+    return told
+
+
+def _update(settings: Settings, trainable: Trainable | None) -> str:
+    """What leaves the site of what it trains."""
     if not settings.how.travels:
-        told[TRAIN] = told[TRAIN].replace("the tensors that travel", f"no tensors under {settings.method}")
-    elif trainable:
+        return f"no tensors under {settings.method}"
+    what = "the tensors that travel"
+    if trainable:
         chosen = trainable.tensor_set
         size = (
             f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
         )
-        told[TRAIN] = told[TRAIN].replace("the tensors that travel", f"the tensors that travel ({size})")
-    return told
+        what += f" ({size})"
+    if settings.selected_by != "all":
+        what = f"of {what} what {settings.selected_by} takes, and which that is"
+        if settings.by_deviation and not settings.learns_threshold:
+            what += "; every tensor's relative change"
+    return what
 
 
 def _finding(what: str, look: Callable[[], str]) -> Finding:

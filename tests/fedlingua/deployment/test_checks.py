@@ -16,7 +16,7 @@ from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.protocol import SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 
 
 @pytest.fixture
@@ -205,17 +205,30 @@ def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method:
     settings = dataclasses.replace(settings, method=method)
     trainable = build_trainable(settings)
     listed = sends(settings, trainable)
-    assert set(listed) == set(SENT_BY_A_SITE) - {SIGNATURE}
+    assert set(listed) == set(SENT_BY_A_SITE) - {SIGNATURE, PROBE, SEND}
     assert told in listed[TRAIN]
     num = trainable.tensor_set.num_parameters
     assert (f"{num} numbers of 4 bytes, {4 * num / 1e6:.2f} MB" in listed[TRAIN]) is (method == "adapter-families")
     assert {kind: line for kind, line in listed.items() if kind != TRAIN} == {
-        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in (TRAIN, SIGNATURE)
+        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in (TRAIN, SIGNATURE, PROBE, SEND)
     }
 
 
 def test_without_a_backbone_the_list_still_names_the_tensors(settings: Settings) -> None:
     assert "the tensors that travel;" in sends(settings, None)[TRAIN]
+
+
+def test_a_selection_is_listed_with_what_else_it_sends(settings: Settings) -> None:
+    def listed(**changes) -> dict[str, str]:
+        return dict(sends(dataclasses.replace(settings, **changes), None))
+
+    assert "of the tensors that travel what dp-g takes, and which that is;" in listed(selection="dp-g")[TRAIN]
+    assert "every tensor's relative change; sums of loss" in listed(selection="fixed-l")[TRAIN]
+    learned = listed(selection="metasend-l", second_filter=True)
+    assert TRAIN not in learned
+    assert "what metasend-l takes" in learned[SEND]
+    assert "one number of the threshold's slope, 25 of the second filter's" in learned[EVALUATE]
+    assert "slope" not in listed(selection="top-k")[EVALUATE]
 
 
 def test_a_signature_is_listed_for_clusters_by_gradients_alone_and_says_in_which_form(tiny_run_config) -> None:
