@@ -140,8 +140,8 @@ def probe(message: Message, context: Context) -> RecordDict:
     """The same, but that the update stays here until the server has made the round's threshold of all sites' losses."""
     task, client, parameters = _task(message, _host(context))
     client.forget(task.keep)
-    _, _, metrics = client.fit(parameters, _config(task))
-    sums = MetricRecord({**cast(Any, metrics), "deviation": client.probed(task)})
+    arrays, _, metrics = client.fit(parameters, _config(task))
+    sums = MetricRecord({**cast(Any, metrics), "deviation": client.probed(arrays, parameters, task)})
     return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
 
 

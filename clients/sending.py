@@ -24,6 +24,9 @@ from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.second_filter import keep_probability
 from fedlingua.selection.top_k import top_k
 
+DEVIATIONS, CAME = "deviations", "came."
+"""Names in the file of an update that waits."""
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -69,13 +72,14 @@ class Sending:
         zero_norm: rules.ZeroNorm = "send" if self.settings.zero_norm == "send" else "stay"
         return rules.by_threshold(measured, self.chosen, theta, self._keep, zero_norm)
 
-    def keep_came(self, came: Tensors, stage: Stage) -> None:
-        """Keep what a round's training began with, for what is asked about it when the round is over."""
-        self._files.save(came, stage)
+    def keep(self, measured: Numbers, came: Tensors, stage: Stage) -> None:
+        """Keep an update's deviations, and what its training began with where that will be asked for, until the round is over."""
+        self._files.save({DEVIATIONS: measured, **{f"{CAME}{name}": tensor for name, tensor in came.items()}}, stage)
 
-    def came(self, stage: Stage) -> Tensors:
-        """What `keep_came` kept."""
-        return self._files.load(stage)
+    def kept(self, stage: Stage) -> tuple[Numbers, Tensors]:
+        """What `keep` kept."""
+        found = self._files.load(stage)
+        return found.pop(DEVIATIONS), {name.removeprefix(CAME): tensor for name, tensor in found.items()}
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove what belongs to stages that will not be asked for any more."""

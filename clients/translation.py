@@ -101,11 +101,8 @@ class TranslationClient(NumPyClient):
         trained = read_tensors(self.trainable.model, self.trainable.trained)
         travelling = self.trainable.tensor_set.names if self.settings.how.travels else []
         stays = trained if self.settings.compares_rounds else {n: t for n, t in trained.items() if n not in set(travelling)}
-        stage = (number, int(config["attempt"]))
         if stays:
-            self._own.save(stays, stage)
-        if self.settings.asks_own_terms:
-            self._sending.keep_came(self._named(parameters), stage)
+            self._own.save(stays, (number, int(config["attempt"])))
         return [trained[name] for name in travelling], result.num_examples, dataclasses.asdict(result)
 
     def selected(self, arrays: NDArrays, came: NDArrays, task: Task) -> Sent:
@@ -113,16 +110,20 @@ class TranslationClient(NumPyClient):
         previous = self._kept(task.own) if self.settings.compares_rounds else {}
         return self._sending.select(self._named(arrays), self._named(came), previous, task)
 
-    def probed(self, task: Task) -> float:
-        """The median deviation of the update that waits here, from which the server takes the scale of its threshold."""
-        _, measured = self._waiting(task)
+    def probed(self, arrays: NDArrays, came: NDArrays, task: Task) -> float:
+        """The median deviation of an update that waits here, from which the server takes the scale of its threshold.
+
+        arrays, came: as in `selected`. What is asked about the update later is measured here, once.
+        """
+        measured = deviations(self._named(arrays), self._kept(task.own), self.trainable.tensor_set)
+        self._sending.keep(measured, self._named(came) if self.settings.asks_own_terms else {}, _stage(task))
         finite = measured[np.isfinite(measured)]
         return float(np.median(finite)) if len(finite) else 0.0
 
     def above_or_below(self, task: Task, theta: float, network: Numbers | None) -> Sent:
         """What the server's threshold, and the second filter, take of the update that waits here since the round's probe."""
-        new, measured = self._waiting(task)
-        return self._sending.above_or_below(new, measured, theta, network)
+        measured, _ = self._sending.kept(_stage(task))
+        return self._sending.above_or_below(self._own.load(_stage(task)), measured, theta, network)
 
     def slope(
         self, task: Task, threshold: Threshold, direction: Mapping[str, Numbers], network: Numbers | None, parameters: NDArrays
@@ -142,15 +143,9 @@ class TranslationClient(NumPyClient):
             return step.answer(threshold, direction, network, update)
 
     def _rounds_update(self, task: Task, parameters: NDArrays) -> RoundsUpdate:
-        new, measured = self._waiting(task)
+        measured, came = self._sending.kept(_stage(task))
         # Where came is not kept nobody sent anything, and what the round began with is what it ended with.
-        came = self._sending.came((task.round, task.attempt)) if self.settings.asks_own_terms else self._named(parameters)
-        return RoundsUpdate(came, new, measured)
-
-    def _waiting(self, task: Task) -> tuple[Tensors, Numbers]:
-        """This round's update, and its deviations."""
-        new = self._own.load((task.round, task.attempt))
-        return new, deviations(new, self._kept(task.own), self.trainable.tensor_set)
+        return RoundsUpdate(came or self._named(parameters), self._own.load(_stage(task)), measured)
 
     def _named(self, arrays: NDArrays) -> Tensors:
         return dict(zip(self.trainable.tensor_set.names, arrays, strict=True))
@@ -250,3 +245,8 @@ class TranslationClient(NumPyClient):
 
 def _own(config: dict[str, Scalar]) -> Stage:
     return int(config["own_round"]), int(config["own_attempt"])
+
+
+def _stage(task: Task) -> Stage:
+    """Of what the task's round is trained to."""
+    return task.round, task.attempt

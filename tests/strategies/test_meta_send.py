@@ -1,9 +1,11 @@
 """MetaSend as a whole: two phases a round, a threshold that learns, and what happens when a site does not play along."""
 
+import json
 import math
 
 import pytest
 
+from clients import slope
 from fedlingua import protocol
 from fedlingua.exchange.records import opened
 from tests.in_process import failing, rounds, run
@@ -163,3 +165,20 @@ def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, es
     assert dear.read("scores.json")["number_saving"] > free.read("scores.json")["number_saving"]
     sends = [message for message in live.sent if message.metadata.message_type == protocol.SEND]
     assert all(opened(message.content.array_records[protocol.FILTER])[protocol.FILTER].size == 25 for message in sends)
+
+
+@pytest.mark.parametrize("changes", [{"meta-estimator": "own"}, {"second-filter": True}], ids=["own", "filter"])
+def test_what_is_learned_goes_by_the_deviations_that_the_site_sent_by(config, tmp_path, monkeypatch, changes):
+    """Those against its own last round, in every round."""
+    used = []
+    answer = slope.MetaStep.answer
+
+    def watched(step, threshold, direction, network, update):
+        used.append([float(f"{one:.6g}") if math.isfinite(one) else None for one in update.deviations.tolist()])
+        return answer(step, threshold, direction, network, update)
+
+    monkeypatch.setattr(slope.MetaStep, "answer", watched)
+    folder, _ = run({**config, **changes, "rounds": 3}, tmp_path / "run")
+    told = [json.loads(line)["deviations"] for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
+    assert sorted(map(str, used)) == sorted(map(str, told))
+    assert len(used) == 12
