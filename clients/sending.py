@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Sending:
         if rule == "apf":
             return Sent(pack_selected(new, self._unfrozen(new, came, task)))
         if rule in ("dp-g", "dp-l"):
-            return Sent(pack_selected(new, rules.dp(differences(new, previous, chosen), chosen, self._keep)))
+            return Sent(pack_selected(new, rules.dp(differences(new, previous, chosen), chosen, self.settings.keep)))
         measured = deviations(new, previous, chosen)
         return self.above_or_below(new, measured, self._threshold(measured, task.round))
 
@@ -70,7 +70,7 @@ class Sending:
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
         """Eq. 3 alone."""
         zero_norm: rules.ZeroNorm = "send" if self.settings.zero_norm == "send" else "stay"
-        return rules.by_threshold(measured, self.chosen, theta, self._keep, zero_norm)
+        return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, zero_norm)
 
     def keep(self, measured: Numbers, came: Tensors, stage: Stage) -> None:
         """Keep an update's deviations, and what its training began with where that will be asked for, until the round is over."""
@@ -84,10 +84,6 @@ class Sending:
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove what belongs to stages that will not be asked for any more."""
         self._files.forget(keep)
-
-    @property
-    def _keep(self) -> rules.Keep:
-        return cast(Literal["g", "l"], self.settings.selected_by[-1])
 
     def _threshold(self, measured: Numbers, number: int) -> float:
         if self.settings.selected_by.startswith("fixed-"):

@@ -15,7 +15,6 @@ from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS
 from fedlingua.protocol import Threshold
 from fedlingua.selection.deviation import magnitudes
-from fedlingua.selection.gates import Keep
 from fedlingua.selection.masks import part_sizes, unpack_selected
 from fedlingua.selection.meta_gradient import inner_product, own_slope
 from fedlingua.selection.second_filter import SIZE, network_gradient
@@ -74,13 +73,14 @@ class MetaStep:
 
     def _own_terms(self, gradients: Tensors, update: RoundsUpdate, threshold: Threshold) -> float:
         """The estimator `own`: <gradient, what theta lets this site's own update add>, over its clusters of all parts."""
-        keep: Keep = "g" if self.settings.selected_by.endswith("g") else "l"
         chosen = self.sending.chosen
         of_tensor = dict(zip(chosen.names, map(float, update.deviations), strict=True))
         total = 0.0
         for part, weight in zip(PARTS, threshold.weights, strict=True):
             trained = {spec.name: update.new[spec.name] for spec in chosen.of_part(part) if spec.name in gradients}
-            total += own_slope(gradients, update.came, trained, weight, of_tensor, threshold.theta, threshold.tau, keep)
+            total += own_slope(
+                gradients, update.came, trained, weight, of_tensor, threshold.theta, threshold.tau, self.settings.keep
+            )
         return total
 
     def _filter_gradient(self, network: Numbers, gradients: Tensors, update: RoundsUpdate, threshold: Threshold) -> list[float]:

@@ -26,7 +26,6 @@ from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
 from fedlingua.protocol import Threshold
 from fedlingua.runs import RunFolder
-from fedlingua.selection.gates import Keep
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.meta_gradient import bytes_slope, direction, total_slope
 from strategies.aggregation import WEIGHTS, Update
@@ -47,7 +46,6 @@ class MetaSend(FedMean):
     def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
         super().__init__(settings, roll, clusters, tensor_set, folder)
         self.weights = WEIGHTS[settings.aggregation]
-        self.keep: Keep = "g" if settings.selected_by.endswith("g") else "l"
         self.by_loss = settings.meta_estimator == "loss"
         self.model = ThresholdModel(
             roll.expected,
@@ -56,6 +54,7 @@ class MetaSend(FedMean):
             settings.meta_learning_rate,
             settings.meta_noise if self.by_loss and not settings.meta_frozen else 0.0,
             settings.meta_frozen,
+            width=settings.meta_temperature,
         )
         self.filter = SecondFilter(settings.seed, settings.meta_learning_rate) if settings.second_filter else None
         self.theta: Theta | None = None
@@ -98,7 +97,12 @@ class MetaSend(FedMean):
         assert self.theta is not None
         record = self.conversation.record
         shares = {site: float(told.get("numbers_share", 0.0)) for site, told in record.sites.items() if site in self._probes}
-        record.about["threshold"] = {"theta": self.theta.value, "mu": self.theta.mu, "scale": self.model.scale, "tau": self.tau}
+        record.about["threshold"] = {
+            "theta": self.theta.value,
+            "mu": self.theta.mu,
+            "scale": self.model.scale,
+            "tau": self.model.tau,
+        }
         if told := self.model.report(shares):
             self.folder.event("note", text=f"round {server_round}: {told}")
         return result
@@ -121,8 +125,8 @@ class MetaSend(FedMean):
                         shares,
                         self._deviations,
                         self.theta.value,
-                        self.tau,
-                        self.keep,
+                        self.model.tau,
+                        self.settings.keep,
                     )
 
     # --- The meta step -----------------------------------------------------------------------------------------------------------
@@ -138,7 +142,7 @@ class MetaSend(FedMean):
             crosses = self.settings.meta_estimator == "cross"
             # A direction of nothing has no slope, and theta would stay where nobody sends for good; the sites' own terms lead out of there.
             alone = crosses and not any(way for ways in self._ways.values() for way in ways.values())
-            threshold = Threshold(self.theta.value, self.tau, weights, alone)
+            threshold = Threshold(self.theta.value, self.model.tau, weights, alone)
             message.content[protocol.THRESHOLD] = ConfigRecord(threshold.request())
             if crosses and not alone:
                 message.content[protocol.DIRECTION] = to_record(self._packed_way(site))
@@ -176,7 +180,7 @@ class MetaSend(FedMean):
         else:
             sizes = {spec.name: math.prod(spec.shape) for spec in self.tensor_set.specs}
             if price and self._deviations:
-                total += price * bytes_slope(self._deviations, sizes, self.theta.value, self.tau, self.keep)
+                total += price * bytes_slope(self._deviations, sizes, self.theta.value, self.model.tau, self.settings.keep)
             told["stepped"] = self.model.step(total)
             told["slope"] = total if math.isfinite(total) else None
 
@@ -186,12 +190,6 @@ class MetaSend(FedMean):
     def _add_filter(self, message: Message) -> None:
         if self.filter:
             message.content[protocol.FILTER] = to_record({protocol.FILTER: self.filter.network})
-
-    @property
-    def tau(self) -> float:
-        """Width of the soft gates."""
-        assert self.model.scale is not None
-        return self.settings.meta_temperature * self.model.scale
 
     def _site_weights(self) -> dict[str, float]:
         """What each site's dev loss counts in L_val: as its update does in the mean over all sites."""

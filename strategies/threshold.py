@@ -58,7 +58,7 @@ class ThresholdModel:
 
     sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
     tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as drawn, a control. scale: where theta begins, if it
-    shall not be taken from the first round's deviations.
+    shall not be taken from the first round's deviations. width: tau as a share of the scale.
     """
 
     def __init__(
@@ -70,8 +70,10 @@ class ThresholdModel:
         spread: float = 0.0,
         frozen: bool = False,
         scale: float | None = None,
+        width: float = WIDTH,
     ) -> None:
         self.sites, self.spread, self.frozen, self.scale = tuple(sites), spread, frozen, scale
+        self.width = width
         self.weights = _drawn(len(sites), neurons, torch.Generator().manual_seed(seed))
         self.adam = torch.optim.Adam(self.weights.values(), lr=lr, foreach=False)
         self.random = Random(f"{seed}/theta")
@@ -107,7 +109,7 @@ class ThresholdModel:
     def tau(self) -> float:
         """Width of the soft gates. It stays as theta moves, so that a theta far from all deviations still feels where they are."""
         assert self.scale is not None, "begin() first"
-        return WIDTH * self.scale
+        return self.width * self.scale
 
     def theta(self, losses: Mapping[str, float]) -> Theta:
         """The round's threshold. losses: site -> training loss of this round, from the sites that are here.

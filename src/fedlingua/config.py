@@ -247,6 +247,11 @@ class Settings:
         return self.selected_by.startswith(("fixed-", "random-", "metasend-"))
 
     @property
+    def keep(self) -> Literal["g", "l"]:
+        """Which side of a threshold the rule sends: what deviates more, or less."""
+        return "l" if self.selected_by.endswith("-l") else "g"
+
+    @property
     def compares_rounds(self) -> bool:
         """Whether the rule compares an update with the site's own tensors of the round before."""
         return self.by_deviation or self.selected_by in ("dp-g", "dp-l")

@@ -12,10 +12,9 @@ import numpy as np
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.selection.gates import Keep
 from fedlingua.selection.masks import Selection
 
-Keep = Literal["g", "l"]
-"""Which side of the threshold is sent: the tensors that moved more ("g"), or those that moved less ("l")."""
 ZeroNorm = Literal["send", "stay"]
 """What becomes of a changed tensor that was all zeros, as biases are at the start: it has no deviation."""
 
