@@ -64,6 +64,7 @@ class Settings:
     apf_window: int
     apf_threshold: float
     meta_estimator: str
+    meta_scale: str
     meta_frozen: bool
     meta_neurons: int
     meta_learning_rate: float

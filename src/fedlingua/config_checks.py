@@ -25,6 +25,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "missing": ("previous", "renormalise"),
     "random_threshold": ("unit", "range"),
     "meta_estimator": ("cross", "own", "loss"),
+    "meta_scale": ("first", "round"),
     "backbone_weights": ("published", "random"),
     "tensor_set": ("", "adapters", "full", "controllers", "lora"),
     "adapter_layers": ("all", "input-end", "middle", "output-end"),
