@@ -118,6 +118,7 @@ _AT_LEAST: dict[str, float] = {
     "adapter_init_std": 0.0,
     "beam": 1,
     "max_decode_tokens": 4,
+    "keep_translations": 0,
     "deadline_s": 0.001,
     "join_deadline_s": 0.0,
     "evaluate_deadline_s": 0.0,
@@ -141,8 +142,9 @@ MAY_CHANGE = (
     "evaluate-deadline-s",
     "finish-deadline-s",
     "max-bad-replies",
+    "keep-translations",
 )
-"""Keys that a resumed run may have otherwise than its first attempt: places, and how long to wait for whom."""
+"""Keys that a resumed run may have otherwise than its first attempt: places, how long to wait for whom, what is kept to look at."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,7 @@ class Settings:
     beam: int
     max_decode_tokens: int
     score_split: str
+    keep_translations: int
     quorum: float
     below_quorum: str
     wait_s: float
