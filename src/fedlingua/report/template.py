@@ -55,7 +55,7 @@ TRANSLATIONS = """
 {% if translations.note %}<p class="empty">{{ translations.note }}</p>{% endif %}
 {% if translations.texts %}
 <p class="soft">The first dev sentences of each site. Round 0 is the base before any training. The star marks the best round.
-Marked is what the round shown before had otherwise.</p>
+Marked is what the round above has not.</p>
 {% for text in translations.texts %}
 <details{% if loop.first %} open{% endif %}><summary>{{ text.name }} {{ text.direction }}</summary>
 <div class="scroll"><table class="sentences">
