@@ -83,7 +83,12 @@ def test_every_site_translates_its_first_dev_sentences_after_every_round(config,
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"method": "adapter-local"}, {"tensor-set": "controllers", "controllers": 1, "learning-rate": 0.001}, {"beam": 2}],
+    [
+        {"adapter-init-std": 0.5},
+        {"method": "adapter-local"},
+        {"tensor-set": "controllers", "controllers": 1, "learning-rate": 0.001},
+        {"beam": 2},
+    ],
     ids=["fed", "local", "controllers", "beam"],
 )
 def test_they_are_the_translations_of_the_end_at_the_best_round_and_the_bases_at_round_0(config, tmp_path, more):

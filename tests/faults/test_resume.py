@@ -204,12 +204,11 @@ def test_translations_of_rounds_that_a_dead_attempt_was_ahead_by_are_gone_once_t
     keeping = {**families, "keep-translations": 2}
     wanted = kept_whole(keeping, tmp_path)
     folder = begin(keeping, tmp_path / "killed")
-    for number in (2, 3):
-        truncate(folder.directory / "checkpoints" / f"{number:04d}" / "state.json")
+    truncate(folder.directory / "checkpoints" / "0003" / "state.json")
     assert kept_rounds(folder, "court") == ["0000", "0001", "0002", "0003"]
-    # Killed again before anything is evaluated: training round 2 already says that rounds 2 and 3 are to be made.
-    begin({**keeping, "resume": True}, folder.directory, protocol.EVALUATE, 2)
-    assert kept_rounds(folder, "court") == ["0000", "0001"]
+    # Killed again before anything is evaluated: training round 3 already says that it is to be made.
+    begin({**keeping, "resume": True}, folder.directory, protocol.EVALUATE, 3)
+    assert kept_rounds(folder, "court") == ["0000", "0001", "0002"]
     for state in folder.directory.glob("checkpoints/*/state.json"):
         truncate(state)
     # And again, back at the start: the base's evaluation says the same of all rounds.
