@@ -13,8 +13,10 @@ from fedlingua.report.read import RunFolder, Score, difference, read_run
 from fedlingua.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
 from fedlingua.report.sent import Sent, what_was_sent
 from fedlingua.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
+from fedlingua.report.sentences import SHOWN_SENTENCES, Line, shown_lines
 from fedlingua.report.tables import averages
 from fedlingua.report.template import TEMPLATE
+from fedlingua.report.translations import Sentence, Text, Translations, read_translations
 from fedlingua.report.values import mapping, number, text, whole
 
 BADGES = {"completed": "✓", "running": "▶", "failed": "✗", "interrupted": "‖"}
@@ -46,6 +48,9 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         key_figures=key_figures(folder),
         averages=averages(folder),
         communication=communication,
+        translations=_translations(folder),
+        shown_sentences=SHOWN_SENTENCES,
+        shown_lines=partial(_shown_lines, folder),
         sent=sent,
         not_drawn=_not_drawn(sent) if sent else (0, 0),
         cut=cut_height(folder.site_signatures) if folder.site_signatures else None,
@@ -94,6 +99,15 @@ def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, Any]:
     if shown_rounds(sent.deviations):
         figures["deviations"] = deviation_plot(sent)
     return figures
+
+
+def _translations(folder: RunFolder) -> Translations:
+    asked = whole(mapping(folder.run.get("config")).get("keep-translations")) or 0
+    return read_translations(folder.path, asked > 0, [site.name for site in folder.sites])
+
+
+def _shown_lines(folder: RunFolder, text: Text, sentence: Sentence) -> list[Line]:
+    return shown_lines(text, sentence, folder.best_rounds.get(text.site, folder.best_round))
 
 
 def _not_drawn(sent: Sent) -> tuple[int, int]:
