@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 
 from fedlingua.cli.engine import Engine
-from fedlingua.config import APP_DIR, Settings
+from fedlingua.config import Settings
+from fedlingua.files import APP_DIR
 
 GIB = 2**30
 ACTORS = 2

@@ -24,8 +24,10 @@ import tomli_w
 from measured_run import GIB, Measured, run_measured
 from random_mbart import PUBLISHED, TINY, make_backbone
 
-from fedlingua.config import APP_DIR, Scalar, read_experiment
+from fedlingua.config import Scalar
 from fedlingua.corpora.split import SPLITS
+from fedlingua.experiment import read_experiment
+from fedlingua.files import APP_DIR
 from fedlingua.runs import library_versions
 
 FEDERATIONS = ("ted2020_m2en", "europarl_m2m")

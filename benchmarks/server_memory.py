@@ -31,9 +31,9 @@ import tomli_w
 
 from deploy.demo import COMMAND, cmdline, environment, fedlingua, say, service, wait_for
 from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
-from fedlingua.config import APP_DIR
 from fedlingua.corpora import phrasebook
 from fedlingua.deployment.server_file import read_server_file
+from fedlingua.files import APP_DIR
 from fedlingua.processes import free_port
 
 MIB = 2**20

@@ -19,10 +19,12 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from fedlingua.clustering import CLUSTERED, by_families
-from fedlingua.config import APP_DIR, Settings, read_experiment
+from fedlingua.config import Settings
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import read_sites
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.experiment import read_experiment
+from fedlingua.files import APP_DIR
 from fedlingua.parts import Part
 from fedlingua.privacy import signature_epsilon
 from fedlingua.runs import library_versions

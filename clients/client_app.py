@@ -16,7 +16,8 @@ from clients.hosted import Host, host_of, is_deployed
 from clients.sending import Sent
 from clients.translation import TranslationClient
 from fedlingua import protocol
-from fedlingua.config import Settings, settings_from
+from fedlingua.config import Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText

@@ -25,11 +25,11 @@ from typing import Any
 import psutil
 import tomli_w
 
-from fedlingua.config import parse_override
 from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.programs import over_grpc, supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile, read_site_file
+from fedlingua.experiment import parse_override
 from fedlingua.processes import flower_environment, free_port
 
 APP = Path(__file__).resolve().parents[1]

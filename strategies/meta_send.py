@@ -55,6 +55,7 @@ class MetaSend(FedMean):
             settings.meta_noise if self.by_loss and not settings.meta_frozen else 0.0,
             settings.meta_frozen,
             width=settings.meta_temperature,
+            follows=settings.meta_scale == "round",
         )
         self.filter = SecondFilter(settings.seed, settings.meta_learning_rate) if settings.second_filter else None
         self.theta: Theta | None = None
@@ -71,8 +72,7 @@ class MetaSend(FedMean):
         self.theta, self._shares, self._ways, self._deviations, self._answers = None, {}, {}, {}, {}
         ask = partial(self.ask_to_train, protocol.PROBE, number, grid)
         self._probes = self.conversation.heard(self._exchange(grid, ask, "train", self._read_probe, num_rounds))
-        if self.model.scale is None:
-            self.model.begin({site: {"median": sums["deviation"]} for site, sums in self._probes.items()})
+        self.model.begin({site: {"median": sums["deviation"]} for site, sums in self._probes.items()})
         self.theta = self.model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in self._probes.items()})
         for site, told in self.theta.stood_in.items():
             self.folder.event("note", text=f"round {number}: site {site}: for the threshold {told}")

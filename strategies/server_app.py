@@ -10,7 +10,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedlingua.cluster_plan import planned_clusters
 from fedlingua.clustering import Clusters
-from fedlingua.config import Settings, settings_from
+from fedlingua.config import Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.evaluation.scores import check_tokenizers

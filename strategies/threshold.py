@@ -6,7 +6,8 @@ global model is estimated (selection/meta_gradient.py), and `step` takes it thro
 What the paper leaves open, decided here:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
-  0..1; with small learning rates deviations are far below, so the scale is the median of the first round's.
+  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of each round anew, or of the first
+  for good. Deviations fall after the first round to a half or less, faster than the MLP learns to follow them.
 - The last bias is set once so that the first theta is the scale, half of the tensors, and not a random multiple of it; from there on
   the MLP moves it, an untrained one too.
 - The losses go in as they are. The MLP is float32 with ReLU, and drawn as torch draws a linear layer.
@@ -57,8 +58,8 @@ class ThresholdModel:
     """The MLP with its Adam, and what both need from round to round; the same seed and losses give the same bytes on one CPU type.
 
     sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
-    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as drawn, a control. scale: where theta begins, if it
-    shall not be taken from the first round's deviations. width: tau as a share of the scale.
+    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as drawn, a control. scale: of theta, if it shall not
+    be taken from the first round's deviations. follows: the scale is taken anew from every round's. width: tau as a share of the scale.
     """
 
     def __init__(
@@ -71,9 +72,10 @@ class ThresholdModel:
         frozen: bool = False,
         scale: float | None = None,
         width: float = WIDTH,
+        follows: bool = False,
     ) -> None:
         self.sites, self.spread, self.frozen, self.scale = tuple(sites), spread, frozen, scale
-        self.width = width
+        self.width, self.follows = width, follows
         self.weights = _drawn(len(sites), neurons, torch.Generator().manual_seed(seed))
         self.adam = torch.optim.Adam(self.weights.values(), lr=lr, foreach=False)
         self.random = Random(f"{seed}/theta")
@@ -89,25 +91,26 @@ class ThresholdModel:
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
     def begin(self, deviations: Mapping[str, Deviations]) -> None:
-        """Set the scale, once: the median over all sites' tensors of the first round's deviations.
+        """Set the scale, in the first round, or where it follows in each: the median over all sites of the round's deviations.
 
-        Tensors that were 0 (their deviation is infinite) or did not move say nothing of it.
+        Tensors that were 0 (their deviation is infinite) or did not move say nothing of it. Where there is no other, the scale stays.
 
         Raises:
-            RunError: no other tensor is there.
+            RunError: it was never set.
         """
-        if self.scale is None:
+        if self.scale is None or self.follows:
             found = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
-            if not found:
+            if found:
+                self.scale = float(np.median(found))
+            elif self.scale is None:
                 raise RunError(
                     f"theta has nowhere to begin: of {sum(map(len, deviations.values()))} tensors at {len(deviations)} sites none has a "
                     "deviation that is finite and above 0; give theta's scale, or let the sites train before they select"
                 )
-            self.scale = float(np.median(found))
 
     @property
     def tau(self) -> float:
-        """Width of the soft gates. It stays as theta moves, so that a theta far from all deviations still feels where they are."""
+        """Width of the soft gates. It does not change with theta, so that a theta far from all deviations still feels where they are."""
         assert self.scale is not None, "begin() first"
         return self.width * self.scale
 

@@ -10,9 +10,10 @@ import pytest
 
 from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.config import Scalar, default_run_config
+from fedlingua.config import Scalar
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
+from fedlingua.experiment import default_run_config
 from fedlingua.languages import Direction
 from fedlingua.training.batches import Example, encode_pairs
 from tests.federations import FOUR_SITES
@@ -46,6 +47,12 @@ def examples(backbone: Backbone, phrases: dict[str, list[str]]) -> list[Example]
     """21 German-French pairs, as ids: no multiple of 8."""
     pairs = [Pair(*both) for both in zip(phrases["de"][:21], phrases["fr"][:21], strict=True)]
     return encode_pairs(pairs, Direction("de", "fr"), backbone.codec, 32)
+
+
+@pytest.fixture
+def run_config() -> dict[str, Scalar]:
+    """A whole run config: the defaults."""
+    return default_run_config()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
 from fedlingua import protocol
-from fedlingua.config import settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation
 

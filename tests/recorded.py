@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.cli.engine import RunStatus
-from fedlingua.config import Scalar, Settings, settings_from
+from fedlingua.config import Scalar, Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.runs import RunFolder
 
 SUITE = """

@@ -88,7 +88,7 @@ def test_all_three_packages_are_looked_at() -> None:
     assert "fedlingua.corpora.split" in MODULES["fedlingua"]
     assert "clients.client_app" in MODULES["clients"]
     assert "strategies.server_app" in MODULES["strategies"]
-    assert "fedlingua.errors" in import_graph(MODULES["fedlingua"])["fedlingua.config"]
+    assert "fedlingua.errors" in import_graph(MODULES["fedlingua"])["fedlingua.config_checks"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedlingua.clustering import Relatives, by_families
-from fedlingua.config import default_run_config, known_keys, read_experiment, read_toml, settings_from
+from fedlingua.config import known_keys
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.mixed import held_texts
 from fedlingua.corpora.prepare import PAPER_CORPORA
 from fedlingua.corpora.rules import Limits
@@ -18,6 +19,8 @@ from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.corpora.uncorpus import DIRECTIONS
 from fedlingua.errors import CorpusError
+from fedlingua.experiment import default_run_config, read_experiment
+from fedlingua.files import read_toml
 from fedlingua.parts import Part
 from fedlingua.pretraining.demo import base_register
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe

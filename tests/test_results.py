@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from fedlingua.config import METHODS, default_run_config, settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.evaluation.scores import averages
+from fedlingua.experiment import default_run_config
+from fedlingua.methods import METHODS
 from fedlingua.suites.result import rebuild
 
 ROOT = Path(__file__).parents[1]

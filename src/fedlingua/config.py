@@ -1,134 +1,19 @@
-"""The run config, checked once at the door and then frozen.
-
-Flower hands over flat scalars and checks no types; everything a user can get wrong in them is found here, before anything loads.
-"""
+"""The run config as attributes, and what follows from it; fedlingua.config_checks makes it of what a user wrote."""
 
 import dataclasses
 import hashlib
 import json
-import math
-import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from fedlingua.errors import ConfigError
-from fedlingua.languages import nearest
+from fedlingua.files import resolve
+from fedlingua.methods import METHODS, PAPER_LEARNING_RATES, Method
 
 Scalar = str | int | float | bool
 Phase = Literal["join", "train", "send", "evaluate", "finish"]
 
-APP_DIR = Path(__file__).resolve().parents[2]
-"""Root of the app: the checkout, or the bundle as a node unpacked it."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """A row of the paper's tables: which tensors, averaged among whom.
-
-    clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
-    anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one. selection:
-    which part of an update is sent, see SELECTIONS.
-    """
-
-    tensor_set: str
-    clustering: str
-    trains: bool = True
-    travels: bool = True
-    pooled: bool = False
-    selection: str = "all"
-
-
-SELECTIONS = (
-    *("all", "rand-send", "dp-g", "dp-l", "top-k", "apf"),
-    *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
-)
-"""What a site sends of its update: everything, or by a rule of fedlingua.selection. -g: what deviates most, -l: what deviates least."""
-
-METHODS: dict[str, Method] = {
-    "base": Method("adapters", "none", trains=False, travels=False),
-    "centralized-model": Method("full", "alone", travels=False, pooled=True),
-    "centralized-adapter": Method("adapters", "alone", travels=False, pooled=True),
-    "adapter-local": Method("adapters", "alone", travels=False),
-    "model-fed": Method("full", "none"),
-    "adapter-fed": Method("adapters", "none"),
-    "adapter-random": Method("adapters", "random"),
-    "adapter-gradients": Method("adapters", "gradients"),
-    "adapter-families": Method("adapters", "families"),
-    "pmfl": Method("full", "none"),
-    **{name: Method("full", "none", selection=name) for name in SELECTIONS[1:]},
-}
-"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1."""
-
-PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
-"""Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""
-
-
-MOST_PRIVATE_DIM = 64
-"""Numbers of a private signature: noise grows with each."""
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "method": tuple(METHODS),
-    "aggregation": ("fed-mean", "fed-avg"),
-    "selection": ("", *SELECTIONS),
-    "zero_norm": ("send", "stay", "refuse"),
-    "missing": ("previous", "renormalise"),
-    "random_threshold": ("unit", "range"),
-    "meta_estimator": ("cross", "own", "loss"),
-    "backbone_weights": ("published", "random"),
-    "tensor_set": ("", "adapters", "full", "controllers", "lora"),
-    "adapter_layers": ("all", "input-end", "middle", "output-end"),
-    "cluster_by": ("group", "family", "given"),
-    "cluster_parts": ("both", "encoder", "decoder"),
-    "signature_distance": ("cosine", "euclidean"),
-    "signature_algorithm": ("agglomerative", "k-means"),
-    "signature_form": ("raw", "private"),
-    "best_by": ("examples", "tokens"),
-    "adapter_init": ("paper", "zero"),
-    "score_split": ("test", "dev"),
-    "precision": ("fp32", "bf16"),
-    "device": ("cpu", "cuda"),
-    "below_quorum": ("fail", "wait", "go-on"),
-}
-_AT_LEAST: dict[str, float] = {
-    "rounds": 1,
-    "patience": 0,
-    "min_gain": 0.0,
-    "batch_size": 1,
-    "accumulation": 1,
-    "local_epochs": 1,
-    "learning_rate": 0.0,
-    "max_tokens": 4,
-    "adapter_dim": 1,
-    "controllers": 1,
-    "lora_rank": 1,
-    "num_clusters": -1,
-    "apf_window": 1,
-    "apf_threshold": 0.0,
-    "meta_neurons": 1,
-    "meta_batches": 1,
-    "meta_batch_size": 1,
-    "meta_learning_rate": 0.0,
-    "meta_bytes_weight": 0.0,
-    "second_filter_weight": 0.0,
-    "signature_examples": 0,
-    "signature_dim": 1,
-    "adapter_init_std": 0.0,
-    "beam": 1,
-    "max_decode_tokens": 4,
-    "deadline_s": 0.001,
-    "join_deadline_s": 0.0,
-    "evaluate_deadline_s": 0.0,
-    "finish_deadline_s": 0.0,
-    "wait_s": 0.0,
-    "max_update_norm": 0.0,
-    "max_update_ratio": 0.0,
-    "max_bad_replies": 0,
-    "threads": 1,
-    "seed": 0,
-}
 MAY_CHANGE = (
     "data-dir",
     "run-dir",
@@ -179,6 +64,7 @@ class Settings:
     apf_window: int
     apf_threshold: float
     meta_estimator: str
+    meta_scale: str
     meta_frozen: bool
     meta_neurons: int
     meta_learning_rate: float
@@ -286,7 +172,7 @@ class Settings:
 
     def flat(self) -> dict[str, Scalar]:
         """The run config again, keys with hyphens."""
-        return {_key(name): value for name, value in dataclasses.asdict(self).items()}
+        return {key_of(name): value for name, value in dataclasses.asdict(self).items()}
 
     def hash(self) -> str:
         """Of the settings that can change tensors or scores when every site answers, not of the files that they name."""
@@ -337,183 +223,9 @@ class Settings:
             yield from ("second-filter", "second-filter-weight")
 
 
-_TYPES: dict[str, type] = {field.name: field.type for field in dataclasses.fields(Settings)}  # type: ignore[misc]
-
-
-def settings_from(run_config: Mapping[str, Any]) -> Settings:
-    """Check a whole run config.
-
-    Raises:
-        ConfigError: an unknown or missing key, a wrong type, a value out of its choices or range; with the nearest name.
-    """
-    values: dict[str, Scalar] = {}
-    for key, value in run_config.items():
-        name = key.replace("-", "_")
-        if name not in _TYPES or "_" in key:
-            raise ConfigError(
-                f"{key} = {value!r}: there is no such key{nearest(key, known_keys())}; known keys: {', '.join(known_keys())}"
-            )
-        values[name] = _checked(name, value)
-    missing = [_key(name) for name in _TYPES if name not in values]
-    if missing:
-        raise ConfigError(
-            f"the run config lacks {', '.join(missing)}; their defaults stand in pyproject.toml, [tool.flwr.app.config]"
-        )
-    settings = Settings(**values)  # type: ignore[arg-type]
-    _check_together(settings)
-    return settings
-
-
 def known_keys() -> list[str]:
-    return [_key(name) for name in _TYPES]
+    return [key_of(field.name) for field in dataclasses.fields(Settings)]
 
 
-def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
-    """The defaults, from the app's pyproject.toml."""
-    with (app_dir / "pyproject.toml").open("rb") as stream:
-        config: dict[str, Scalar] = tomllib.load(stream)["tool"]["flwr"]["app"]["config"]
-    return config
-
-
-def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
-    """Defaults, then the experiment file's keys, then `overrides`; checked.
-
-    Raises:
-        ConfigError: no such file, not TOML, or what `settings_from` refuses.
-    """
-    return settings_from({**default_run_config(), **read_toml(path), **overrides})
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file.
-
-    Raises:
-        ConfigError: no such file, or not TOML; with the line.
-    """
-    try:
-        with path.open("rb") as stream:
-            return tomllib.load(stream)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")]) if path.parent.is_dir() else ""
-        raise ConfigError(f"{path}: there is no such file{near}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-
-
-def parse_override(text: str) -> tuple[str, Scalar]:
-    """Read `key=value` as given to --set: the value is TOML where it parses as a TOML scalar, else a string."""
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--set {text!r}: wanted key=value, for example --set rounds=5")
-    try:
-        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    return key.strip(), parsed
-
-
-def resolve(path: str) -> Path:
-    """An absolute path as it is; another one from the app's root."""
-    given = Path(path).expanduser()
-    return given if given.is_absolute() else APP_DIR / given
-
-
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _checked(name: str, value: Any) -> Scalar:
-    wanted, key = _TYPES[name], _key(name)
-    if type(value) is int and wanted is float:
-        value = float(value)
-    got = type(value).__name__
-    if got != wanted.__name__:
-        raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}")
-    choices = _CHOICES.get(name)
-    if choices and value not in choices:
-        raise ConfigError(f"{key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}")
-    least = _AT_LEAST.get(name)
-    if least is not None and not value >= least:
-        raise ConfigError(f"{key} = {value!r} is too small; wanted at least {least:g}")
-    result: Scalar = value
-    return result
-
-
-def _check_together(settings: Settings) -> None:
-    if not 0 < settings.quorum <= 1:
-        raise ConfigError(f"quorum = {settings.quorum} is no share of the sites; wanted more than 0 and at most 1")
-    if settings.resume and not settings.run_dir:
-        raise ConfigError("resume = true needs run-dir, the folder of the run to go on with")
-    if settings.signature_form == "private":
-        if settings.signature_dim > MOST_PRIVATE_DIM:
-            raise ConfigError(
-                f"signature-dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers"
-            )
-        for key, value in (("signature-clip", settings.signature_clip), ("signature-noise", settings.signature_noise)):
-            if not 0 < value < math.inf:
-                raise ConfigError(f"{key} = {value:g}; a private signature needs more than 0, and a finite number")
-        if not 0 < settings.signature_delta < 1:
-            raise ConfigError(f"signature-delta = {settings.signature_delta:g} is no probability; wanted more than 0 and below 1")
-    if settings.how.clustering == "gradients" and settings.trained_set != "adapters":
-        raise ConfigError(
-            f"method {settings.method} takes the gradient of an adapter, and the tensor set is {settings.trained_set!r}; "
-            "give tensor-set = 'adapters', or another method"
-        )
-    if settings.num_clusters != 0 and settings.how.clustering not in ("random", "gradients"):
-        raise ConfigError(
-            f"num-clusters = {settings.num_clusters}, and method {settings.method} takes no number of clusters; leave it 0, or choose "
-            "adapter-random or adapter-gradients"
-        )
-    if settings.num_clusters == -1 and settings.how.clustering != "gradients":
-        raise ConfigError(
-            "num-clusters = -1 leaves the number to the silhouette of gradients; give adapter-random a number, or 0"
-        )
-    if settings.cluster_parts != "both" and settings.how.clustering in ("none", "alone"):
-        raise ConfigError(
-            f"cluster-parts = {settings.cluster_parts!r}, and method {settings.method} has no clusters; leave it 'both'"
-        )
-    _check_selection(settings)
-    if settings.backbone_weights == "random" and settings.trained_set != "full":
-        raise ConfigError(
-            f"backbone-weights = 'random' needs a tensor set that trains them all, and got {settings.trained_set!r}; give a method of the "
-            "full model, or backbone-weights = 'published'"
-        )
-    if not re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", settings.signature_adapter):
-        raise ConfigError(f"signature-adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2'")
-    if settings.adapter_layers != "all" and settings.trained_set not in ("adapters", "lora"):
-        raise ConfigError(
-            f"adapter-layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "
-            "give adapter-layers = 'all', or tensor-set = 'adapters' or 'lora'"
-        )
-    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
-        raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
-
-
-def _check_selection(settings: Settings) -> None:
-    if settings.selection not in ("", "all") and not settings.how.travels:
-        raise ConfigError(
-            f"selection = {settings.selection!r}, and under method {settings.method} nothing leaves a site; leave it empty, or choose "
-            "a federated method"
-        )
-    if not 0 < settings.send_share <= 1:
-        raise ConfigError(f"send-share = {settings.send_share:g} is no share of an update; wanted more than 0 and at most 1")
-    if settings.fixed_threshold != "median" and not _is_number(settings.fixed_threshold):
-        raise ConfigError(
-            f"fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'"
-        )
-    if settings.second_filter and not (settings.learns_threshold and not settings.meta_frozen):
-        raise ConfigError(
-            f"second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
-            "give metasend-g or metasend-l, not frozen, or second-filter = false"
-        )
-    if settings.learns_threshold:
-        for key, value in (("meta-temperature", settings.meta_temperature), ("meta-noise", settings.meta_noise)):
-            if not 0 < value < math.inf:
-                raise ConfigError(f"{key} = {value:g}; wanted more than 0, and a finite number")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return 0 <= float(text) < math.inf
-    except ValueError:
-        return False

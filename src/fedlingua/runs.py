@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.checkpoints import Checkpoints
-from fedlingua.config import APP_DIR, MAY_CHANGE, Settings
+from fedlingua.config import MAY_CHANGE, Settings
 from fedlingua.errors import RunError
+from fedlingua.files import APP_DIR
 from fedlingua.hashing import sha256
 
 HOLD_TRIES = 5

@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from fedlingua.clustering import Clusters, cluster_for
-from fedlingua.config import Settings, resolve, settings_from
+from fedlingua.config import Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import RunError
 from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.delivery import delivered, is_delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.files import resolve
 from fedlingua.languages import Direction, nearest, parse_direction
 from fedlingua.runs import RunFolder
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedlingua.config import settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation

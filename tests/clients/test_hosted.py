@@ -12,7 +12,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from clients.client_app import app as client_app
 from clients.hosted import DeployedHost, SimulatedHost, host_of
 from fedlingua import protocol
-from fedlingua.config import Scalar, Settings, settings_from
+from fedlingua.config import Scalar, Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules

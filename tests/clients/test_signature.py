@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clients.signature import Consent, signature
-from fedlingua.config import settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.privacy import signature_epsilon

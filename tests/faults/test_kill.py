@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from fedlingua.cli.engine import MARK, Engine
-from fedlingua.config import APP_DIR
+from fedlingua.files import APP_DIR
 from fedlingua.processes import end
 from fedlingua.runs import RunFolder
 from tests.in_process import checkpoint_bytes, rounds, run

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from fedlingua.cluster_plan import number_by_gradients, numbers_of_clusters, planned_clusters
-from fedlingua.config import default_run_config, settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import ConfigError
+from fedlingua.experiment import default_run_config
 
 SITES = ["zh-en", "th-en", "ar-en", "he-en", "fi-en", "et-en"]
 SITE = '[[site]]\nname = "{0}"\ndirection = "{0}"\ntsv = "x.tsv"\n'

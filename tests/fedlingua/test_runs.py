@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.config import Scalar, Settings, settings_from
+from fedlingua.config import Scalar, Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
 from fedlingua.runs import RunFolder, code_hash, library_versions, run_directory
 

@@ -6,7 +6,8 @@ import pytest
 
 from fedlingua import protocol
 from fedlingua.cluster_plan import planned_clusters
-from fedlingua.config import Scalar, settings_from
+from fedlingua.config import Scalar
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
 from fedlingua.errors import ConfigError, RunError

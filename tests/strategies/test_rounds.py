@@ -8,7 +8,7 @@ from flwr.app import Error, Message
 from safetensors.numpy import load_file
 
 from fedlingua import protocol
-from fedlingua.config import settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.exchange.records import unpack
 from fedlingua.exchange.trainable import build_trainable

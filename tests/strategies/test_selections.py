@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedlingua import protocol
-from fedlingua.config import SELECTIONS
 from fedlingua.errors import ConfigError
 from fedlingua.exchange.records import message_bytes, opened
+from fedlingua.methods import SELECTIONS
 from fedlingua.selection.masks import counted
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run

@@ -12,7 +12,7 @@ from clients import client_app
 from fedlingua import protocol
 from fedlingua.backbones.build import ModelSize, build_model
 from fedlingua.backbones.load import load_backbone
-from fedlingua.config import settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.errors import BackboneError, RunError
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.joined import join

@@ -131,8 +131,8 @@ def status(
 @app.command()
 def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> None:
     """Show the hash of the bundle that this checkout's runs carry, which a site approves."""
-    from fedlingua.config import APP_DIR
     from fedlingua.deployment.bundle import build_bundle, bundle_hash
+    from fedlingua.files import APP_DIR
 
     content = build_bundle(APP_DIR)
     if to:

@@ -12,12 +12,15 @@ from fedlingua.cli.engine import Engine
 from fedlingua.cli.progress import follow, view_on
 from fedlingua.cli.server import profile_of
 from fedlingua.cluster_plan import planned_clusters
-from fedlingua.config import APP_DIR, MAY_CHANGE, Scalar, Settings, parse_override, read_experiment, read_toml, settings_from
+from fedlingua.config import MAY_CHANGE, Scalar, Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.scores import check_tokenizers
+from fedlingua.experiment import parse_override, read_experiment
+from fedlingua.files import APP_DIR, read_toml
 from fedlingua.pretraining.demo import check_layers
 from fedlingua.report import score_table, write_report
 from fedlingua.runs import RunFolder, check_resumable

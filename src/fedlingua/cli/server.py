@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 
 from fedlingua.cli.engine import Engine, Profile
-from fedlingua.config import APP_DIR
 from fedlingua.corpora.sites import read_federation
 from fedlingua.deployment.certificates import subject_alternative_names
 from fedlingua.deployment.keys import key_fingerprint, read_public_key
@@ -16,6 +15,7 @@ from fedlingua.deployment.programs import control_address, superlink_command
 from fedlingua.deployment.server_file import ServerFile, add_site, init_server, read_server_file
 from fedlingua.deployment.service import Service, answers
 from fedlingua.errors import DeploymentError, FedlinguaError
+from fedlingua.files import APP_DIR
 from fedlingua.processes import flower_environment
 
 START_S = 90.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedlingua.config import APP_DIR, default_run_config, read_experiment, settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
@@ -18,6 +18,8 @@ from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.deployment.site_setup import FILE, init_site
 from fedlingua.errors import ConfigError, DeploymentError, RunError
+from fedlingua.experiment import default_run_config, read_experiment
+from fedlingua.files import APP_DIR
 from fedlingua.processes import flower_environment, free_port
 
 

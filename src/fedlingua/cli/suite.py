@@ -15,8 +15,10 @@ from rich.text import Text
 from fedlingua.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
 from fedlingua.cli.engine import Engine
 from fedlingua.cli.progress import PlainView, duration
-from fedlingua.config import APP_DIR, Scalar, parse_override
+from fedlingua.config import Scalar
 from fedlingua.errors import ConfigError, RunError
+from fedlingua.experiment import parse_override
+from fedlingua.files import APP_DIR
 from fedlingua.report import write_suite_report
 from fedlingua.runs import RunFolder
 from fedlingua.suites.read import Suite, read_suite

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from fedlingua.clustering import Clusters, Relatives, given_clusters
-from fedlingua.config import read_toml
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.divided import SplitFiles, split_files
@@ -44,6 +43,7 @@ from fedlingua.corpora.sizes import (
 )
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.files import read_toml
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
 
 T = TypeVar("T")

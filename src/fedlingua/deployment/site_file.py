@@ -34,9 +34,11 @@ from typing import Any
 import tomli_w
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
-from fedlingua.config import METHODS, Settings, read_toml
+from fedlingua.config import Settings
 from fedlingua.corpora.sites import FOLDER_NAME, Site, read_site, refuse_unknown
 from fedlingua.errors import ConfigError, ExchangeError
+from fedlingua.files import read_toml
+from fedlingua.methods import METHODS
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedlingua.backbones.build import ModelSize
-from fedlingua.config import read_toml
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import CorpusFiles, Pair, read_pairs
 from fedlingua.corpora.sites import FOLDER_NAME, corpus_files, fill, refuse_unknown
 from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
+from fedlingua.files import read_toml
 from fedlingua.languages import Direction, parse_direction
 from fedlingua.pretraining.settings import PretrainSettings
 

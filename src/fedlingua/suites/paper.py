@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
-from fedlingua.config import PAPER_LEARNING_RATES, Scalar, Settings, resolve
+from fedlingua.config import Scalar, Settings
+from fedlingua.files import resolve
+from fedlingua.methods import PAPER_LEARNING_RATES
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlingua.config import METHODS, Scalar, Settings, default_run_config, read_toml, settings_from
+from fedlingua.config import Scalar, Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import refuse_unknown
 from fedlingua.errors import ConfigError
+from fedlingua.experiment import default_run_config
+from fedlingua.files import read_toml
 from fedlingua.languages import nearest
+from fedlingua.methods import METHODS
 from fedlingua.suites.paper import PAPERS, unlike_the_paper
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedlingua.config import APP_DIR
 from fedlingua.errors import RunError
+from fedlingua.files import APP_DIR
 from fedlingua.report.communication import training_seconds
 from fedlingua.report.keep import kept_run, without_place
 from fedlingua.report.read import Round, read_run

@@ -17,10 +17,12 @@ from typer.testing import CliRunner
 
 from fedlingua.cli.app import app
 from fedlingua.cli.run import check_experiment, resume_run
-from fedlingua.config import Settings, read_experiment, settings_from
+from fedlingua.config import Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation
 from fedlingua.deployment.server_file import ServerFile, add_site, init_server
 from fedlingua.errors import ConfigError, RunError
+from fedlingua.experiment import read_experiment
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation
 from tests.federations import TWO_SITES

@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 
 from fedlingua.cli import site as command
 from fedlingua.cli.app import app
-from fedlingua.config import APP_DIR, Scalar, settings_from
+from fedlingua.config import Scalar
+from fedlingua.config_checks import settings_from
 from fedlingua.deployment.bundle import approve, approved, build_bundle, bundle_hash
 from fedlingua.deployment.site_file import read_site_file
 from fedlingua.errors import DeploymentError
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.files import APP_DIR
 from fedlingua.protocol import SENT_BY_A_SITE
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from flwr.supercore.fab import Fab
 
-from fedlingua.config import APP_DIR
 from fedlingua.deployment.bundle import KEPT, approve, approved, build_bundle, bundle_hash, check_approved
 from fedlingua.errors import ConfigError, DeploymentError
+from fedlingua.files import APP_DIR
 
 ONE, OTHER = "1" * 64, "ab" * 32
 

@@ -9,7 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from fedlingua.config import Scalar, Settings, settings_from
+from fedlingua.config import Scalar, Settings
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.deployment.checks import PROCESS_BYTES, Finding, check_site, memory_estimate, sends
 from fedlingua.deployment.keys import make_key

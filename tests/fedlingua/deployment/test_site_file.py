@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.config import default_run_config, settings_from
+from fedlingua.config_checks import settings_from
 from fedlingua.corpora.read import TsvFile
 from fedlingua.deployment.site_file import SiteFile, read_site_file, site_table
 from fedlingua.errors import ConfigError, ExchangeError
+from fedlingua.experiment import default_run_config
 from fedlingua.languages import Direction
 
 SITE = '[[site]]\nname = "clinic"\ndirection = "de-fr"\ntsv = "text.tsv"\n'

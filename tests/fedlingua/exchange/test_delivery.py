@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.config import Scalar, settings_from
+from fedlingua.config import Scalar
+from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
 from fedlingua.exchange.delivery import deliver, delivered, is_delivered
 from fedlingua.exchange.trainable import build_trainable

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.config import Scalar, settings_from
+from fedlingua.config import Scalar
+from fedlingua.config_checks import settings_from
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 

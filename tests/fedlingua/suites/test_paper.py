@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
-from fedlingua.config import APP_DIR, Settings, default_run_config, settings_from
+from fedlingua.config import Settings
+from fedlingua.config_checks import settings_from
+from fedlingua.experiment import default_run_config
+from fedlingua.files import APP_DIR
 from fedlingua.suites.paper import FED_MNMT, METASEND, unlike_the_paper
 
 PAPERS = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.config import default_run_config
 from fedlingua.errors import ConfigError
+from fedlingua.experiment import default_run_config
 from fedlingua.suites.read import Suite, is_suite, read_suite
 from tests.recorded import SUITE
 

@@ -1,0 +1,38 @@
+"""Where a run config comes from: the app's defaults, an experiment file over them, --set over both."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedlingua.config import Scalar, Settings
+from fedlingua.config_checks import settings_from
+from fedlingua.errors import ConfigError
+from fedlingua.files import APP_DIR, read_toml
+
+
+def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
+    """The defaults, from the app's pyproject.toml."""
+    with (app_dir / "pyproject.toml").open("rb") as stream:
+        config: dict[str, Scalar] = tomllib.load(stream)["tool"]["flwr"]["app"]["config"]
+    return config
+
+
+def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
+    """Defaults, then the experiment file's keys, then `overrides`; checked.
+
+    Raises:
+        ConfigError: no such file, not TOML, or what `settings_from` refuses.
+    """
+    return settings_from({**default_run_config(), **read_toml(path), **overrides})
+
+
+def parse_override(text: str) -> tuple[str, Scalar]:
+    """Read `key=value` as given to --set: the value is TOML where it parses as a TOML scalar, else a string."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text!r}: wanted key=value, for example --set rounds=5")
+    try:
+        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return key.strip(), parsed

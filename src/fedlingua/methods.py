@@ -1,0 +1,45 @@
+"""The papers' methods: rows of their tables, by name."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the paper's tables: which tensors, averaged among whom.
+
+    clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
+    anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one. selection:
+    which part of an update is sent, see SELECTIONS.
+    """
+
+    tensor_set: str
+    clustering: str
+    trains: bool = True
+    travels: bool = True
+    pooled: bool = False
+    selection: str = "all"
+
+
+SELECTIONS = (
+    *("all", "rand-send", "dp-g", "dp-l", "top-k", "apf"),
+    *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
+)
+"""What a site sends of its update: everything, or by a rule of fedlingua.selection. -g: what deviates most, -l: what deviates least."""
+
+METHODS: dict[str, Method] = {
+    "base": Method("adapters", "none", trains=False, travels=False),
+    "centralized-model": Method("full", "alone", travels=False, pooled=True),
+    "centralized-adapter": Method("adapters", "alone", travels=False, pooled=True),
+    "adapter-local": Method("adapters", "alone", travels=False),
+    "model-fed": Method("full", "none"),
+    "adapter-fed": Method("adapters", "none"),
+    "adapter-random": Method("adapters", "random"),
+    "adapter-gradients": Method("adapters", "gradients"),
+    "adapter-families": Method("adapters", "families"),
+    "pmfl": Method("full", "none"),
+    **{name: Method("full", "none", selection=name) for name in SELECTIONS[1:]},
+}
+"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1."""
+
+PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
+"""Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""
