@@ -26,6 +26,7 @@ from fedlingua.exchange.records import Packing, from_record
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, TensorSet
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
+from fedlingua.timing import timed
 from strategies.aggregation import Update
 from strategies.checks import over_ratio
 from strategies.conversation import Conversation, Reader, RoundSkippedError
@@ -115,7 +116,8 @@ class SiteStrategy(Strategy):
             self.conversation.refuse(Failure(site, f"bad reply: {reason}"), self.update_phase, self.progress)
         updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}
         self.conversation.need_quorum(updates, self.update_phase)
-        self.fold(updates)
+        with timed(self.conversation.record.server_s, "aggregate"):
+            self.fold(updates)
         for site in updates:
             self.progress.stages.setdefault(site, {})[server_round] = self.attempt
             if self.travels:
@@ -311,6 +313,10 @@ class SiteStrategy(Strategy):
         update = replace(training.update, tensors=self.update_files.keep(site, training.update.tensors))
         record = self.conversation.record.of(site)
         record["seconds"]["train"] = round(training.sums["seconds"], 3)
+        if protocol.SELECT_S in training.sums:
+            record["seconds"]["select"] = round(training.sums[protocol.SELECT_S], 6)
+        if protocol.THETA in training.sums:
+            record["theta"] = training.sums[protocol.THETA]
         record["train_loss"] = training.sums["nll_sum"] / training.sums["num_tokens"]
         record["steps"], record["tensors_sent"] = int(training.sums["steps"]), len(training.update.tensors)
         if self.travels:
