@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
+from statistics import median
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -328,6 +329,8 @@ class SiteStrategy(Strategy):
             # What was zero everywhere has none; JSON knows no infinity.
             told = [float(f"{one:.6g}") if math.isfinite(one) else None for one in training.deviations.tolist()]
             self.folder.add_deviations({"round": self.conversation.record.number, "site": site, "deviations": told})
+            if finite := [one for one in told if one is not None]:
+                record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
         return replace(training, update=update)
 
     def _read_update(self, site: str, reply: Message, size: int) -> Training:

@@ -77,7 +77,9 @@ def test_the_median_as_a_threshold_is_told_too(config, tmp_path):
     folder, _ = run({**config, "selection": "fixed-l", "fixed-threshold": "median", "rounds": 1}, tmp_path / "run")
     for told in map(json.loads, (folder.directory / "deviations.jsonl").read_text().splitlines()):
         finite = [value for value in told["deviations"] if value is not None]
-        assert rounds(folder)[1]["sites"][told["site"]]["theta"] == pytest.approx(np.median(finite), rel=1e-4)
+        record = rounds(folder)[1]["sites"][told["site"]]
+        assert record["theta"] == pytest.approx(np.median(finite), rel=1e-4)
+        assert record["deviation"] == pytest.approx(np.median(finite), rel=1e-4)
 
 
 @pytest.mark.parametrize("selection", ["all", "top-k", "dp-g", "random-g"])
