@@ -7,6 +7,7 @@ an Adam made anew, give them back. Text, hypotheses and references stay here.
 import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -17,6 +18,7 @@ import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
+from clients.round_translations import RoundTranslations, round_lines
 from clients.sending import Sending, Sent
 from clients.signature import Consent, Signature, signature
 from clients.slope import MetaStep, RoundsUpdate, random_batches
@@ -65,12 +67,13 @@ class TranslationClient(NumPyClient):
 
     `texts` is the site's text under its name, besides what it holds of other sites' where text is mixed; or those of all sites that are
     pooled in it. `folder` is the site's private directory; what trains and does not travel is kept there by round and attempt, and what a
-    selection compares with.
+    selection compares with; with `keep-translations` also what each round makes of a few sentences.
     """
 
     def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
         self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
         self._own = StageFiles(folder / "rounds")
+        self._by_round = RoundTranslations(folder / "translations-by-round")
         self._sending = Sending(site, settings, trainable.tensor_set, folder)
         torch.set_num_threads(settings.threads)
 
@@ -81,6 +84,7 @@ class TranslationClient(NumPyClient):
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Train one round from `parameters`; give back what travels, the number of sentences, and the training loss as sums."""
         number = int(config["round"])
+        self._by_round.cut(number)
         self._take(parameters, _own(config))
         how = LocalTraining(
             self.settings.batch_size,
@@ -166,12 +170,12 @@ class TranslationClient(NumPyClient):
         """(nll a token, sentences, sums) on the dev text; round 0 is the backbone as it was published."""
         started = time.monotonic()
         number = int(config["round"])
-        if number == 0:
-            with self.trainable.as_base():
-                nll_sum, num_tokens = self._dev_nll()
-        else:
+        self._by_round.cut(number)
+        if number > 0:
             self._take(parameters, _own(config))
+        with nullcontext() if number > 0 else self.trainable.as_base():
             nll_sum, num_tokens = self._dev_nll()
+            self._keep_translations(number)
         sentences = sum(len(text.splits["dev"]) for text in self.texts.values())
         sums: dict[str, Scalar] = {
             "nll_sum": nll_sum,
@@ -180,6 +184,16 @@ class TranslationClient(NumPyClient):
             "seconds": time.monotonic() - started,
         }
         return nll_sum / num_tokens, sentences, sums
+
+    def _keep_translations(self, number: int) -> None:
+        """What the model that stands here makes of the first dev sentences, as it would translate them at the end."""
+        if not self.settings.keep_translations:
+            return
+        lines = []
+        for name, text in self._own_texts.items():
+            first = Scored(text.direction, text.splits["dev"][: self.settings.keep_translations])
+            lines += round_lines(number, name, first.direction, first.pairs, self._translate(first))
+        self._by_round.save(number, lines)
 
     def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
         """Translate the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).

@@ -135,21 +135,23 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
     return found
 
 
-def over_ratio(norms: Mapping[str, float], most_ratio: float) -> dict[str, str]:
-    """site -> reason, of the updates longer than `most_ratio` times the round's upper median (0 sets no bound).
+def over_ratio(changes: Mapping[str, float], most_ratio: float) -> dict[str, str]:
+    """site -> reason, of the updates that changed more than `most_ratio` times the round's upper median (0 sets no bound).
 
-    Of two nobody can say which is the odd one. The upper median keeps half of the sites from making the other half look long.
+    changes: of the sites that sent anything, root mean square over the numbers that each sent, so that those who sent little and those
+    who sent much may be compared. Of two nobody can say which is the odd one. The upper median keeps half of the sites from making the
+    other half look large.
     """
-    if not most_ratio or len(norms) < 3:
+    if not most_ratio or len(changes) < 3:
         return {}
-    median = sorted(norms.values())[len(norms) // 2]
+    median = sorted(changes.values())[len(changes) // 2]
     if not median:  # most sites changed nothing, so there is nothing to compare with
         return {}
     return {
-        site: f"the update changes the tensors by {norm:.4g} (L2 norm); the round's median is {median:.4g} and "
+        site: f"the update changes the numbers that it sends by {change:.4g} (root mean square); the round's median is {median:.4g} and "
         f"max-update-ratio = {most_ratio:g}"
-        for site, norm in norms.items()
-        if norm > most_ratio * median
+        for site, change in changes.items()
+        if change > most_ratio * median
     }
 
 

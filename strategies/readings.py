@@ -13,6 +13,7 @@ from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.selection.masks import part_sizes
 from fedlingua.selection.second_filter import SIZE
 from strategies import checks
 from strategies.aggregation import Update
@@ -32,6 +33,13 @@ class Training:
     norm: float
     digest: str
     deviations: Numbers | None = None
+
+    @property
+    def change(self) -> float:
+        """What the update changed, root mean square over the numbers that it sends; 0 where it sends none."""
+        selection = self.update.selection
+        sent = sum(map(selection.count, part_sizes(selection.chosen))) if selection else 0
+        return self.norm / math.sqrt(sent) if sent else 0.0
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,8 @@ class SiteStrategy(Strategy):
             RunError: fewer good ones than the quorum.
         """
         heard: dict[str, Training] = self.conversation.heard(replies)
-        outliers = over_ratio({site: training.norm for site, training in heard.items()}, self.settings.max_update_ratio)
+        changes = {site: training.change for site, training in heard.items() if training.change}
+        outliers = over_ratio(changes, self.settings.max_update_ratio)
         for site, reason in outliers.items():
             self.conversation.refuse(Failure(site, f"bad reply: {reason}"), self.update_phase, self.progress)
         updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}

@@ -26,8 +26,9 @@ MAY_CHANGE = (
     "evaluate-deadline-s",
     "finish-deadline-s",
     "max-bad-replies",
+    "keep-translations",
 )
-"""Keys that a resumed run may have otherwise than its first attempt: places, and how long to wait for whom."""
+"""Keys that a resumed run may have otherwise than its first attempt: places, how long to wait for whom, what is kept to look at."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Settings:
     beam: int
     max_decode_tokens: int
     score_split: str
+    keep_translations: int
     quorum: float
     below_quorum: str
     wait_s: float

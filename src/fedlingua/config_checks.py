@@ -67,6 +67,7 @@ _AT_LEAST: dict[str, float] = {
     "adapter_init_std": 0.0,
     "beam": 1,
     "max_decode_tokens": 4,
+    "keep_translations": 0,
     "deadline_s": 0.001,
     "join_deadline_s": 0.0,
     "evaluate_deadline_s": 0.0,

@@ -75,6 +75,9 @@ LANGUAGES: dict[str, Language] = {
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages written without spaces between words: lengths are counted in characters."""
 
+RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ps", "sd", "ur", "yi"})
+"""Languages written from right to left."""
+
 
 @dataclass(frozen=True, order=True)
 class Direction:

@@ -93,7 +93,22 @@ def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_p
         assert json.loads((delivered / "delivered.json").read_text())["site"] == name
 
 
+def test_a_deployed_site_keeps_the_translations_of_its_simulation_in_its_own_state(config, sites, tmp_path):
+    config = {**config, "method": "adapter-families", "keep-translations": 2}
+    deployed = deploy(config, sites, tmp_path)
+    simulated, _ = run({**config, "federation": federation(tmp_path, corpora=True)}, tmp_path / "simulated")
+    identity = deployed.read("run.json")["id"]
+    for folder, name in zip(sites, SITES, strict=True):
+        here, there = (
+            {file.name: file.read_bytes() for file in (site / "translations-by-round").iterdir()}
+            for site in (folder / "state" / "runs" / identity / name, simulated.directory / "sites" / name)
+        )
+        assert here == there
+        assert sorted(here) == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
+
+
 def test_nothing_of_a_site_lies_in_the_servers_folder(config, sites, tmp_path):
-    deployed = deploy({**config, "method": "adapter-local"}, sites, tmp_path)
+    deployed = deploy({**config, "method": "adapter-local", "keep-translations": 1}, sites, tmp_path)
     assert not (deployed.directory / "sites").exists()
+    assert not list(deployed.directory.rglob("*by-round*"))
     assert not list(deployed.directory.glob("checkpoints/*/*.safetensors"))

@@ -1,5 +1,6 @@
 """No sentence leaves a site, whatever goes wrong there: a planted one is looked for in every message, event, error and log line."""
 
+import json
 import logging
 from pathlib import Path
 
@@ -53,10 +54,29 @@ def test_a_run_without_faults_shows_no_sentence(config, caplog):
     assert CANARY not in outside(grid, folder, caplog)
 
 
-@pytest.mark.parametrize("phase", ["fit", "evaluate", "finish"])
+def test_what_a_site_keeps_of_its_translations_stays_with_it(config, caplog):
+    caplog.set_level(logging.DEBUG)
+    config = {**config, "keep-translations": 3}
+    grid = Listening(config)
+    folder = run_on(grid, config)
+    files = sorted(folder.directory.glob("sites/*/translations-by-round/*.jsonl"))
+    assert len(files) == 2 * 2
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert len(lines) == 4 * 3
+    assert all(CANARY in line["source"] and CANARY in line["reference"] for line in lines)
+    seen = outside(grid, folder, caplog)
+    assert CANARY not in seen
+    # The translations are of a backbone that knows nothing; what it stammers is long enough to be found.
+    said = {line["translation"] for line in lines if len(line["translation"]) > 12}
+    assert said
+    assert not [one for one in said if one in seen]
+
+
+@pytest.mark.parametrize("phase", ["fit", "evaluate", "_translate", "finish"])
 @pytest.mark.fault("stopped")
 def test_an_error_that_quotes_a_sentence_leaves_as_its_type_and_place(config, caplog, monkeypatch, phase):
     caplog.set_level(logging.DEBUG)
+    config = {**config, "keep-translations": 1}
 
     def quoting(self, *arguments, **more):
         sentence = next(iter(self.texts.values())).splits["train"][0].source

@@ -151,6 +151,80 @@ def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(four_sites, 
     assert (final_bytes(folder), losses(folder)) == wanted
 
 
+def kept_translations(folder: RunFolder) -> dict[str, bytes]:
+    """What the sites keep of their translations by round."""
+    files = folder.directory.glob("sites/*/translations-by-round/*")
+    return {str(file.relative_to(folder.directory)): file.read_bytes() for file in files}
+
+
+def kept_rounds(folder: RunFolder, site: str) -> list[str]:
+    return sorted(file.stem for file in folder.directory.glob(f"sites/{site}/translations-by-round/*"))
+
+
+@pytest.fixture
+def keeping(config):
+    return {**config, "keep-translations": 2}
+
+
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [(protocol.EVALUATE, 0), (protocol.EVALUATE, 3), (protocol.TRAIN, 4), (protocol.FINISH, None)],
+    ids=["base-evaluation", "mid-evaluation", "last-training", "delivery"],
+)
+@pytest.mark.fault("resumed")
+def test_a_killed_run_resumes_to_the_same_translations_by_round(keeping, tmp_path, kept_whole, phase, number):
+    folder = begin(keeping, tmp_path / "killed", phase, number)
+    resume(keeping, folder, shuffle_seed=3)
+    assert kept_translations(folder) == kept_whole(keeping, tmp_path)
+    assert kept_rounds(folder, "court") == ["0000", "0001", "0002", "0003", "0004"]
+
+
+@pytest.fixture(scope="session")
+def unbroken_translations():
+    return {}
+
+
+@pytest.fixture
+def kept_whole(unbroken_translations):
+    """The same run's translations by round when nothing happens to it."""
+
+    def of(config, tmp_path) -> dict[str, bytes]:
+        what = config["method"], config["tensor-set"], config["selection"]
+        if what not in unbroken_translations:
+            unbroken_translations[what] = kept_translations(run(config, tmp_path / "whole")[0])
+        return unbroken_translations[what]
+
+    return of
+
+
+@pytest.mark.fault("resumed")
+def test_translations_of_rounds_that_a_dead_attempt_was_ahead_by_are_gone_once_they_are_made_again(
+    families, tmp_path, kept_whole
+):
+    keeping = {**families, "keep-translations": 2}
+    wanted = kept_whole(keeping, tmp_path)
+    folder = begin(keeping, tmp_path / "killed")
+    truncate(folder.directory / "checkpoints" / "0003" / "state.json")
+    assert kept_rounds(folder, "court") == ["0000", "0001", "0002", "0003"]
+    # Killed again before anything is evaluated: training round 3 already says that it is to be made.
+    begin({**keeping, "resume": True}, folder.directory, protocol.EVALUATE, 3)
+    assert kept_rounds(folder, "court") == ["0000", "0001", "0002"]
+    for state in folder.directory.glob("checkpoints/*/state.json"):
+        truncate(state)
+    # And again, back at the start: the base's evaluation says the same of all rounds.
+    begin({**keeping, "resume": True}, folder.directory, protocol.TRAIN, 1)
+    assert kept_rounds(folder, "court") == ["0000"]
+    resume(keeping, folder)
+    assert kept_translations(folder) == wanted
+
+
+@pytest.mark.fault("resumed")
+def test_a_resumed_run_may_keep_other_translations_than_before(families, tmp_path):
+    folder = begin(families, tmp_path / "killed", protocol.TRAIN, 3)
+    resume({**families, "keep-translations": 1}, folder)
+    assert kept_rounds(folder, "court") == ["0003", "0004"]
+
+
 DAMAGE = {
     "flipped-tensors": lambda newest: flip(newest / "encoder.Germanic.safetensors"),
     "truncated-tensors": lambda newest: truncate(newest / "encoder.Germanic.safetensors"),

@@ -5,7 +5,7 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART_50
 
 from fedlingua.errors import ConfigError
-from fedlingua.languages import LANGUAGES, WITHOUT_SPACES, Direction, nearest, parse_direction
+from fedlingua.languages import LANGUAGES, RIGHT_TO_LEFT, WITHOUT_SPACES, Direction, nearest, parse_direction
 
 
 def test_the_table_holds_exactly_the_languages_of_m2m_100_and_mbart_50() -> None:
@@ -53,6 +53,11 @@ def test_thai_stands_with_chinese_as_in_the_paper() -> None:
 def test_chinese_and_thai_are_written_without_spaces_and_korean_is_not() -> None:
     assert {"zh", "th", "ja"} <= WITHOUT_SPACES <= set(LANGUAGES)
     assert "ko" not in WITHOUT_SPACES
+
+
+def test_hebrew_and_persian_are_written_from_right_to_left_and_turkish_is_not() -> None:
+    assert {"ar", "fa", "he", "ur"} <= RIGHT_TO_LEFT <= set(LANGUAGES)
+    assert "tr" not in RIGHT_TO_LEFT
 
 
 def test_a_direction_reads_and_writes_itself() -> None:

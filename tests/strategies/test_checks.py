@@ -1,12 +1,17 @@
 """Bounds that a reply has to keep, by hand."""
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.selection.masks import Selection
+from strategies.aggregation import Update
 from strategies.checks import check_about, over_ratio, size_limit
+from strategies.readings import Training
 
 
 def test_of_one_or_two_updates_nothing_can_be_said() -> None:
@@ -18,7 +23,24 @@ def test_an_update_over_the_ratio_is_told_with_the_median() -> None:
     assert over_ratio({"a": 1.0, "b": 2.0, "c": 1.0}, 2) == {}
     found = over_ratio({"a": 1.0, "b": 2.001, "c": 1.0}, 2)
     assert list(found) == ["b"]
-    assert found["b"].endswith("by 2.001 (L2 norm); the round's median is 1 and max-update-ratio = 2")
+    assert found["b"].endswith("by 2.001 (root mean square); the round's median is 1 and max-update-ratio = 2")
+
+
+def test_an_update_is_measured_by_what_it_sends() -> None:
+    """A site that sends a few small tensors is as loud as one that sends all, when each number moved as far."""
+    specs = (
+        TensorSpec("small", (2, 2), "encoder", 0),
+        TensorSpec("large", (50, 40), "encoder", 0),
+        TensorSpec("other", (3,), "decoder", 0),
+    )
+    tensor_set = TensorSet("set", specs)
+    changes = []
+    for names in ([], ["small"], ["small", "large"], ["small", "large", "other"]):
+        moved = {spec.name: np.full(spec.shape, 0.5 * (spec.name in names), np.float32) for spec in specs}
+        norm = math.sqrt(sum(float(np.square(tensor).sum()) for tensor in moved.values()))
+        selection = Selection.of_names(tensor_set, names)
+        changes.append(Training(Update("a", moved, 1, selection), {}, norm, "").change)
+    assert changes == [0.0, *[pytest.approx(0.5)] * 3]
 
 
 def test_of_three_updates_the_middle_one_is_the_measure() -> None:

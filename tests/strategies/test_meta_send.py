@@ -4,6 +4,7 @@ import json
 import math
 import time
 
+import numpy as np
 import pytest
 
 from clients import slope
@@ -53,6 +54,22 @@ def test_the_first_threshold_is_the_deviations_median_and_then_it_moves(config, 
     frozen, _ = run({**config, "meta-frozen": True}, tmp_path / "frozen")
     assert [one["theta"] for one in thresholds(frozen)] != [one["theta"] for one in told]
     assert not any("stepped" in one for one in thresholds(frozen))
+
+
+def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(config, tmp_path):
+    def told(folder, site, number):
+        lines = (folder.directory / "deviations.jsonl").read_text().splitlines()
+        found = [one["deviations"] for one in map(json.loads, lines) if (one["site"], one["round"]) == (site, number)]
+        return np.median([value for value in found[0] if value is not None])
+
+    follows, _ = run(config, tmp_path / "follows")
+    first, _ = run({**config, "meta-scale": "first"}, tmp_path / "first")
+    for number, one in enumerate(thresholds(follows), start=1):
+        medians = [told(follows, site, number) for site in rounds(follows)[number]["sites"]]
+        assert one["scale"] == pytest.approx(np.median(medians), rel=1e-4)
+    assert len({one["scale"] for one in thresholds(first)}) == 1
+    assert thresholds(first)[0] == thresholds(follows)[0]
+    assert thresholds(first)[1]["theta"] != thresholds(follows)[1]["theta"]
 
 
 @pytest.mark.parametrize("estimator", ["cross", "own", "loss"])
@@ -200,7 +217,7 @@ def test_where_nobody_sends_the_sites_own_terms_lead_theta_back(config, tmp_path
             reply.content[protocol.METRICS]["deviation"] = 1e4
         return reply
 
-    config = {**config, "zero-norm": "stay", "meta-temperature": 1.0, "rounds": 4}
+    config = {**config, "zero-norm": "stay", "meta-scale": "first", "meta-temperature": 1.0, "rounds": 4}
     folder, live = run(config, tmp_path / "run", tamper=tamper)
     told = thresholds(folder)
     asked = [m for m in live.sent if protocol.THRESHOLD in m.content and m.metadata.message_type == protocol.EVALUATE]

@@ -49,6 +49,18 @@ def test_the_first_theta_is_the_median_of_the_first_deviations() -> None:
     assert model.tau == pytest.approx(0.0002)
 
 
+def test_a_scale_that_follows_is_each_rounds_median_and_stays_where_a_round_has_none() -> None:
+    model = ThresholdModel(SITES, 1, follows=True)
+    model.begin({"a": {"x": 0.001}, "b": {"x": 0.003}})
+    first = model.theta(LOSSES)
+    assert first.value == pytest.approx(0.002)
+    model.begin({"a": {"x": 0.5}, "b": {"x": 0.7}})
+    assert (model.scale, model.tau) == (pytest.approx(0.6), pytest.approx(0.06))
+    assert model.theta(LOSSES).value == pytest.approx(0.6)
+    model.begin({"a": {"x": math.inf}, "b": {"x": 0.0}})
+    assert model.scale == pytest.approx(0.6)
+
+
 def test_without_a_deviation_there_is_nowhere_to_begin() -> None:
     with pytest.raises(RunError, match="of 3 tensors at 2 sites none has a deviation that is finite and above 0"):
         ThresholdModel(SITES, 1).begin({"a": {"x": math.inf, "y": 0.0}, "b": {"x": math.inf}})

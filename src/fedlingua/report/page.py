@@ -14,8 +14,10 @@ from fedlingua.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
 from fedlingua.report.sent import Sent, what_was_sent
 from fedlingua.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
+from fedlingua.report.sentences import SHOWN_SENTENCES, Line, shown_lines
 from fedlingua.report.tables import averages
 from fedlingua.report.template import TEMPLATE
+from fedlingua.report.translations import Sentence, Text, Translations, read_translations
 from fedlingua.report.values import mapping, number, text, whole
 
 BADGES = {"completed": "✓", "running": "▶", "failed": "✗", "interrupted": "‖"}
@@ -47,6 +49,9 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         key_figures=key_figures(folder),
         averages=averages(folder),
         communication=communication,
+        translations=_translations(folder),
+        shown_sentences=SHOWN_SENTENCES,
+        shown_lines=partial(_shown_lines, folder),
         sent=sent,
         seconds=_seconds(folder),
         seconds_reading=READING,
@@ -104,6 +109,15 @@ def _seconds(folder: RunFolder) -> list[dict[str, float]]:
     found = round_seconds(folder.rounds)
     parts = [{part: found[part] for part in group if part in found} for group in (PHASES, META)]
     return [seconds for seconds in parts if seconds]
+
+
+def _translations(folder: RunFolder) -> Translations:
+    asked = whole(mapping(folder.run.get("config")).get("keep-translations")) or 0
+    return read_translations(folder.path, asked > 0, [site.name for site in folder.sites])
+
+
+def _shown_lines(folder: RunFolder, text: Text, sentence: Sentence) -> list[Line]:
+    return shown_lines(text, sentence, folder.best_rounds.get(text.site, folder.best_round))
 
 
 def _not_drawn(sent: Sent) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from fedlingua.errors import RunError
+from fedlingua.languages import RIGHT_TO_LEFT
 from fedlingua.report import units
 
 
@@ -29,6 +30,7 @@ def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) 
         "parameters": units.parameters,
         "share": units.share,
         "bandwidth": units.bandwidth,
+        "dir": _dir,
     }
     return environment.from_string(template).render(
         figures={name: json.loads(figure.to_json()) for name, figure in figures.items()},
@@ -36,6 +38,10 @@ def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) 
         plotly=Markup(get_plotlyjs()) if figures else "",
         **values,
     )
+
+
+def _dir(language: str) -> str:
+    return "rtl" if language in RIGHT_TO_LEFT else "ltr"
 
 
 def put_page(page: str, target: Path) -> Path:

@@ -2,9 +2,9 @@
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #59626c; --line: #d9dde1;
-  --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #e8ecef; }
+  --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #e8ecef; --mark: #ffe58a; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14171a; --card: #1c2024; --ink: #e8eaec; --soft: #a3abb3;
-  --line: #363c42; --good: #4cc9a0; --bad: #ff9a5c; --accent: #6cbcf0; --badge: #2a3036; } }
+  --line: #363c42; --good: #4cc9a0; --bad: #ff9a5c; --accent: #6cbcf0; --badge: #2a3036; --mark: #5c4a00; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: var(--ground); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -53,6 +53,9 @@ th[aria-sort=descending] button::after { content: "\\a0↓"; opacity: 1; }
 .clusters .cell b { display: inline-block; width: 1.5rem; height: 1.1rem; border-radius: 3px; color: transparent;
   print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 .wrap { overflow-wrap: anywhere; min-width: 9rem; }
+.sentences tbody { border-top: 2px solid var(--soft); } .sentences th { color: var(--soft); font-weight: 600; }
+.sentences td { width: 100%; } td[dir=rtl] { text-align: right; }
+mark { background: var(--mark); color: inherit; border-radius: 3px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 code { font-size: .85rem; overflow-wrap: anywhere; }
 summary { cursor: pointer; font-weight: 600; }
 h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
@@ -63,7 +66,7 @@ h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
   .figures { grid-template-columns: 1fr 1fr; gap: .5rem; } .figures .value { font-size: 1rem; white-space: normal; }
   table { font-size: .84rem; } th, td { padding: .3rem .35rem; } .name { min-width: 5rem; } }
 @media print { :root { color-scheme: light; --ground: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb;
-  --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #eee; }
+  --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #eee; --mark: #ffe58a; }
   body { max-width: none; padding: 0; font-size: 11pt; } .scroll { overflow: visible; } th button::after { content: ""; }
   tr, p, .plot, .figures div { break-inside: avoid; } h2, p.soft { break-after: avoid; }
   .scroll tr > :first-child { position: static; background: none; }
@@ -119,6 +122,8 @@ MACROS = """
 {{ numeric(line.base_bleu, line.base_bleu|score) }}{{ numeric(line.bleu, line.bleu|score) }}{{ change(line.bleu_gain) }}
 {{ numeric(line.base_chrf, line.base_chrf|score) }}{{ numeric(line.chrf, line.chrf|score) }}{{ change(line.chrf_gain) }}
 {% endmacro %}
+{% macro written(language) %} lang="{{ language }}" dir="{{ language|dir }}"{% endmacro %}
+{% macro sentence_cell(language, text) %}<td class="wrap"{{ written(language) }}>{{ text }}</td>{% endmacro %}
 {% macro plot(name, words, file) %}
 {% if name in figures %}
 <div class="plot" id="plot-{{ name }}" role="img" aria-label="{{ words }}"

@@ -62,6 +62,40 @@ shows its site.</p>
 </section>
 """
 
+TRANSLATIONS = """
+{% if translations.asked or translations.texts or translations.note %}
+<section id="translations"><h2>Translations by round</h2>
+{% if translations.note %}<p class="empty">{{ translations.note }}</p>{% endif %}
+{% if translations.texts %}
+<p class="soft">The first dev sentences of each site. Round 0 is the base before any training. The star marks the best round.
+Marked is what the round above has not.</p>
+{% for text in translations.texts %}
+<details{% if loop.first %} open{% endif %}><summary>{{ text.name }} {{ text.direction }}</summary>
+<div class="scroll"><table class="sentences">
+{% for sentence in text.sentences[:shown_sentences] %}
+<tbody>
+<tr><th scope="row" class="nowrap">source</th>{{ sentence_cell(text.source, sentence.source) }}</tr>
+<tr><th scope="row" class="nowrap">reference</th>{{ sentence_cell(text.target, sentence.reference) }}</tr>
+{% for line in shown_lines(text, sentence) %}
+<tr><th scope="row" class="nowrap">round {{ line.round }}{% if line.is_best %} <span title="best round">★</span>{% endif %}</th>
+<td class="wrap"{{ written(text.target) }}>
+{%- for piece, is_new in line.pieces %}{{ "" if loop.first else line.between }}
+{%- if is_new %}<mark>{{ piece }}</mark>{% else %}{{ piece }}{% endif %}
+{%- endfor %}</td></tr>
+{% endfor %}
+</tbody>
+{% endfor %}
+</table></div>
+{% if text.sentences|length > shown_sentences %}
+<p class="soft">{{ text.sentences|length - shown_sentences }} more in sites/{{ text.site }}/translations-by-round/.</p>
+{% endif %}
+</details>
+{% endfor %}
+{% else %}<p class="empty">None in this run folder: each site keeps its own.</p>{% endif %}
+</section>
+{% endif %}
+"""
+
 SENT = """
 {% if sent %}
 <section id="sent"><h2>What was sent</h2>
@@ -241,5 +275,5 @@ SETTINGS = """
 """
 
 TEMPLATE = page_template(
-    "{{ folder.name }}", HEAD, SCORES + ROUNDS + SENT + COMMUNICATION + CLUSTERS + DENDROGRAM + SITES + SETTINGS
+    "{{ folder.name }}", HEAD, SCORES + ROUNDS + TRANSLATIONS + SENT + COMMUNICATION + CLUSTERS + DENDROGRAM + SITES + SETTINGS
 )
