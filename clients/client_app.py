@@ -126,12 +126,15 @@ def train(message: Message, context: Context) -> RecordDict:
     task, client, parameters = _task(message, _host(context))
     client.forget(task.keep)
     arrays, _, metrics = client.fit(parameters, _config(task))
-    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, metrics))})
+    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
     if client.settings.selected_by == "all":
         tensors = dict(zip(client.trainable.tensor_set.names, arrays, strict=True)) if arrays else {}
         reply[protocol.ARRAYS] = pack(tensors, client.trainable.tensor_set)
     else:
-        _enter(reply, client.selected(arrays, parameters, task))
+        sent, seconds = client.selected(arrays, parameters, task)
+        _enter(reply, sent)
+        metrics |= seconds | ({} if sent.theta is None else {protocol.THETA: sent.theta})
+    reply[protocol.METRICS] = MetricRecord(cast(Any, metrics))
     return reply
 
 
@@ -142,7 +145,7 @@ def probe(message: Message, context: Context) -> RecordDict:
     task, client, parameters = _task(message, _host(context))
     client.forget(task.keep)
     arrays, _, metrics = client.fit(parameters, _config(task))
-    sums = MetricRecord({**cast(Any, metrics), "deviation": client.probed(arrays, parameters, task)})
+    sums = MetricRecord({**cast(Any, metrics), **client.probed(arrays, parameters, task)})
     return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
 
 
@@ -152,8 +155,9 @@ def send(message: Message, context: Context) -> RecordDict:
     """The threshold has come: what of the update is sent."""
     task, client, _ = _task(message, _host(context))
     theta = Threshold.of(message.content.config_records[protocol.THRESHOLD]).theta
-    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
-    _enter(reply, client.above_or_below(task, theta, _network(message)))
+    sent, seconds = client.above_or_below(task, theta, _network(message))
+    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, seconds))})
+    _enter(reply, sent)
     return reply
 
 

@@ -30,10 +30,12 @@ DEVIATIONS, CAME = "deviations", "came."
 
 @dataclass(frozen=True)
 class Sent:
-    """arrays: as they travel, by name. deviations: every tensor's (eq. 2 of Chu et al. 2024), where the rule goes by them."""
+    """arrays: as they travel, by name. Where the rule goes by them, deviations: every tensor's (eq. 2 of Chu et al. 2024); theta: the
+    threshold."""
 
     arrays: Mapping[str, Numbers]
     deviations: Numbers | None = None
+    theta: float | None = None
 
 
 class Sending:
@@ -65,7 +67,7 @@ class Sending:
         selection = self.by_threshold(measured, theta)
         if network is not None:
             selection = rules.second_filter(selection, magnitudes(new, self.chosen), partial(keep_probability, network))
-        return Sent(pack_selected(new, selection), measured)
+        return Sent(pack_selected(new, selection), measured, theta)
 
     def by_threshold(self, measured: Numbers, theta: float) -> Selection:
         """Eq. 3 alone."""

@@ -13,11 +13,12 @@ from fedlingua.config import Settings
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS
-from fedlingua.protocol import Threshold
+from fedlingua.protocol import BATCHES_S, SLOPE_S, Threshold
 from fedlingua.selection.deviation import magnitudes
 from fedlingua.selection.masks import part_sizes, unpack_selected
 from fedlingua.selection.meta_gradient import inner_product, own_slope
 from fedlingua.selection.second_filter import SIZE, network_gradient
+from fedlingua.timing import timed
 from fedlingua.training.batches import Batch, Example
 from fedlingua.training.gradient import corpus_gradient
 from fedlingua.training.objective import corpus_nll
@@ -41,17 +42,20 @@ class RoundsUpdate:
 
 @dataclass(frozen=True)
 class MetaStep:
-    """One site's answer about one round: the model holds what the round came to, batches are of the dev text."""
+    """One site's answer about one round: the model holds what the round came to, batches are of the dev text. seconds: go on from what it
+    took to draw them."""
 
     settings: Settings
     sending: Sending
     model: PreTrainedModel
     batches: list[Batch]
+    seconds: dict[str, float]
 
     def loss(self) -> dict[str, Any]:
         """The estimator `loss`: that alone."""
-        nll_sum, num_tokens = corpus_nll(self.model, self.batches)
-        return {"nll_sum": nll_sum, "num_tokens": num_tokens}
+        with timed(self.seconds, BATCHES_S):
+            nll_sum, num_tokens = corpus_nll(self.model, self.batches)
+        return {"nll_sum": nll_sum, "num_tokens": num_tokens, **self.seconds}
 
     def answer(
         self, threshold: Threshold, direction: Mapping[str, Numbers], network: Numbers | None, update: RoundsUpdate | None
@@ -62,14 +66,16 @@ class MetaStep:
         crosses = self.settings.meta_estimator == "cross" and not threshold.own
         way = unpack_direction(direction, self.sending.chosen) if crosses else {}
         names = list(way) if crosses and network is None else list(update.new if update else way)
-        nll_sum, num_tokens, gradients = corpus_gradient(self.model, names, self.batches)
-        slope = inner_product(gradients, {name: way[name] for name in gradients if name in way})
-        if update and not crosses:
-            slope = self._own_terms(gradients, update, threshold)
-        told: dict[str, Any] = {"slope": slope, "nll_sum": nll_sum, "num_tokens": num_tokens}
-        if network is not None:
-            told["filter"] = self._filter_gradient(network, gradients, update, threshold) if update else [0.0] * SIZE
-        return told
+        with timed(self.seconds, BATCHES_S):
+            nll_sum, num_tokens, gradients = corpus_gradient(self.model, names, self.batches)
+        told: dict[str, Any] = {"nll_sum": nll_sum, "num_tokens": num_tokens}
+        with timed(self.seconds, SLOPE_S):
+            told["slope"] = inner_product(gradients, {name: way[name] for name in gradients if name in way})
+            if update and not crosses:
+                told["slope"] = self._own_terms(gradients, update, threshold)
+            if network is not None:
+                told["filter"] = self._filter_gradient(network, gradients, update, threshold) if update else [0.0] * SIZE
+        return {**told, **self.seconds}
 
     def _own_terms(self, gradients: Tensors, update: RoundsUpdate, threshold: Threshold) -> float:
         """The estimator `own`: <gradient, what theta lets this site's own update add>, over its clusters of all parts."""

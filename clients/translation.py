@@ -34,8 +34,9 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.languages import Direction
-from fedlingua.protocol import Stage, Task, Threshold
+from fedlingua.protocol import BATCHES_S, SELECT_S, Stage, Task, Threshold
 from fedlingua.selection.deviation import deviations
+from fedlingua.timing import timed
 from fedlingua.training.batches import Example, by_tokens, encode_pairs, pad
 from fedlingua.training.loop import LocalTraining, autocast, train_locally
 from fedlingua.training.objective import corpus_nll
@@ -109,25 +110,33 @@ class TranslationClient(NumPyClient):
             self._own.save(stays, (number, int(config["attempt"])))
         return [trained[name] for name in travelling], result.num_examples, dataclasses.asdict(result)
 
-    def selected(self, arrays: NDArrays, came: NDArrays, task: Task) -> Sent:
-        """What the run's rule takes of an update. arrays: as `fit` gave them; came: what it began with."""
-        previous = self._kept(task.own) if self.settings.compares_rounds else {}
-        return self._sending.select(self._named(arrays), self._named(came), previous, task)
+    def selected(self, arrays: NDArrays, came: NDArrays, task: Task) -> tuple[Sent, dict[str, float]]:
+        """What the run's rule takes of an update, and seconds. arrays: as `fit` gave them; came: what it began with."""
+        seconds: dict[str, float] = {}
+        with timed(seconds, SELECT_S):
+            previous = self._kept(task.own) if self.settings.compares_rounds else {}
+            sent = self._sending.select(self._named(arrays), self._named(came), previous, task)
+        return sent, seconds
 
-    def probed(self, arrays: NDArrays, came: NDArrays, task: Task) -> float:
-        """The median deviation of an update that waits here, from which the server takes the scale of its threshold.
+    def probed(self, arrays: NDArrays, came: NDArrays, task: Task) -> dict[str, float]:
+        """The median deviation of an update that waits here, from which the server takes the scale of its threshold; and seconds.
 
         arrays, came: as in `selected`. What is asked about the update later is measured here, once.
         """
-        measured = deviations(self._named(arrays), self._kept(task.own), self.trainable.tensor_set)
+        seconds: dict[str, float] = {}
+        with timed(seconds, SELECT_S):
+            measured = deviations(self._named(arrays), self._kept(task.own), self.trainable.tensor_set)
         self._sending.keep(measured, self._named(came) if self.settings.asks_own_terms else {}, _stage(task))
         finite = measured[np.isfinite(measured)]
-        return float(np.median(finite)) if len(finite) else 0.0
+        return {"deviation": float(np.median(finite)) if len(finite) else 0.0, **seconds}
 
-    def above_or_below(self, task: Task, theta: float, network: Numbers | None) -> Sent:
-        """What the server's threshold, and the second filter, take of the update that waits here since the round's probe."""
-        measured, _ = self._sending.kept(_stage(task))
-        return self._sending.above_or_below(self._own.load(_stage(task)), measured, theta, network)
+    def above_or_below(self, task: Task, theta: float, network: Numbers | None) -> tuple[Sent, dict[str, float]]:
+        """What the server's threshold, and the second filter, take of the update that waits here since the round's probe; and seconds."""
+        seconds: dict[str, float] = {}
+        with timed(seconds, SELECT_S):
+            measured, _ = self._sending.kept(_stage(task))
+            sent = self._sending.above_or_below(self._own.load(_stage(task)), measured, theta, network)
+        return sent, seconds
 
     def slope(
         self, task: Task, threshold: Threshold, direction: Mapping[str, Numbers], network: Numbers | None, parameters: NDArrays
@@ -137,8 +146,11 @@ class TranslationClient(NumPyClient):
         direction: as the server packed it, for the estimator `cross`. network: the second filter's. parameters: as `evaluate` got them.
         """
         settings, model, codec = self.settings, self.trainable.model, self.trainable.backbone.codec
-        drawn = random_batches(self._examples("dev"), settings, f"{settings.seed}/{self.site}/{task.round}/meta")
-        step = MetaStep(settings, self._sending, model, [pad(batch, codec).to(model.device) for batch in drawn])
+        seconds: dict[str, float] = {}
+        with timed(seconds, BATCHES_S):
+            drawn = random_batches(self._examples("dev"), settings, f"{settings.seed}/{self.site}/{task.round}/meta")
+            batches = [pad(batch, codec).to(model.device) for batch in drawn]
+        step = MetaStep(settings, self._sending, model, batches, seconds)
         with autocast(model, settings.precision):
             if settings.meta_estimator == "loss" and network is None:
                 return step.loss()

@@ -67,11 +67,11 @@ def check_task(reply: Message, asked: Task) -> None:
             raise ExchangeError(f"answers {key} {told.get(key)!r}; wanted {wanted!r} (site {asked.site!r}, round {asked.round})")
 
 
-def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[str, float]:
-    """The sums, once they can be believed: just these, finite, and no more sentences than the site has (`most`).
+def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, float]:
+    """Just these numbers, each finite and not below 0.
 
     Raises:
-        ExchangeError: names the sum.
+        ExchangeError: names the number.
     """
     for key in sorted(set(wanted) ^ set(record)):
         raise ExchangeError(f"the sums lack {key!r}" if key in wanted else f"there is an unknown sum {key!r}; wanted {wanted}")
@@ -81,6 +81,16 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[s
         if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise ExchangeError(f"{key} = {value!r}; wanted a finite number, 0 or more")
         values[key] = value
+    return values
+
+
+def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[str, float]:
+    """The sums, once they can be believed: as `check_numbers`, and no more sentences than the site has (`most`).
+
+    Raises:
+        ExchangeError: names the sum.
+    """
+    values = check_numbers(record, wanted)
     for key in ("num_tokens", "num_examples"):
         if values[key] < 1:
             raise ExchangeError(f"{key} = {values[key]!r}; wanted at least 1")

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from strategies.progress import Progress
 from strategies.replies import Failure, Unreadable, gather, pull_one
 from strategies.roll_call import Roll, sites_json
 from strategies.round_record import RoundRecord
+from strategies.traffic import FILE as TRAFFIC
+from strategies.traffic import Counts
 
 WAIT_PAUSE_S = 5.0
 """Between two questions to sites that `below-quorum = "wait"` waits for."""
@@ -47,13 +50,14 @@ class Conversation:
     def __init__(self, settings: Settings, roll: Roll, folder: RunFolder) -> None:
         self.settings, self.roll, self.folder = settings, roll, folder
         self.record = RoundRecord(0, folder)
+        self._before: Counts = Counter()
         self._heard: dict[str, tuple[str, Any]] = {}
         self._owed: dict[str, _Debt] = {}
         self._pauses: dict[str, float] = {}
         self._last_reply: float | None = None
 
     def begin_round(self, number: int) -> None:
-        self.record = RoundRecord(number, self.folder)
+        self.record, self._before = RoundRecord(number, self.folder), self.roll.traffic.counts.copy()
         self._heard.clear()  # of a round that was skipped, updates would stay in memory
 
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
@@ -171,6 +175,8 @@ class Conversation:
             return None
 
         gathered = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
+        self.record.bytes = self.roll.traffic.told(self._before)
+        self.folder.write(TRAFFIC, self.roll.traffic.told())
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
         for site in gathered.accepted:
             self._pauses.pop(site, None)

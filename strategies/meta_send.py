@@ -28,6 +28,7 @@ from fedlingua.protocol import Threshold
 from fedlingua.runs import RunFolder
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.meta_gradient import bytes_slope, direction, total_slope
+from fedlingua.timing import timed
 from strategies.aggregation import WEIGHTS, Update
 from strategies.fed_mean import FedMean
 from strategies.filtering import SecondFilter
@@ -36,6 +37,9 @@ from strategies.progress import Sums
 from strategies.readings import Training, read_probe, read_sent, read_slope
 from strategies.roll_call import Roll
 from strategies.threshold import Theta, ThresholdModel
+
+META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
+"""What a site's seconds call its part in the meta step -> key of its answer."""
 
 
 class MetaSend(FedMean):
@@ -73,7 +77,8 @@ class MetaSend(FedMean):
         ask = partial(self.ask_to_train, protocol.PROBE, number, grid)
         self._probes = self.conversation.heard(self._exchange(grid, ask, "train", self._read_probe, num_rounds))
         self.model.begin({site: {"median": sums["deviation"]} for site, sums in self._probes.items()})
-        self.theta = self.model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in self._probes.items()})
+        with timed(self.conversation.record.server_s, "theta"):
+            self.theta = self.model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in self._probes.items()})
         for site, told in self.theta.stood_in.items():
             self.folder.event("note", text=f"round {number}: site {site}: for the threshold {told}")
         super().train(number, arrays, config, grid, num_rounds)
@@ -96,6 +101,7 @@ class MetaSend(FedMean):
         result = super().aggregate_train(server_round, replies)
         assert self.theta is not None
         record = self.conversation.record
+        record.server_s["aggregate"] -= record.server_s.get("direction", 0.0)  # which was made in the fold
         shares = {site: float(told.get("numbers_share", 0.0)) for site, told in record.sites.items() if site in self._probes}
         record.about["threshold"] = {
             "theta": self.theta.value,
@@ -119,15 +125,16 @@ class MetaSend(FedMean):
                 self._shares[part] |= shares
                 if self.settings.meta_estimator == "cross" and not self.settings.meta_frozen and self.theta:
                     sent = {member.site: sent_tensors(member, names) for member in members}
-                    self._ways[part][cluster] = direction(
-                        {name: received[part][cluster][name] for name in names},
-                        sent,
-                        shares,
-                        self._deviations,
-                        self.theta.value,
-                        self.model.tau,
-                        self.settings.keep,
-                    )
+                    with timed(self.conversation.record.server_s, "direction"):
+                        self._ways[part][cluster] = direction(
+                            {name: received[part][cluster][name] for name in names},
+                            sent,
+                            shares,
+                            self._deviations,
+                            self.theta.value,
+                            self.model.tau,
+                            self.settings.keep,
+                        )
 
     # --- The meta step -----------------------------------------------------------------------------------------------------------
 
@@ -154,7 +161,8 @@ class MetaSend(FedMean):
         """The dev losses; and one step of the network."""
         result = super().aggregate_evaluate(server_round, replies)
         if self.theta is not None and not self.settings.meta_frozen:
-            self._learn(server_round)
+            with timed(self.conversation.record.server_s, "step"):
+                self._learn(server_round)
         return result
 
     def _learn(self, number: int) -> None:
@@ -225,7 +233,9 @@ class MetaSend(FedMean):
         answer = reply.content.pop(protocol.META, None)
         sums = super()._read_evaluation(site, reply, size)
         if self.theta is not None and not self.settings.meta_frozen:
-            self._answers[site] = read_slope(answer, self.settings)
+            self._answers[site] = told = read_slope(answer, self.settings)
+            seconds = self.conversation.record.of(site)["seconds"]
+            seconds |= {f"meta {what}": round(told[key], 6) for what, key in META_PARTS.items() if key in told}
         return sums
 
     # --- From round to round -------------------------------------------------------------------------------------------------------

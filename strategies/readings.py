@@ -75,7 +75,8 @@ def read_training(reply: Message, size: int, asked: Asked) -> Training:
     checks.check_size(size, checks.size_limit(None if asked.sent is None else asked.tensor_set))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
     most = int(asked.about["train"]) * asked.settings.local_epochs
-    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.TRAINING_SUMS, most)
+    wanted = (*checks.TRAINING_SUMS, *_of_selection(asked.settings))
+    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
     if asked.sent is not None:
         return _read_update(reply, asked, sums)
     if reply.content.array_records[protocol.ARRAYS]:
@@ -93,18 +94,27 @@ def read_probe(reply: Message, size: int, settings: Settings, about: Mapping[str
     checks.check_size(size, checks.size_limit(None))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     most = int(about["train"]) * settings.local_epochs
-    return checks.check_sums(reply.content.metric_records[protocol.METRICS], (*checks.TRAINING_SUMS, "deviation"), most)
+    wanted = (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S)
+    return checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
 
 
 def read_sent(reply: Message, size: int, asked: Asked, sums: Sums) -> Training:
-    """What a site has selected of its update. sums: as its probe gave them.
+    """What a site has selected of its update. sums: as its probe gave them, to which the seconds of selecting are added.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
     checks.check_size(size, checks.size_limit(asked.tensor_set))
-    checks.check_records(reply, {protocol.TASK, *_with_tensors(asked.settings)})
-    return _read_update(reply, asked, sums)
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
+    seconds = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))[protocol.SELECT_S]
+    return _read_update(reply, asked, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds})
+
+
+def _of_selection(settings: Settings) -> tuple[str, ...]:
+    """What the sums say besides where an update is selected from."""
+    if settings.selected_by == "all":
+        return ()
+    return (protocol.SELECT_S, *((protocol.THETA,) if settings.by_deviation else ()))
 
 
 def _with_tensors(settings: Settings) -> set[str]:
@@ -142,13 +152,15 @@ def read_slope(record: Any, settings: Settings) -> dict[str, Any]:
     Raises:
         ExchangeError: it is not there, lacks something, or has something of another form.
     """
-    slope = {"slope"} if settings.meta_estimator != "loss" or settings.second_filter else set()
-    wanted = {"nll_sum", "num_tokens", *slope, *({"filter"} if settings.second_filter else ())}
+    slope = {"slope", protocol.SLOPE_S} if settings.meta_estimator != "loss" or settings.second_filter else set()
+    wanted = {"nll_sum", "num_tokens", protocol.BATCHES_S, *slope, *({"filter"} if settings.second_filter else ())}
     if record is None or set(record) != wanted:
         raise ExchangeError(f"the reply's part in the meta step has {sorted(record or ())}; wanted {sorted(wanted)}")
     sums = {key: value for key, value in record.items() if key != "filter"}
     if not all(isinstance(value, int | float) for value in sums.values()) or sums["num_tokens"] < 1:
         raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted numbers, and num_tokens of 1 or more")
+    if not all(math.isfinite(sums[key]) and sums[key] >= 0 for key in (protocol.BATCHES_S, protocol.SLOPE_S) if key in sums):
+        raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted finite seconds, 0 or more")
     if settings.second_filter and (not isinstance(record["filter"], list) or len(record["filter"]) != SIZE):
         raise ExchangeError(f"the second filter's gradient is {type(record['filter']).__name__}; wanted a list of {SIZE} numbers")
     return {

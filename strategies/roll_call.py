@@ -19,6 +19,7 @@ from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from strategies.checks import check_about
 from strategies.replies import POLL_S, Failure, Kind, Unreadable, first_line, pull_one
+from strategies.traffic import Traffic
 
 MOST_BYTES = 1_000_000
 """Of a node's answer to who it hosts."""
@@ -31,7 +32,7 @@ class Roll:
     """The sites of a federation, and which nodes speak for those that are known so far.
 
     pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. nodes: site -> Flower node id;
-    about: site -> what it told of its text.
+    about: site -> what it told of its text. traffic: bytes of all that was said, by site.
     """
 
     federation: Federation
@@ -40,6 +41,7 @@ class Roll:
     pooled: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    traffic: Traffic = field(default_factory=Traffic)
     _asked: dict[int, str] = field(default_factory=dict)
     """node id -> the question on its way to it; "" once it is answered"""
 
@@ -127,6 +129,7 @@ class Roll:
                 failures.append(Failure(site, f"{reason} ({name})", kind))
             else:
                 self.nodes[site], self.about[site] = node, dict(record)
+                self.traffic.speakers.setdefault(node, site)
         return failures
 
     def _fault(

@@ -6,12 +6,13 @@ from typing import Any
 from fedlingua.config import Phase
 from fedlingua.runs import RunFolder
 from strategies.replies import Failure
+from strategies.traffic import Bytes
 
 
 @dataclass
 class RoundRecord:
     """Of the round at work. phase_s: seconds from the first message out to the last reply; pause_s: from the last reply of the phase
-    before to the messages of this one being out."""
+    before to the messages of this one being out; server_s: of the server's own work, by what it is."""
 
     number: int
     folder: RunFolder
@@ -19,6 +20,9 @@ class RoundRecord:
     failures: list[dict[str, str]] = field(default_factory=list)
     phase_s: dict[str, float] = field(default_factory=dict)
     pause_s: dict[str, float] = field(default_factory=dict)
+    server_s: dict[str, float] = field(default_factory=dict)
+    bytes: Bytes = field(default_factory=dict)
+    """all that crossed in the round, whatever it was for"""
     about: dict[str, Any] = field(default_factory=dict)
     """what the strategy tells of the round"""
 
@@ -49,4 +53,6 @@ class RoundRecord:
     def line(self) -> dict[str, Any]:
         """As rounds.jsonl holds it, but for what the strategy knows of the round."""
         heard = {site: record for site, record in self.sites.items() if record["seconds"]}
-        return {"sites": heard, "failures": self.failures, "phase_s": self.phase_s, "pause_s": self.pause_s, **self.about}
+        server_s = {what: round(seconds, 6) for what, seconds in self.server_s.items()}
+        seconds = {"phase_s": self.phase_s, "pause_s": self.pause_s, "server_s": server_s}
+        return {"sites": heard, "failures": self.failures, **seconds, "bytes": self.bytes, **self.about}

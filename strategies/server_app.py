@@ -28,6 +28,8 @@ from strategies.meta_send import MetaSend
 from strategies.roll_call import Roll, call_roll, sites_json
 from strategies.scores import scores_json
 from strategies.site_strategy import SiteStrategy
+from strategies.traffic import FILE as TRAFFIC
+from strategies.traffic import CountedGrid
 
 app = ServerApp()
 _log = logging.getLogger("fedlingua.server")
@@ -69,6 +71,9 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
     roll = Roll(federation, trainable.fingerprint, code_hash(), settings.how.pooled)
+    if settings.resume:
+        roll.traffic.take(folder.read(TRAFFIC) or {})
+    grid = CountedGrid(grid, roll.traffic)
     call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
     clusters = planned or clusters_by_gradients(grid, settings, roll, trainable, folder)
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)

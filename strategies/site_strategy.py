@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
+from statistics import median
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -26,6 +27,7 @@ from fedlingua.exchange.records import Packing, from_record
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, TensorSet
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
+from fedlingua.timing import timed
 from strategies.aggregation import Update
 from strategies.checks import over_ratio
 from strategies.conversation import Conversation, Reader, RoundSkippedError
@@ -116,7 +118,8 @@ class SiteStrategy(Strategy):
             self.conversation.refuse(Failure(site, f"bad reply: {reason}"), self.update_phase, self.progress)
         updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}
         self.conversation.need_quorum(updates, self.update_phase)
-        self.fold(updates)
+        with timed(self.conversation.record.server_s, "aggregate"):
+            self.fold(updates)
         for site in updates:
             self.progress.stages.setdefault(site, {})[server_round] = self.attempt
             if self.travels:
@@ -312,6 +315,10 @@ class SiteStrategy(Strategy):
         update = replace(training.update, tensors=self.update_files.keep(site, training.update.tensors))
         record = self.conversation.record.of(site)
         record["seconds"]["train"] = round(training.sums["seconds"], 3)
+        if protocol.SELECT_S in training.sums:
+            record["seconds"]["select"] = round(training.sums[protocol.SELECT_S], 6)
+        if protocol.THETA in training.sums:
+            record["theta"] = training.sums[protocol.THETA]
         record["train_loss"] = training.sums["nll_sum"] / training.sums["num_tokens"]
         record["steps"], record["tensors_sent"] = int(training.sums["steps"]), len(training.update.tensors)
         if self.travels:
@@ -323,6 +330,8 @@ class SiteStrategy(Strategy):
             # What was zero everywhere has none; JSON knows no infinity.
             told = [float(f"{one:.6g}") if math.isfinite(one) else None for one in training.deviations.tolist()]
             self.folder.add_deviations({"round": self.conversation.record.number, "site": site, "deviations": told})
+            if finite := [one for one in told if one is not None]:
+                record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
         return replace(training, update=update)
 
     def _read_update(self, site: str, reply: Message, size: int) -> Training:

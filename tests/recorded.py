@@ -40,7 +40,8 @@ def scores(bleu: Mapping[str, float], sentences: Mapping[str, int], **more: Any)
 
 
 def record_round(folder: RunFolder, number: int, train_s: float) -> None:
-    """One line of rounds.jsonl: hospital trains for so long, court twice as long, the round takes ten times as long."""
+    """One line of rounds.jsonl: hospital trains for so long, court twice as long, the round takes ten times as long; its phases take
+    thrice and once as long."""
     sites = {
         name: {"seconds": {"train": seconds, "evaluate": 0.1}, "uplink_bytes": 100, "downlink_bytes": 90}
         for name, seconds in (("hospital", train_s), ("court", 2 * train_s))
@@ -51,6 +52,8 @@ def record_round(folder: RunFolder, number: int, train_s: float) -> None:
         "dev_loss": 3.0 - number,
         "sites": sites if number else {},
         "failures": [],
+        "phase_s": {"train": 3 * train_s, "evaluate": train_s},
+        "server_s": {"aggregate": 0.25},
     }
     folder.add_round(record)
 

@@ -1,6 +1,10 @@
 """The benchmarks' own arithmetic, and the text that they make; they themselves run for minutes."""
 
 import importlib
+import json
+import socket
+import threading
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -73,3 +77,85 @@ def test_medians_and_ratios_by_hand(paired: ModuleType) -> None:
         "of_least": 2.0,
         "of_pairs_quartiles": [1.0, 2.0, 4.0],
     }
+
+
+def conversation(port: int, said: list[bytes], heard: list[int]) -> None:
+    """Say all that is `said` and read as many bytes as are to be `heard`, each after the other."""
+    with socket.create_connection(("127.0.0.1", port)) as near:
+        for words, size in zip(said, heard, strict=True):
+            near.sendall(words)
+            left = size
+            while left:
+                left -= len(near.recv(left))
+
+
+def test_a_forwarder_passes_on_every_byte_and_counts_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two connections at once to a server that answers each word with thrice as many bytes."""
+    forwarder = benchmark("forwarder", monkeypatch)
+    got: list[bytes] = []
+
+    def answer(far: socket.socket) -> None:
+        with far:
+            while words := far.recv(1 << 20):
+                got.append(words)
+                far.sendall(3 * words)
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        with forwarder.Forwarder(listener.getsockname()[1]) as between:
+            assert between.moved == {"up": 0, "down": 0}
+            talks = [
+                threading.Thread(target=conversation, args=(between.port, [letter * 200_000, letter], [600_000, 3]))
+                for letter in (b"a", b"b")
+            ]
+            for talk in talks:
+                talk.start()
+            for talk in talks:
+                talk.join(timeout=20)
+            assert sorted(b"".join(got)) == sorted(200_001 * b"ab")
+            assert between.moved == {"up": 2 * 200_001, "down": 6 * 200_001}
+
+
+def test_what_a_forwarder_has_counted_stays_when_a_connection_ends_and_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    forwarder = benchmark("forwarder", monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with forwarder.Forwarder(port) as between:
+        with socket.create_connection(("127.0.0.1", between.port)) as near:
+            assert near.recv(1) == b""  # nobody is there, and that is what one gets to know
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            with socket.create_connection(("127.0.0.1", between.port)) as near:
+                far, _ = listener.accept()
+                with far:
+                    near.sendall(b"four")
+                    near.shutdown(socket.SHUT_WR)
+                    assert b"".join(iter(lambda: far.recv(8), b"")) == b"four"  # and the end of it comes through, too
+            ends = time.monotonic() + 5
+            while between.moved["up"] != 4 and time.monotonic() < ends:
+                time.sleep(0.01)
+        assert between.moved == {"up": 4, "down": 0}
+
+
+def test_the_ratio_is_of_what_passed_to_what_was_counted_with_the_bundle_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = benchmark("transport", monkeypatch)
+    counted = {"a": {"up": 1000, "down": 2000}, "b": {"up": 1000, "down": 2000}}
+    passed = {"a": {"up": 1010, "down": 2300}, "b": {"up": 1030, "down": 2300}}
+    wire = transport.Wire({"up": 1.0, "down": 1.0}, 200)
+    up, down = (transport.figures(way, counted, passed, wire) for way in ("up", "down"))
+    assert (up["counted_bytes"], up["wire_bytes"], up["ratio"], up["ratio_without_bundle"]) == (2000, 2040, 1.02, 1.02)
+    assert (down["ratio"], down["ratio_without_bundle"]) == (1.15, 1.05)
+    assert up["ratio_by_site"] == {"a": 1.01, "b": 1.03}
+
+
+def test_the_committed_table_of_the_transport_is_that_of_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = benchmark("transport", monkeypatch)
+    kept = transport.RESULT
+    result = json.loads(kept.read_text(encoding="utf-8"))
+    assert kept.with_suffix(".md").read_text(encoding="utf-8") == transport.table(result)
+    for run in result["runs"].values():
+        for way in ("up", "down"):
+            assert sum(kind[way] for kind in run["counted_by_kind"].values()) == run[way]["counted_bytes"]

@@ -39,6 +39,11 @@ TASK = "task"
 RULES = "rules"
 """ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
 METRICS = "metrics"
+"""MetricRecord of a reply: its sums, and seconds of what it took."""
+SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_seconds"
+"""In METRICS and META: comparing with the last round and choosing what is sent; the pass over the meta batches; the slope made of it."""
+THETA = "theta"
+"""In METRICS, where every site has a threshold of its own, fixed or random: the one that it sent by."""
 SCORES_PREFIX = "scores."
 BASE_SCORES_PREFIX = "base-scores."
 """A finish reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name."""
@@ -53,8 +58,8 @@ SENT_BY_A_SITE = {
     SIGNATURE: "once a run, method adapter-gradients alone: the gradient of one adapter on the training text (raw), or at most 64 noised "
     "numbers made of it (private)",
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
-    PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes",
-    SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change",
+    PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
+    SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
     EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
     FINISH: "at the end: number of test sentences; 10 counts for BLEU and 18 for chrF, of the result and of the base",
 }

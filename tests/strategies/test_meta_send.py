@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from clients import slope
 from fedlingua import protocol
 from fedlingua.exchange.records import opened
+from strategies import meta_send, threshold
 from tests.in_process import failing, rounds, run
 
 
@@ -85,7 +87,8 @@ def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, esti
     assert all((protocol.DIRECTION in message.content) == (estimator == "cross") for message in asked)
     answers = [reply.content[protocol.META] for reply in live.received if protocol.META in reply.content]
     assert len(answers) == 8
-    assert all(set(one) == {"nll_sum", "num_tokens", *(["slope"] if estimator != "loss" else [])} for one in answers)
+    slope = ["slope", "slope_seconds"] if estimator != "loss" else []
+    assert all(set(one) == {"nll_sum", "num_tokens", "batches_seconds", *slope} for one in answers)
 
 
 def test_what_finds_the_slope_is_counted_down(config, tmp_path):
@@ -113,6 +116,56 @@ def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config
     assert line["threshold"]["theta"] > 0
     assert ("for the threshold" in notes(folder)) == (phase == protocol.PROBE)
     assert len(rounds(folder)) == 4
+
+
+@pytest.mark.parametrize("estimator", ["cross", "own", "loss"])
+def test_a_round_tells_how_long_each_part_of_it_took(config, tmp_path, estimator):
+    folder, _ = run({**config, "meta-estimator": estimator, "rounds": 1}, tmp_path / "run")
+    line = rounds(folder)[1]
+    sites = {"train", "select", "evaluate", "meta batches"} | ({"meta slope"} if estimator != "loss" else set())
+    assert all(set(site["seconds"]) == sites and min(site["seconds"].values()) > 0 for site in line["sites"].values())
+    assert set(line["server_s"]) == {"aggregate", "theta", "step"} | ({"direction"} if estimator == "cross" else set())
+    assert min(line["server_s"].values()) > 0
+    assert set(line["phase_s"]) == {"train", "send", "evaluate"}
+
+
+def test_what_takes_longer_is_told_under_its_own_name(config, tmp_path, monkeypatch):
+    """A fifth of a second in the pass over the batches, in the direction and in the step; the parts beside them stay short."""
+
+    def slow(module, name):
+        real = getattr(module, name)
+
+        def waits(*arguments):
+            time.sleep(0.2)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, waits)
+
+    slow(slope, "corpus_gradient")
+    slow(meta_send, "direction")
+    slow(threshold.ThresholdModel, "step")
+    folder, _ = run({**config, "rounds": 1, "method": "adapter-families"}, tmp_path / "run")
+    line = rounds(folder)[1]
+    clusters = sum(len(groups) for groups in folder.read("clusters.json").values())
+    assert line["server_s"]["direction"] >= 0.2 * clusters
+    assert line["server_s"]["step"] >= 0.2
+    assert line["server_s"]["aggregate"] < 0.2 * clusters
+    for site in line["sites"].values():
+        assert site["seconds"]["meta batches"] >= 0.2
+        assert site["seconds"]["meta slope"] < 0.2
+
+
+@pytest.mark.parametrize(("key", "phase"), [("batches_seconds", protocol.META), ("select_seconds", protocol.METRICS)])
+def test_seconds_that_are_none_are_refused(config, tmp_path, key, phase):
+    def tamper(request, reply):
+        if request.content.get("task", {}).get("site") == "court" and key in reply.content.get(phase, {}):
+            reply.content[phase][key] = -1.0
+        return reply
+
+    folder, _ = run({**config, "rounds": 1, "quorum": 0.5}, tmp_path / "run", tamper=tamper)
+    (failure,) = rounds(folder)[1]["failures"][:1]
+    assert (failure["site"], failure["kind"]) == ("court", "refused")
+    assert "0 or more" in failure["reason"]
 
 
 def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path):

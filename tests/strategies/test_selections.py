@@ -62,6 +62,34 @@ def test_a_fixed_threshold_takes_the_tensors_on_its_side(config, tmp_path, selec
         assert share == pytest.approx(chosen.mean())
 
 
+def test_a_site_tells_the_threshold_that_it_sent_by(config, tmp_path):
+    """Fixed: the setting's; random: drawn anew for each site and round."""
+    found = {}
+    for selection, key in (("fixed-g", {"fixed-threshold": "0.3"}), ("random-l", {"random-threshold": "unit"})):
+        folder, _ = run({**config, "selection": selection, **key}, tmp_path / selection)
+        found[selection] = [site["theta"] for line in rounds(folder)[1:] for site in line["sites"].values()]
+    assert found["fixed-g"] == [0.3] * 8
+    assert len(set(found["random-l"])) == 8
+    assert all(0 <= theta < 1 for theta in found["random-l"])
+
+
+def test_the_median_as_a_threshold_is_told_too(config, tmp_path):
+    folder, _ = run({**config, "selection": "fixed-l", "fixed-threshold": "median", "rounds": 1}, tmp_path / "run")
+    for told in map(json.loads, (folder.directory / "deviations.jsonl").read_text().splitlines()):
+        finite = [value for value in told["deviations"] if value is not None]
+        record = rounds(folder)[1]["sites"][told["site"]]
+        assert record["theta"] == pytest.approx(np.median(finite), rel=1e-4)
+        assert record["deviation"] == pytest.approx(np.median(finite), rel=1e-4)
+
+
+@pytest.mark.parametrize("selection", ["all", "top-k", "dp-g", "random-g"])
+def test_seconds_of_selecting_are_told_where_something_is_selected(config, tmp_path, selection):
+    folder, _ = run({**config, "selection": selection, "rounds": 1}, tmp_path / "run")
+    for site in rounds(folder)[1]["sites"].values():
+        assert ("select" in site["seconds"]) == (selection != "all")
+        assert ("theta" in site) == (selection == "random-g")
+
+
 def test_deviations_are_against_the_sites_own_last_round_and_not_against_what_it_was_given(config, tmp_path):
     """Round 1 compares with what everybody started from, round 2 with the update that waits at the site since round 1."""
     folder, live = run({**config, "selection": "fixed-g", "fixed-threshold": "0"}, tmp_path / "run")

@@ -90,7 +90,7 @@ def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
     if settings.learns_threshold:
         update = SEND
         del told[TRAIN]
-        told[EVALUATE] += "; loss and tokens of some dev batches, and one number of the threshold's slope"
+        told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
         if settings.second_filter:
             told[EVALUATE] += f", {SIZE} of the second filter's"
     else:
@@ -113,7 +113,7 @@ def _update(settings: Settings, trainable: Trainable | None) -> str:
     if settings.selected_by != "all":
         what = f"of {what} what {settings.selected_by} takes, and which that is"
         if settings.by_deviation and not settings.learns_threshold:
-            what += "; every tensor's relative change"
+            what += "; every tensor's relative change, and the threshold"
     return what
 
 

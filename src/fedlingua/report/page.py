@@ -10,6 +10,7 @@ from fedlingua.report.communication import BANDWIDTH_MBPS
 from fedlingua.report.dendrogram import cut_height, dendrogram_plot
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.read import RunFolder, Score, difference, read_run
+from fedlingua.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
 from fedlingua.report.sent import Sent, what_was_sent
 from fedlingua.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
@@ -52,6 +53,8 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         shown_sentences=SHOWN_SENTENCES,
         shown_lines=partial(_shown_lines, folder),
         sent=sent,
+        seconds=_seconds(folder),
+        seconds_reading=READING,
         not_drawn=_not_drawn(sent) if sent else (0, 0),
         cut=cut_height(folder.site_signatures) if folder.site_signatures else None,
         note=partial(_note, folder),
@@ -94,11 +97,18 @@ def _figures(folder: RunFolder, communication: RunCommunication | None, colours:
 def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, Any]:
     """The same of a run that selects what it sends."""
     figures = {"shares": share_plot(folder.rounds, sent)} if sent.tensors or sent.numbers else {}
-    if sent.thresholds:
+    if sent.thresholds or sent.own_thresholds:
         figures["threshold"] = threshold_plot(folder.rounds, sent)
     if shown_rounds(sent.deviations):
         figures["deviations"] = deviation_plot(sent)
     return figures
+
+
+def _seconds(folder: RunFolder) -> list[dict[str, float]]:
+    """Of a round, by part: of the whole, and inside the meta module."""
+    found = round_seconds(folder.rounds)
+    parts = [{part: found[part] for part in group if part in found} for group in (PHASES, META)]
+    return [seconds for seconds in parts if seconds]
 
 
 def _translations(folder: RunFolder) -> Translations:

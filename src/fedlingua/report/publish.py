@@ -25,6 +25,7 @@ def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) 
         "count": units.count,
         "data": units.data,
         "duration": units.duration,
+        "seconds": units.seconds,
         "transfer": units.transfer,
         "parameters": units.parameters,
         "share": units.share,

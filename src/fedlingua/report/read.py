@@ -11,6 +11,8 @@ from fedlingua.report.site_signatures import SiteSignatures
 from fedlingua.report.values import integers, mapping, number, numbers, objects, sequence, text, whole
 
 Clusters = dict[str, dict[str, list[str]]]
+Traffic = dict[str, tuple[float, float]]
+"""kind of message -> bytes (up, down) of all sites in the whole run"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class RoundThreshold:
 class SiteRound:
     """What one site did in one round.
 
-    `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the median of its tensors'. None without a selection.
+    `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the median of its tensors'; `theta`: its own threshold,
+    fixed or random. None without such a selection.
     """
 
     train_loss: float | None
@@ -66,6 +69,7 @@ class SiteRound:
     tensors_share: float | None = None
     numbers_share: float | None = None
     deviation: float | None = None
+    theta: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Round:
-    """One round over all sites; round 0 is the base before any training."""
+    """One round over all sites; round 0 is the base before any training. `phase_s`, `server_s`: seconds by phase, and of the server's own
+    work."""
 
     number: int
     seconds: float | None
@@ -88,6 +93,8 @@ class Round:
     sites: dict[str, SiteRound]
     failures: list[Failure]
     threshold: RoundThreshold | None = None
+    phase_s: dict[str, float] = field(default_factory=dict)
+    server_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,7 @@ class RunFolder:
     summary: dict[str, Any] = field(default_factory=dict)
     scores: list[Score] = field(default_factory=list)
     site_signatures: SiteSignatures | None = None
+    traffic: Traffic = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -183,6 +191,7 @@ def read_run(run_dir: Path) -> RunFolder:
         summary=summary,
         scores=_scores(objects(summary.get("sites"))),
         site_signatures=_site_signatures(run_dir / site_signatures.FILE, notes),
+        traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
         notes=notes,
     )
 
@@ -267,6 +276,8 @@ def _round(line: bytes) -> Round | None:
         sites={name: _site_round(each) for name, each in objects(content.get("sites")).items()},
         failures=[_failure(index, mapping(each)) for each in sequence(content.get("failures"))],
         threshold=_threshold(mapping(content.get("threshold"))),
+        phase_s=numbers(content.get("phase_s")),
+        server_s=numbers(content.get("server_s")),
     )
 
 
@@ -286,6 +297,7 @@ def _site_round(content: dict[str, Any]) -> SiteRound:
         tensors_share=_share(content.get("tensors_share")),
         numbers_share=_share(content.get("numbers_share")),
         deviation=number(content.get("deviation")),
+        theta=number(content.get("theta")),
     )
 
 
@@ -315,6 +327,15 @@ def _sites(content: dict[str, Any]) -> list[Site]:
 
 def _account(direction: str, content: dict[str, Any]) -> Account:
     return Account(direction, whole(content.get("read")), whole(content.get("kept")), integers(content.get("dropped")))
+
+
+def _traffic(content: dict[str, Any]) -> Traffic:
+    found: Traffic = {}
+    for kinds in objects(content).values():
+        for kind, moved in objects(kinds).items():
+            up, down = found.get(kind, (0.0, 0.0))
+            found[kind] = (up + (number(moved.get("uplink_bytes")) or 0.0), down + (number(moved.get("downlink_bytes")) or 0.0))
+    return found
 
 
 def _clusters(content: dict[str, Any]) -> Clusters:

@@ -23,14 +23,15 @@ class Sent:
     """Shares are of an update, 0-1; every mapping goes by round and holds only those that tell something.
 
     `sites`: all that sent, in the order of the run's other plots, not in that of their replies. `tensors`, `numbers`: what was sent.
-    `medians`: of a site's deviations. `tensor_saving`, `number_saving`: what was not sent, mean over sites and rounds; so far, while the
-    run goes on.
+    `thresholds`: learned, the same for all; `own_thresholds`: fixed or random, each site's. `medians`: of a site's deviations.
+    `tensor_saving`, `number_saving`: what was not sent, mean over sites and rounds; so far, while the run goes on.
     """
 
     sites: list[str]
     tensors: dict[int, Spread]
     numbers: dict[int, Spread]
     thresholds: dict[int, RoundThreshold]
+    own_thresholds: dict[int, Spread]
     medians: dict[int, Spread]
     deviations: Deviations
     tensor_saving: float | None
@@ -40,6 +41,13 @@ class Sent:
     def scale(self) -> float | None:
         """Where the threshold began: the first that is told."""
         return next((each.scale for each in self.thresholds.values() if each.scale is not None), None)
+
+    def theta(self, index: int) -> float | None:
+        """The threshold that all sites had in a round; None where each had its own."""
+        if index in self.thresholds:
+            return self.thresholds[index].theta
+        own = self.own_thresholds.get(index)
+        return own.mean if own and own.low == own.high else None
 
 
 def what_was_sent(folder: RunFolder) -> Sent | None:
@@ -55,6 +63,7 @@ def what_was_sent(folder: RunFolder) -> Sent | None:
         tensors=tensors,
         numbers=numbers,
         thresholds=thresholds,
+        own_thresholds=_by_round(folder, "theta"),
         medians=_by_round(folder, "deviation"),
         deviations=deviations,
         tensor_saving=_saving(folder, "tensor_saving", "tensors_share"),

@@ -56,8 +56,17 @@ def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
 
 
 def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
-    """The learned threshold by round, beside the deviations' median and where it began: MetaSend's journal, figure 9."""
+    """The threshold by round, beside the deviations' median and, where it is learned, where it began: MetaSend's journal, figure 9.
+
+    Of thresholds that every site has for itself their mean, between the least and the greatest.
+    """
     theta = {index: each.theta for index, each in sent.thresholds.items() if each.theta is not None}
+    own = sent.own_thresholds if not theta else {}
+    ends = {
+        "least of the sites'": {i: each.low for i, each in own.items()},
+        "greatest": {i: each.high for i, each in own.items()},
+    }
+    theta |= {index: each.mean for index, each in own.items()}
     tried = {index: each.mu for index, each in sent.thresholds.items() if each.mu is not None and each.mu != each.theta}
     medians = {index: each.mean for index, each in sent.medians.items()}
     figure = go.Figure()
@@ -65,12 +74,16 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
     if tried:  # theta is then drawn around what the network says
         _add_by_round(figure, tried, "the network's own", {"width": 2, "color": DOWN})
     _add_by_round(figure, theta, "threshold", {"width": 3, "color": UP})
+    if any(each.low < each.high for each in own.values()):
+        for name, values in ends.items():
+            _add_by_round(figure, values, name, {"width": 1.5, "color": UP, "dash": "dot"})
     frame(figure, height=340, x_title="round", y_title="deviation")
     if sent.scale is not None:
         figure.add_hline(y=sent.scale, line={"color": INK, "width": 1.5, "dash": "dot"})
     figure.update_layout(showlegend=True)
     figure.update_xaxes(tickformat="d", dtick=round_step(each.number for each in rounds))
     shown = [*theta.values(), *tried.values(), *medians.values(), *([] if sent.scale is None else [sent.scale])]
+    shown += [value for values in ends.values() for value in values.values()]
     figure.update_yaxes(**_axis(shown))
     return figure
 
@@ -81,7 +94,7 @@ def deviation_plot(sent: Sent) -> go.Figure:
     edges = bin_edges([value for index in shown for site in found.rounds[index].values() for value in site.moved])
     by_site = {index: _counts(found.rounds[index], sent.sites, edges) for index in shown}
     top = max(int(np.sum(list(counts.values()), axis=0).max()) for counts in by_site.values())
-    thetas = {index: sent.thresholds[index].theta for index in shown if index in sent.thresholds}
+    thetas = {index: sent.theta(index) for index in shown}
     titles = [_panel_title(index, thetas.get(index)) for index in shown]
     figure = make_subplots(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.2 / len(shown), subplot_titles=titles)
     for row, index in enumerate(shown, start=1):

@@ -11,6 +11,7 @@ from typing import Any
 from fedlingua.errors import RunError
 from fedlingua.report.communication import Traffic
 from fedlingua.report.read import read_object
+from fedlingua.report.round_seconds import META, PHASES, seconds_column
 from fedlingua.report.values import mapping, number, numbers, objects, text, whole
 
 BASE = "base"
@@ -19,7 +20,8 @@ FIGURES = (
     *("macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu"),
     *("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving"),
 )
-COLUMNS = ("method", *FIGURES, "seeds")
+SECONDS = tuple(seconds_column(part) for part in (*PHASES, *META))
+COLUMNS = ("method", *FIGURES, *SECONDS, "seeds")
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,20 @@ shows its site.</p>
 {% endif %}
 {{ plot("loss", "Dev and train loss of each site by round", "rounds.jsonl") }}</section>
 <section id="bytes"><h2>Bytes by round</h2>
-{{ plot("bytes", "Bytes up and down by round, summed over the sites", "rounds.jsonl") }}</section>
+{{ plot("bytes", "Bytes up and down by round, summed over the sites", "rounds.jsonl") }}
+{% if folder.traffic %}
+<p class="soft">That is what training exchanged. All messages of the run, by kind, summed over the sites, as serialized:</p>
+<div class="scroll"><table>
+<thead><tr><th>message</th><th class="n">up</th><th class="n">down</th></tr></thead>
+<tbody>
+{% for kind, (up, down) in folder.traffic.items() %}
+<tr><th scope="row">{{ kind }}</th><td class="n">{{ up|data }}</td><td class="n">{{ down|data }}</td></tr>
+{% endfor %}
+</tbody>
+<tfoot><tr><th scope="row">all</th><td class="n">{{ folder.traffic.values()|sum(attribute=0)|data }}</td>
+<td class="n">{{ folder.traffic.values()|sum(attribute=1)|data }}</td></tr></tfoot></table></div>
+{% endif %}
+</section>
 """
 
 TRANSLATIONS = """
@@ -95,11 +108,12 @@ sites and rounds{% if "number_saving" not in folder.summary %} so far{% endif %}
 {% endif %}
 {% if "threshold" in figures %}
 <h3>The threshold by round</h3>
-<p class="soft">Learned on the server; sites compare with it how far each tensor moved.
+<p class="soft">{% if sent.thresholds %}Learned on the server{% else %}Every site's own, which nothing learns{% endif %}; sites compare
+with it how far each tensor moved.
 {% if sent.medians %}The median of a site's deviations stands beside it, mean over sites.{% endif %}
 
 {% if sent.scale is not none %}The dotted line is where it began, {{ "%.3g"|format(sent.scale) }}.{% endif %}</p>
-{{ plot("threshold", "The learned threshold by round", "rounds.jsonl") }}
+{{ plot("threshold", "The threshold by round", "rounds.jsonl") }}
 {% endif %}
 {% if "deviations" in figures or sent.deviations.note %}
 <h3>How far tensors moved</h3>
@@ -195,7 +209,17 @@ its longest site, mean over the rounds:
 
 SITES = """
 <section id="time"><h2>Time by phase and site</h2>
-{{ plot("time", "Seconds in each phase for each site, all rounds together", "rounds.jsonl") }}</section>
+{{ plot("time", "Seconds in each phase for each site, all rounds together", "rounds.jsonl") }}
+{% if seconds %}
+<h3>Seconds of a round</h3>
+<p class="soft">{{ seconds_reading }}</p>
+{% for parts in seconds %}
+{% if not loop.first %}<p class="soft">Of these, inside the meta module:</p>{% endif %}
+<div class="scroll"><table><thead><tr>{% for part in parts %}<th class="n">{{ part }}</th>{% endfor %}</tr></thead>
+<tbody><tr>{% for value in parts.values() %}<td class="n">{{ value|seconds }}</td>{% endfor %}</tr></tbody></table></div>
+{% endfor %}
+{% endif %}
+</section>
 <section id="corpora"><h2>Corpora</h2>
 {% if folder.sites %}
 <div class="scroll"><table>

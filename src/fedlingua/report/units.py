@@ -1,5 +1,7 @@
 """Write scores, counts, bytes, durations and shares the way a person reads them."""
 
+import math
+
 NOTHING = "–"
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -56,6 +58,13 @@ def duration(value: float | None) -> str:
     minutes, seconds = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def seconds(value: float | None) -> str:
+    """A number of seconds with three digits that tell, and at most six decimals; for columns, so without its unit."""
+    if not value:
+        return NOTHING if value is None else "0"
+    return f"{value:.{min(6, max(0, 2 - math.floor(math.log10(abs(value)))))}f}"
 
 
 def transfer(value: float | None) -> str:

@@ -13,10 +13,11 @@ from fedlingua.files import APP_DIR
 from fedlingua.report.communication import training_seconds
 from fedlingua.report.keep import kept_run, without_place
 from fedlingua.report.read import Round, read_run
+from fedlingua.report.round_seconds import round_seconds
 from fedlingua.runs import RunFolder, json_text, replace_text
 from fedlingua.suites.read import Suite
 from fedlingua.suites.runs import Run, standing
-from fedlingua.suites.table import table_csv, table_markdown
+from fedlingua.suites.table import DECIMALS, table_csv, table_markdown
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)")
 
@@ -109,7 +110,8 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
 def run_entry(run: Run) -> dict[str, Any]:
     """How one run ended and what it took.
 
-    Seconds are of wall time: of the run, of a round, and of the training of a round's longest site (means over the rounds). dev_loss:
+    Seconds are of wall time: of the run, of a round, of the training of a round's longest site, and of a round's parts, as in
+    report/round_seconds.py (means over the rounds). dev_loss:
     the lowest of any round, nats a token, mean over sites (of a pooled site: over all tokens; where each site chooses its own round: of one
     round for all).
     """
@@ -127,6 +129,7 @@ def run_entry(run: Run) -> dict[str, Any]:
         "dev_loss": min((each.dev_loss for each in rounds or measured if each.dev_loss is not None), default=None),
         "round_seconds": _mean([each.seconds for each in rounds if each.seconds is not None]),
         "train_seconds": training_seconds([_training(each) for each in rounds]),
+        "seconds_by_part": {part: round(value, DECIMALS) for part, value in round_seconds(rounds).items()},
         "num_sites": len(run.federation.sites),
         "config_hash": run.settings.hash(),
         "folder": run.folder.name,

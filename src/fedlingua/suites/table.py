@@ -11,10 +11,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua.report import units
+from fedlingua.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
 from fedlingua.suites.paper import FED_MNMT
 
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
 SAVINGS = ("tensor_saving", "number_saving")
+SECONDS = (*PHASES, *META)
 AVERAGES = ("macro", "micro", "pooled")
 SAVED = ("tensors saved", "numbers saved")
 DECIMALS = 6
@@ -40,7 +42,8 @@ class Line:
     """One row, over the seeds that it has scores of.
 
     scores: by site, and "macro", "micro", "pooled"; costs: of one site in one round, by the names of COSTS; savings: shares of an update
-    that were not sent, 0-1, by the names of SAVINGS, of a row that selects. None without any seed.
+    that were not sent, 0-1, by the names of SAVINGS, of a row that selects; seconds: of a round, by part, where its runs tell them. None
+    without any seed.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Line:
     scores: Mapping[str, Figure]
     costs: Mapping[str, int]
     savings: Mapping[str, float] = field(default_factory=dict)
+    seconds: Seconds = field(default_factory=dict)
 
 
 def figure(values: Sequence[float]) -> Figure:
@@ -66,12 +70,12 @@ def columns(suite: Json, scores: Mapping[str, Json]) -> list[str]:
 def lines(suite: Json, scores: Mapping[str, Json]) -> list[Line]:
     """Every row of the suite. scores: "<row>-<seed>" -> a run's scores.json, of those that have one."""
     return [
-        _line(row, {seed: scores[name] for seed in row["seeds"] if (name := f"{row['name']}-{seed}") in scores})
+        _line(row, {seed: scores[name] for seed in row["seeds"] if (name := f"{row['name']}-{seed}") in scores}, suite["runs"])
         for row in suite["rows"]
     ]
 
 
-def _line(row: Json, runs: Mapping[int, Json]) -> Line:
+def _line(row: Json, runs: Mapping[int, Json], about: Json) -> Line:
     found = list(runs.values())
     sites = dict.fromkeys(site for run in found for site in run["sites"])
     scores = {site: figure([run["sites"][site]["bleu"] for run in found if site in run["sites"]]) for site in sites}
@@ -79,7 +83,9 @@ def _line(row: Json, runs: Mapping[int, Json]) -> Line:
     told = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
     costs = {cost: round(fmean(run[told.get(cost, cost)] for run in found)) for cost in COSTS if found}
     savings = {saving: fmean(run[saving] for run in found) for saving in SAVINGS if found and all(saving in run for run in found)}
-    return Line(row["name"], row["trains"], tuple(runs), scores, costs, savings)
+    parts = [about[f"{row['name']}-{seed}"].get("seconds_by_part", {}) for seed in runs]
+    seconds = {part: fmean(one[part] for one in parts) for part in SECONDS if parts and all(part in one for one in parts)}
+    return Line(row["name"], row["trains"], tuple(runs), scores, costs, savings, seconds)
 
 
 def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
@@ -90,13 +96,15 @@ def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     found = lines(suite, scores)
     told = SAVINGS if any(line.savings for line in found) else ()
-    writer.writerow(["method", *sites, *averages, *COSTS, *told, "seeds"])
+    parts = [part for part in SECONDS if any(part in line.seconds for line in found)]
+    writer.writerow(["method", *sites, *averages, *COSTS, *told, *map(seconds_column, parts), "seeds"])
     for line in found:
         means = {name: round(figure.mean, DECIMALS) for name, figure in line.scores.items()}
         deviation = round(line.scores["macro"].sd, DECIMALS) if "macro" in line.scores else ""
         numbers = [means.get("macro", ""), deviation, means.get("micro", ""), means.get("pooled", "")]
         costs: list[float | str] = [line.costs.get(cost, "") for cost in COSTS]
         costs += [round(line.savings[saving], DECIMALS) if saving in line.savings else "" for saving in told]
+        costs += [round(line.seconds[part], DECIMALS) if part in line.seconds else "" for part in parts]
         writer.writerow([line.name, *(means.get(site, "") for site in sites), *numbers, *costs, len(line.seeds)])
     return stream.getvalue()
 
@@ -110,6 +118,7 @@ def best(found: Sequence[Line]) -> dict[str, float]:
 def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
     """The table with deviations, and all that one has to know to read it."""
     parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite), _costs_table(suite, scores)]
+    parts += [_seconds_table(suite, scores)]
     parts += [_signatures(suite, scores), _what_was_run(suite), _trouble(suite)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -173,6 +182,16 @@ def _costs_table(suite: Json, scores: Mapping[str, Json]) -> str:
     if saved:
         words += " tensors, numbers saved: the share of an update that a site did not send, mean over sites, rounds and seeds."
     return _markdown(rows) + words
+
+
+def _seconds_table(suite: Json, scores: Mapping[str, Json]) -> str:
+    """Of the rows that train; nothing of results from before the parts of a round were told."""
+    by_name = {line.name: line.seconds for line in lines(suite, scores) if line.trains}
+    tables = [_markdown(rows) for parts in (PHASES, META) if (rows := seconds_rows(by_name, parts, units.seconds))]
+    words = (
+        f"{READING} Mean over seeds. Below, of these, inside the meta module." if tables[1:] else f"{READING} Mean over seeds."
+    )
+    return "\n\n".join([*tables[:1], words, *tables[1:]]) if tables else ""
 
 
 def _signatures(suite: Json, scores: Mapping[str, Json]) -> str:

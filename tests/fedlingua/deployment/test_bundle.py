@@ -27,6 +27,9 @@ def test_the_same_tree_makes_the_same_bundle_with_all_three_packages_in_it() -> 
     assert build_bundle(APP_DIR) == content
     names = zipfile.ZipFile(BytesIO(content)).namelist()
     assert {"pyproject.toml", "src/fedlingua/protocol.py", "clients/client_app.py", "strategies/server_app.py"} <= set(names)
+    # The federations and recipes that run configs name go along, and results and pages do not.
+    assert {"experiments/federations/phrasebook.toml", "experiments/backbones/tatoeba_half.toml", "LICENSE"} <= set(names)
+    assert {Path(name).suffix for name in names} - {""} == {".py", ".toml"}
 
 
 def test_a_folder_that_is_no_app_is_told_in_flowers_words(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_a_selection_is_listed_with_what_else_it_sends(settings: Settings) -> No
         return dict(sends(dataclasses.replace(settings, **changes), None))
 
     assert "of the tensors that travel what dp-g takes, and which that is;" in listed(selection="dp-g")[TRAIN]
-    assert "every tensor's relative change; sums of loss" in listed(selection="fixed-l")[TRAIN]
+    assert "every tensor's relative change, and the threshold; sums of loss" in listed(selection="fixed-l")[TRAIN]
     learned = listed(selection="metasend-l", second_filter=True)
     assert TRAIN not in learned
     assert "what metasend-l takes" in learned[SEND]

@@ -202,6 +202,30 @@ def test_bytes_and_time_are_summed(make: Maker) -> None:
     assert times == {"evaluate": [1.5] * 3, "train": [6.0] * 3}
 
 
+def test_seconds_of_a_round_and_all_messages_are_told(make: Maker) -> None:
+    folder = make()
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for line in lines[1:]:
+        line |= {"phase_s": {"train": 3.25, "evaluate": 0.5}, "server_s": {"aggregate": 0.0125, "theta": 0.00072751}}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    moved = {
+        "evaluate": {"uplink_bytes": 1000, "downlink_bytes": 2_000_000},
+        "finish": {"uplink_bytes": 500, "downlink_bytes": 0},
+    }
+    (folder / "traffic.json").write_text(json.dumps({"alpha": moved, "beta": moved}))
+    seen = words(write_report(folder))
+    assert "Seconds of a round" in seen
+    assert "train aggregate meta evaluate round 3.25 0.0125 0.000728 0.500 4.00" in seen
+    assert "Of these, inside the meta module: theta 0.000728" in seen
+    assert "evaluate 2.00 kB 4.00 MB finish 1.00 kB 0 B all 3.00 kB 4.00 MB" in seen
+
+
+def test_a_run_of_before_tells_neither(make: Maker) -> None:
+    seen = words(write_report(make()))
+    assert "Seconds of a round" not in seen
+    assert "All messages of the run" not in seen
+
+
 def test_two_directions_of_a_site(make: Maker) -> None:
     folder = make()
     sites = {"alpha:de-fr": score_entry("de-fr", 1.0, 2.0), "alpha:fr-de": score_entry("fr-de", 3.0, 5.0)}

@@ -96,6 +96,37 @@ def test_thresholds_decades_apart_go_on_an_axis_of_powers(tmp_path: Path) -> Non
     assert figure.layout.yaxis.type == "log"
 
 
+def own(index: int, *thetas: float) -> dict[str, Any]:
+    """A round in which every site had a threshold of its own."""
+    entry = round_entry(index)
+    del entry["threshold"]
+    for site, theta in zip(entry["sites"].values(), thetas, strict=True):
+        site["theta"] = theta
+    return entry
+
+
+def test_a_fixed_threshold_has_its_line_too(tmp_path: Path) -> None:
+    found = sent(write(tmp_path, rounds=[own(1, 0.5, 0.5), own(2, 0.5, 0.5)]))
+    traces = {trace.name: list(trace.y) for trace in threshold_plot(read_run(tmp_path).rounds, found).data}
+    assert traces == {"median deviation": [0.003, 0.003], "threshold": [0.5, 0.5]}
+    panels = deviation_plot(found)
+    assert [note.text for note in panels.layout.annotations] == ["round 1, threshold 0.5", "round 2, threshold 0.5"]
+    told = section(tmp_path)
+    assert 'id="plot-threshold"' in told
+    assert "Every site's own, which nothing learns" in told
+    assert "Learned" not in told
+
+
+def test_random_thresholds_are_a_mean_between_the_least_and_the_greatest(tmp_path: Path) -> None:
+    found = sent(write(tmp_path, rounds=[own(1, 0.25, 0.75), own(2, 0.5, 1.0)]))
+    traces = {
+        trace.name: list(trace.y) for trace in threshold_plot(read_run(tmp_path).rounds, found).data if trace.name[0] != "m"
+    }
+    assert traces == {"threshold": [0.5, 0.75], "least of the sites'": [0.25, 0.5], "greatest": [0.75, 1.0]}
+    # Where each site cut elsewhere there is no one line through all sites' deviations.
+    assert [note.text for note in deviation_plot(found).layout.annotations] == ["round 1", "round 2"]
+
+
 def test_a_threshold_of_null_is_no_threshold(tmp_path: Path) -> None:
     rounds = [round_entry(1, threshold=THRESHOLD | {"theta": None}), round_entry(2, threshold=[1])]
     assert sent(write(tmp_path, rounds=rounds)).thresholds == {}

@@ -29,6 +29,15 @@ COLUMNS += ["uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving", 
 PAPER = {"table": "table 2", "by": "Liu et al. 2023", "rows": {"adapter-local": {"de-fr": 30.88, "macro": 26.28, "micro": 26.56}}}
 
 
+def test_columns_of_seconds_are_no_sites(tmp_path: Path) -> None:
+    result = write(tmp_path)
+    head, *rows = (result / "table.csv").read_text().splitlines()
+    (result / "table.csv").write_text(
+        "\n".join([f"{head},train_seconds,theta_seconds", *(f"{row},1.5,0.001" for row in rows)]) + "\n"
+    )
+    assert read_suite(result).sites == ["north", EVIL]
+
+
 def selecting(name: str, macro: float | str, saving: float | str, uplink: float | str) -> dict[str, Any]:
     return {"method": name, "macro_bleu": macro, "macro_bleu_sd": 0.5, "number_saving": saving, "uplink_bytes": uplink}
 

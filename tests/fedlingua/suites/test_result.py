@@ -82,6 +82,7 @@ def test_each_run_is_accounted_for(result: Path, ran: tuple[Suite, list[Run]]) -
     )
     assert entry["round_seconds"] == 15.0  # rounds 1 and 2 took 10 and 20 s; round 0 trains nothing
     assert entry["train_seconds"] == 3.0  # the court took 2 and 4, longer than the hospital
+    assert entry["seconds_by_part"] == {"train": 4.5, "evaluate": 1.5, "round": 15.0, "aggregate": 0.25}
     assert entry["dev_loss"] == 1.0  # 2.0 after round 1
     assert entry["config_hash"] == ran[1][2].settings.hash()
     failed = account["runs"]["adapter-fed+fedavg-2"]

@@ -82,6 +82,35 @@ def test_the_csv_has_plain_numbers_and_how_many_seeds_are_there(suite: dict[str,
     )
 
 
+def test_seconds_are_means_over_seeds_in_columns_and_tables_of_their_own(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    for seed, train in ((1, 10.0), (2, 20.0)):
+        suite["runs"][f"adapter-fed-{seed}"]["seconds_by_part"] = {"train": train, "round": 40.0}
+    suite["runs"]["adapter-families-1"]["seconds_by_part"] = {
+        "train": 5.0,
+        "send": 0.25,
+        "meta": 2.125,
+        "theta": 0.000125,
+        "batches": 2.124875,
+    }
+    head, base, fed, families = (line.split(",") for line in table_csv(suite, found).splitlines())
+    columns = ["train_seconds", "send_seconds", "meta_seconds", "round_seconds", "theta_seconds", "batches_seconds"]
+    assert head[-7:] == [*columns, "seeds"]
+    assert base[-7:] == ["", "", "", "", "", "", "1"]
+    assert fed[-7:] == ["15.0", "", "", "40.0", "", "", "2"]
+    assert families[-7:] == ["5.0", "0.25", "2.125", "", "0.000125", "2.124875", "1"]
+    markdown = table_markdown(suite, found)
+    assert "| seconds of a round | train | send | meta | round |\n" in markdown
+    assert "| adapter-fed | 15.0 | – | – | 40.0 |\n| adapter-families | 5.00 | 0.250 | 2.12 | – |\n" in markdown
+    assert "| seconds of a round | theta | batches |\n| --- | ---: | ---: |\n| adapter-fed | – | – |\n" in markdown
+    assert "| adapter-families | 0.000125 | 2.12 |\n" in markdown
+
+
+def test_what_one_seed_alone_tells_is_no_mean(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    suite["runs"]["adapter-fed-1"]["seconds_by_part"] = {"train": 10.0}
+    assert "seconds" not in table_csv(suite, found)
+    assert "seconds of a round" not in table_markdown(suite, found)
+
+
 def test_a_row_without_any_run_is_there_and_empty(suite: dict[str, Any]) -> None:
     assert table_csv(suite, {}).splitlines()[1:] == ["base,,,,,,,,,,0", "adapter-fed,,,,,,,,,,0", "adapter-families,,,,,,,,,,0"]
     assert "| adapter-fed | – | – | – | – | – |" in table_markdown(suite, {})

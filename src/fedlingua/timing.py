@@ -1,0 +1,15 @@
+"""How long something took, for whoever reads a run: nothing is decided by it."""
+
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+
+
+@contextmanager
+def timed(seconds: MutableMapping[str, float], name: str) -> Iterator[None]:
+    """Add the wall time of what is done inside to `seconds[name]`."""
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.monotonic() - started

@@ -1,0 +1,114 @@
+"""All that crosses between the server and its sites, as serialized: counted where it passes, so that nothing goes past.
+
+A round's `uplink_bytes` and `downlink_bytes` are what its training exchanges, as papers count it. Here stands the rest, too: the roll
+call, signatures, evaluation and delivery, replies that came late, were refused or are errors. What the transport adds (the bundle once,
+requests, polling) is not in it: `benchmarks/transport.py` holds this count against what goes through the sockets.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import ConfigRecord, Message
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+
+from fedlingua import protocol
+from fedlingua.exchange.records import message_bytes
+
+FILE = "traffic.json"
+UPLINK, DOWNLINK = "uplink_bytes", "downlink_bytes"
+NOBODY = "others"
+"""Stands for nodes that speak for no site of the federation, and for replies that answer nothing."""
+Counts = Counter[tuple[str | int, str, str]]
+Bytes = dict[str, dict[str, dict[str, int]]]
+"""site -> kind of message -> UPLINK and DOWNLINK"""
+_POLL_S = 3.0
+"""As Flower's own."""
+
+
+class Traffic:
+    """Bytes so far. A message's kind is the last word of its type: describe, signature, train, probe, send, evaluate or finish.
+
+    counts: (site, kind, way) -> bytes; for a site, before it is known, its node. speakers: node -> the first site that it spoke for, whose
+    bytes are those of its answer to who it hosts.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counts = Counter()
+        self.speakers: dict[int, str] = {}
+
+    def take(self, earlier: Bytes) -> None:
+        """Go on from what the run's attempts before have moved, as `told` gave it."""
+        for site, kinds in earlier.items():
+            for kind, moved in kinds.items():
+                self.counts.update({(site, kind, way): moved[way] for way in (UPLINK, DOWNLINK)})
+
+    def told(self, since: Counts | None = None) -> Bytes:
+        """As JSON holds it; of a part of the run, `since` the counts at its beginning."""
+        found: Bytes = {}
+        for (who, kind, way), number in (self.counts - (since or Counter())).items():
+            site = self.speakers.get(who, NOBODY) if isinstance(who, int) else who
+            found.setdefault(site, {}).setdefault(kind, {UPLINK: 0, DOWNLINK: 0})[way] += number
+        return found
+
+
+class CountedGrid(Grid):
+    """Flower's grid, with every message that passes entered into `traffic`."""
+
+    def __init__(self, grid: Grid, traffic: Traffic) -> None:
+        self._grid, self._traffic = grid, traffic
+        self._asked: dict[str, tuple[str | int, str]] = {}
+        """message without a reply so far -> (who, kind)"""
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        pushed = list(messages)
+        about = [(_who(message), _kind(message), message_bytes(message)) for message in pushed]
+        ids = [str(number) for number in self._grid.push_messages(pushed)]
+        for number, (who, kind, size) in zip(ids, about, strict=True):
+            self._asked[number] = (who, kind)
+            self._traffic.counts[who, kind, DOWNLINK] += size
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        replies = list(self._grid.pull_messages(message_ids))
+        for reply in replies:
+            who, kind = self._asked.pop(str(reply.metadata.reply_to_message_id), (NOBODY, _kind(reply)))
+            self._traffic.counts[who, kind, UPLINK] += message_bytes(reply)
+        return replies
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        waiting, replies = set(self.push_messages(messages)), list[Message]()
+        ends = time.monotonic() + timeout if timeout is not None else None
+        while True:
+            replies += (new := list(self.pull_messages(waiting)))
+            waiting -= {str(reply.metadata.reply_to_message_id) for reply in new}
+            if not waiting or (ends is not None and time.monotonic() >= ends):
+                return replies
+            time.sleep(_POLL_S)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return self._grid.get_nodes()
+
+    def create_message(self, *arguments: Any, **named: Any) -> Message:
+        return self._grid.create_message(*arguments, **named)
+
+    def set_run(self, run: Any) -> None:
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self._grid.run
+
+
+def _who(message: Message) -> str | int:
+    task = message.content.config_records.get(protocol.TASK, ConfigRecord())
+    return str(task["site"]) if "site" in task else message.metadata.dst_node_id
+
+
+def _kind(message: Message) -> str:
+    return message.metadata.message_type.rpartition(".")[2]
