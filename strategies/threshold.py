@@ -8,9 +8,9 @@ What the paper leaves open, decided here:
 - theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
   0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of each round anew, or of the first
   for good. Deviations fall after the first round to a half or less, faster than the MLP learns to follow them.
-- The last bias is set once so that the first theta is the scale, half of the tensors, and not a random multiple of it; from there on
-  the MLP moves it, an untrained one too.
-- The losses go in as they are. The MLP is float32 with ReLU, and drawn as torch draws a linear layer.
+- The output layer begins at 0, so that theta begins at the scale, half of the tensors, and only learning moves it. Drawn at random, an
+  untrained MLP takes theta to 0.57 or 1.44 times the scale as the losses fall, whichever the seed has it, and learning does less.
+- The losses go in as they are. The MLP is float32 with ReLU, and its hidden layer drawn as torch draws a linear one.
 """
 
 import math
@@ -58,8 +58,8 @@ class ThresholdModel:
     """The MLP with its Adam, and what both need from round to round; the same seed and losses give the same bytes on one CPU type.
 
     sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
-    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as drawn, a control. scale: of theta, if it shall not
-    be taken from the first round's deviations. follows: the scale is taken anew from every round's. width: tau as a share of the scale.
+    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as it began, a control. scale: of theta, if it shall
+    not be taken from the first round's deviations. follows: the scale is taken anew from every round's. width: tau as a share of the scale.
     """
 
     def __init__(
@@ -123,13 +123,9 @@ class ThresholdModel:
             RunError: no loss is known at all.
         """
         assert self.scale is not None, "begin() first"
-        first = not self.losses
         stood_in = self._take(losses)
         mean = math.fsum(self.losses.values()) / len(self.losses)
         inputs = torch.tensor([self.losses.get(site, mean) for site in self.sites], dtype=torch.float32)
-        if first:
-            with torch.no_grad():
-                self.weights["output.bias"] -= self._output(inputs)
         self._mu = self.scale * functional.softplus(self._output(inputs).double().clamp(-_FAR, _FAR) + _AT_ONE)
         mu = float(self._mu.detach())
         drawn = self.random.gauss(mu, self.spread * mu) if self.spread else mu
@@ -246,15 +242,16 @@ class ThresholdModel:
 
 
 def _drawn(inputs: int, neurons: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """One hidden layer, uniform within 1 / sqrt(number of inputs of the layer)."""
+    """One hidden layer, uniform within 1 / sqrt(number of inputs), under an output layer of zeros."""
+    bound = 1 / math.sqrt(inputs)
 
-    def uniform(*shape: int, inputs: int) -> torch.Tensor:
-        bound = 1 / math.sqrt(inputs)
-        return torch.empty(shape).uniform_(-bound, bound, generator=generator).requires_grad_()
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.empty(shape).uniform_(-bound, bound, generator=generator)
 
-    return {
-        "hidden.weight": uniform(neurons, inputs, inputs=inputs),
-        "hidden.bias": uniform(neurons, inputs=inputs),
-        "output.weight": uniform(neurons, inputs=neurons),
-        "output.bias": uniform(1, inputs=neurons),
+    weights = {
+        "hidden.weight": uniform(neurons, inputs),
+        "hidden.bias": uniform(neurons),
+        "output.weight": torch.zeros(neurons),
+        "output.bias": torch.zeros(1),
     }
+    return {name: weight.requires_grad_() for name, weight in weights.items()}

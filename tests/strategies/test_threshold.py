@@ -72,9 +72,24 @@ def test_theta_is_above_0_whatever_the_losses(loss: float) -> None:
         assert 0 < started(seed).theta({"a": loss, "b": -loss, "c": loss}).value < math.inf
 
 
+def learned() -> ThresholdModel:
+    """A module whose losses have a say."""
+    model = started()
+    model.step(5.0)
+    return model
+
+
 def test_every_site_has_its_own_input() -> None:
-    assert started().theta({"a": 3.5, "b": 2.0, "c": 1.0}).value != started().theta(LOSSES).value
-    assert started().theta({"c": 1.0, "b": 3.5, "a": 2.0}).value == started().theta(LOSSES).value
+    assert learned().theta({"a": 3.5, "b": 2.0, "c": 1.0}).value != learned().theta(LOSSES).value
+    assert learned().theta({"c": 1.0, "b": 3.5, "a": 2.0}).value == learned().theta(LOSSES).value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_only_learning_moves_theta_and_falling_losses_do_not(seed: int) -> None:
+    model = started(seed)
+    assert [model.theta(later(number)).value for number in range(1, 12)] == [pytest.approx(0.01)] * 11
+    model.step(5.0)
+    assert model.theta(LOSSES).value < 0.0099
 
 
 # --- Sites that are not here ---------------------------------------------------------------------------------------------------
@@ -135,7 +150,7 @@ def test_a_slope_that_is_no_number_changes_nothing(slope: float) -> None:
     assert model.step(0.3)
 
 
-def test_frozen_it_never_moves_and_still_says_a_theta_of_the_losses() -> None:
+def test_frozen_it_never_moves() -> None:
     model = started(frozen=True)
     before, _ = as_bytes(model)
     thetas = []
@@ -143,7 +158,7 @@ def test_frozen_it_never_moves_and_still_says_a_theta_of_the_losses() -> None:
         thetas.append(model.theta(later(number)).value)
         assert not model.step(5.0)
     assert as_bytes(model)[0] == before
-    assert len(set(thetas)) == 3
+    assert thetas == [pytest.approx(0.01)] * 3
 
 
 def test_a_theta_is_good_for_one_step() -> None:
