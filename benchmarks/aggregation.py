@@ -11,9 +11,7 @@ import argparse
 import hashlib
 import json
 import os
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
+from paired import figures, ratio, turn_about
 
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import no_clusters
@@ -108,48 +107,26 @@ def hash_of(arrays: Sequence[Numbers]) -> str:
     return digest.hexdigest()
 
 
-def seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
 def measured(repeats: int) -> dict[str, Any]:
     chosen = mbart_50_adapters()
     assert (len(chosen.specs), chosen.num_parameters) == (364, 8_056_576)
     replies, numbers = Round(chosen), list(range(SITES))
-    ways: dict[str, Callable[[], object]] = {
-        "fedavg": lambda: replies.fold_theirs(numbers),
-        "ours": lambda: replies.fold_ours(replies.sites, checked=True),
-        "ours_without_checks": lambda: replies.fold_ours(replies.sites, checked=False),
+    times = turn_about(
+        {
+            "fedavg": lambda: replies.fold_theirs(numbers),
+            "ours": lambda: replies.fold_ours(replies.sites, checked=True),
+            "ours_without_checks": lambda: replies.fold_ours(replies.sites, checked=False),
+        },
+        repeats,
+    )
+    return {
+        **figures(times),
+        **{f"fedavg_over_{way}": ratio(times["fedavg"], times[way]) for way in ("ours", "ours_without_checks")},
+        **order_independence(replies),
+        "sites": SITES,
+        "parameters": chosen.num_parameters,
+        "tensors": 364,
     }
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(repeats + 1):
-        for way, work in ways.items():
-            taken = seconds(work)
-            if turn:  # the first one warms up
-                times[way].append(taken)
-    return {**figures(times), **order_independence(replies), "sites": SITES, "parameters": chosen.num_parameters, "tensors": 364}
-
-
-def figures(times: dict[str, list[float]]) -> dict[str, Any]:
-    """Medians in seconds, with the quarter and three-quarter marks; ratios of medians, and of the turns' pairs."""
-    found: dict[str, Any] = {"repeats": len(times["fedavg"])}
-    for way, taken in times.items():
-        quarters = statistics.quantiles(taken, n=4)
-        found[f"{way}_s"] = {
-            "median": round(quarters[1], 4),
-            "quartiles": [round(quarters[0], 4), round(quarters[2], 4)],
-            "least": round(min(taken), 4),
-        }
-    for way in ("ours", "ours_without_checks"):
-        pairs = statistics.quantiles([t / o for t, o in zip(times["fedavg"], times[way], strict=True)], n=4)
-        found[f"fedavg_over_{way}"] = {
-            "of_medians": round(statistics.median(times["fedavg"]) / statistics.median(times[way]), 2),
-            "of_least": round(min(times["fedavg"]) / min(times[way]), 2),
-            "of_pairs_quartiles": [round(mark, 2) for mark in pairs],
-        }
-    return found
 
 
 def order_independence(replies: Round) -> dict[str, Any]:

@@ -11,14 +11,12 @@ and a minute; `--small` tries it with 37,588,992 numbers.
 import argparse
 import json
 import os
-import statistics
-import time
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from paired import figures, ratio, turn_about
 
 from fedlingua.exchange.joined import Joined, Numbers, join
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
@@ -74,27 +72,13 @@ class Site:
         return pack_selected(self.new, selection)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
 def measured(chosen: TensorSet, repeats: int) -> dict[str, Any]:
     site = Site(chosen)
     selection = site.decide()
     sent = counted(site.pack(selection))
-    ways: dict[str, Callable[[], object]] = {
-        "pass_over_both": site.pass_over_both,
-        "deciding": site.decide,
-        "packing": lambda: site.pack(selection),
-    }
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(repeats + 1):
-        for way, work in ways.items():
-            taken = seconds(work)
-            if turn:  # the first one warms up
-                times[way].append(taken)
+    times = turn_about(
+        {"pass_over_both": site.pass_over_both, "deciding": site.decide, "packing": lambda: site.pack(selection)}, repeats
+    )
     return {
         "parameters": chosen.num_parameters,
         "tensors": len(chosen.specs),
@@ -102,27 +86,8 @@ def measured(chosen: TensorSet, repeats: int) -> dict[str, Any]:
         "share_of_numbers_sent": round(selection.share_of_numbers, 4),
         "bytes": sent,
         **figures(times),
+        **{f"{way}_over_pass": ratio(times[way], times["pass_over_both"]) for way in ("deciding", "packing")},
     }
-
-
-def figures(times: dict[str, list[float]]) -> dict[str, Any]:
-    """Medians in seconds, with the quarter and three-quarter marks; ratios to the pass of medians, and of the turns' pairs."""
-    found: dict[str, Any] = {"repeats": len(times["deciding"])}
-    for way, taken in times.items():
-        quarters = statistics.quantiles(taken, n=4)
-        found[f"{way}_s"] = {
-            "median": round(quarters[1], 4),
-            "quartiles": [round(quarters[0], 4), round(quarters[2], 4)],
-            "least": round(min(taken), 4),
-        }
-    for way in ("deciding", "packing"):
-        pairs = statistics.quantiles([t / o for t, o in zip(times[way], times["pass_over_both"], strict=True)], n=4)
-        found[f"{way}_over_pass"] = {
-            "of_medians": round(statistics.median(times[way]) / statistics.median(times["pass_over_both"]), 2),
-            "of_least": round(min(times[way]) / min(times["pass_over_both"]), 2),
-            "of_pairs_quartiles": [round(mark, 2) for mark in pairs],
-        }
-    return found
 
 
 def main() -> None:

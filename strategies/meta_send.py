@@ -224,8 +224,7 @@ class MetaSend(FedMean):
         return sums
 
     def _read_update(self, site: str, reply: Message, size: int) -> Training:
-        earlier, sums = self.progress.digests.get(site), self._probes[site]
-        training = read_sent(reply, size, site, self.settings, self.tensor_set, self._sent[site], earlier, sums)
+        training = read_sent(reply, size, self._asked(site), self._probes[site])
         assert training.deviations is not None
         self._deviations[site] = dict(zip(self.tensor_set.names, map(float, training.deviations), strict=True))
         return training

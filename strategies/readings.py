@@ -21,6 +21,22 @@ from strategies.progress import Sums
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a site was asked to train, which its update is held against.
+
+    about: what it told of its text. sent: part -> the numbers that it started from, None where they stay with it. earlier: digest of its
+    last accepted update.
+    """
+
+    site: str
+    settings: Settings
+    about: Mapping[str, Any]
+    tensor_set: TensorSet
+    sent: Mapping[str, Sequence[Numbers]] | None
+    earlier: str | None
+
+
+@dataclass(frozen=True)
 class Training:
     """A site's update and the sums of its training.
 
@@ -50,35 +66,23 @@ class Scores:
     base: ScoreSums
 
 
-def read_training(
-    reply: Message,
-    size: int,
-    site: str,
-    settings: Settings,
-    about: Mapping[str, Any],
-    tensor_set: TensorSet,
-    sent: Mapping[str, Sequence[Numbers]] | None,
-    earlier: str | None,
-) -> Training:
+def read_training(reply: Message, size: int, asked: Asked) -> Training:
     """A training reply of `size` bytes; its update's tensors lie in the reply's own bytes.
-
-    about: what the site told of its text. sent: part -> the numbers it started from, None where they stay with it. earlier: digest of its
-    last accepted update.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(None if sent is None else tensor_set))
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(settings)})
-    most = int(about["train"]) * settings.local_epochs
-    sums = checks.check_sums(
-        reply.content.metric_records[protocol.METRICS], (*checks.TRAINING_SUMS, *_of_selection(settings)), most
-    )
-    if sent is not None:
-        return _read_update(reply, site, settings, tensor_set, sent, earlier, sums)
+    checks.check_size(size, checks.size_limit(None if asked.sent is None else asked.tensor_set))
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
+    most = int(asked.about["train"]) * asked.settings.local_epochs
+    wanted = (*checks.TRAINING_SUMS, *_of_selection(asked.settings))
+    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
+    if asked.sent is not None:
+        return _read_update(reply, asked, sums)
     if reply.content.array_records[protocol.ARRAYS]:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
-    return Training(Update(site, Joined({}, TensorSet(tensor_set.name, ())), int(sums["num_examples"])), sums, 0.0, "")
+    nothing = Joined({}, TensorSet(asked.tensor_set.name, ()))
+    return Training(Update(asked.site, nothing, int(sums["num_examples"])), sums, 0.0, "")
 
 
 def read_probe(reply: Message, size: int, settings: Settings, about: Mapping[str, Any]) -> Sums:
@@ -94,27 +98,16 @@ def read_probe(reply: Message, size: int, settings: Settings, about: Mapping[str
     return checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
 
 
-def read_sent(
-    reply: Message,
-    size: int,
-    site: str,
-    settings: Settings,
-    tensor_set: TensorSet,
-    sent: Mapping[str, Sequence[Numbers]],
-    earlier: str | None,
-    sums: Sums,
-) -> Training:
-    """What a site has selected of its update. sums: as its probe gave them, to which the seconds of selecting are added; the rest as in
-    `read_training`.
+def read_sent(reply: Message, size: int, asked: Asked, sums: Sums) -> Training:
+    """What a site has selected of its update. sums: as its probe gave them, to which the seconds of selecting are added.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(tensor_set))
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(settings)})
+    checks.check_size(size, checks.size_limit(asked.tensor_set))
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
     seconds = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))[protocol.SELECT_S]
-    sums = {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds}
-    return _read_update(reply, site, settings, tensor_set, sent, earlier, sums)
+    return _read_update(reply, asked, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds})
 
 
 def _of_selection(settings: Settings) -> tuple[str, ...]:
@@ -128,23 +121,17 @@ def _with_tensors(settings: Settings) -> set[str]:
     return {protocol.ARRAYS, protocol.DEVIATIONS} if settings.by_deviation else {protocol.ARRAYS}
 
 
-def _read_update(
-    reply: Message,
-    site: str,
-    settings: Settings,
-    tensor_set: TensorSet,
-    sent: Mapping[str, Sequence[Numbers]],
-    earlier: str | None,
-    sums: Sums,
-) -> Training:
+def _read_update(reply: Message, asked: Asked, sums: Sums) -> Training:
+    settings, tensor_set = asked.settings, asked.tensor_set
+    assert asked.sent is not None, "what stays with the sites is no update"
     # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already.
     digest = reply.content.array_records[protocol.ARRAYS].object_id
     selects = settings.selected_by != "all"
-    tensors, selection, norm = checks.check_update(reply, tensor_set, sent, selects, settings.max_update_norm)
-    if norm and digest == earlier:
+    tensors, selection, norm = checks.check_update(reply, tensor_set, asked.sent, selects, settings.max_update_norm)
+    if norm and digest == asked.earlier:
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
-    return Training(Update(site, tensors, int(sums["num_examples"]), selection), sums, norm, digest, deviations)
+    return Training(Update(asked.site, tensors, int(sums["num_examples"]), selection), sums, norm, digest, deviations)
 
 
 def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums:

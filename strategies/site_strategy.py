@@ -32,7 +32,7 @@ from strategies.aggregation import Update
 from strategies.checks import over_ratio
 from strategies.conversation import Conversation, Reader, RoundSkippedError
 from strategies.progress import Progress, Sums
-from strategies.readings import Scores, Training, read_evaluation, read_scores, read_training
+from strategies.readings import Asked, Scores, Training, read_evaluation, read_scores, read_training
 from strategies.replies import Failure
 from strategies.roll_call import Roll
 from strategies.update_files import UpdateFiles
@@ -335,9 +335,11 @@ class SiteStrategy(Strategy):
         return replace(training, update=update)
 
     def _read_update(self, site: str, reply: Message, size: int) -> Training:
+        return read_training(reply, size, self._asked(site))
+
+    def _asked(self, site: str) -> Asked:
         sent = self._sent[site] if self.travels else None
-        earlier = self.progress.digests.get(site)
-        return read_training(reply, size, site, self.settings, self.roll.about[site], self.tensor_set, sent, earlier)
+        return Asked(site, self.settings, self.roll.about[site], self.tensor_set, sent, self.progress.digests.get(site))
 
     def _read_evaluation(self, site: str, reply: Message, size: int) -> Sums:
         sums = read_evaluation(reply, size, self.roll.about[site])

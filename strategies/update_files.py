@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedlingua.errors import RunError
-from fedlingua.exchange.joined import Flat, Joined, Numbers
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Stretch
 
 FOLDER = ".updates"
 LARGE = 64 * 1024 * 1024
@@ -23,18 +23,16 @@ BUDGET = 16 * LARGE
 
 @dataclass(frozen=True)
 class FlatFile:
-    """A flat float32 array in a file, read afresh at every look: mapped pages would count as the server's memory."""
+    """A file of float32 numbers, read afresh at every look: mapped pages would count as the server's memory."""
 
     path: Path
-    first: int
-    length: int
 
     def __len__(self) -> int:
-        return self.length
+        return self.path.stat().st_size // 4
 
     def __getitem__(self, chosen: slice) -> Numbers:
-        first, last, _ = chosen.indices(self.length)
-        return np.fromfile(self.path, np.float32, max(last - first, 0), offset=4 * (self.first + first))
+        first, last, _ = chosen.indices(len(self))
+        return np.fromfile(self.path, np.float32, max(last - first, 0), offset=4 * first)
 
 
 class UpdateFiles:
@@ -77,6 +75,6 @@ def _write(path: Path, parts: Mapping[str, Flat]) -> dict[str, Flat]:
     with path.open("wb") as file:
         for part, flat in parts.items():
             flat[:].tofile(file)
-            kept[part] = FlatFile(path, first, len(flat))
+            kept[part] = Stretch(FlatFile(path), first, len(flat))
             first += len(flat)
     return kept

@@ -17,14 +17,19 @@ from fedlingua.corpora.texts import read_sites
 ROOT = Path(__file__).parents[1]
 
 
+def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module(name)
+
+
 @pytest.fixture
 def paper_round(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return benchmark("paper_round", monkeypatch)
 
 
-def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module(name)
+@pytest.fixture
+def paired(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return benchmark("paired", monkeypatch)
 
 
 def test_the_papers_transfer_times_come_out(paper_round: ModuleType) -> None:
@@ -50,6 +55,28 @@ def test_the_round_has_the_papers_sites_with_text_where_prepare_leaves_it(
     assert (len(federation.sites), federation.families) == (sites, paper.families)
     for text in read_sites(federation, frozenset()).values():
         assert [len(text.splits[split]) for split in SPLITS] == [16, 2, 2]
+
+
+def test_ways_take_turns_and_the_first_turn_is_not_counted(paired: ModuleType) -> None:
+    done: list[str] = []
+    times = paired.turn_about({"a": lambda: done.append("a"), "b": lambda: done.append("b")}, 2)
+    assert "".join(done) == "ababab"
+    assert {way: len(taken) for way, taken in times.items()} == {"a": 2, "b": 2}
+
+
+def test_medians_and_ratios_by_hand(paired: ModuleType) -> None:
+    times = {"slow": [6.0, 2.0, 4.0], "fast": [3.0, 2.0, 1.0]}
+    assert paired.figures(times) == {
+        "repeats": 3,
+        "slow_s": {"median": 4.0, "quartiles": [2.0, 6.0], "least": 2.0},
+        "fast_s": {"median": 2.0, "quartiles": [1.0, 3.0], "least": 1.0},
+    }
+    # The turns' pairs: 2, 1, 4.
+    assert paired.ratio(times["slow"], times["fast"]) == {
+        "of_medians": 2.0,
+        "of_least": 2.0,
+        "of_pairs_quartiles": [1.0, 2.0, 4.0],
+    }
 
 
 def conversation(port: int, said: list[bytes], heard: list[int]) -> None:

@@ -1,6 +1,6 @@
 """Which pairs are kept: the paper's rule and four more, with an account that adds up."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fedlingua.corpora.read import Pair
@@ -52,20 +52,39 @@ class Account:
 
 
 def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, account: Account) -> Iterator[Pair]:
-    """Yield the pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason."""
+    """The pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason."""
     seen: set[Pair] = set()
+
+    def reason(pair: Pair) -> str | None:
+        found = fault(pair, direction, rules)
+        if found is None and rules.drop_duplicates:
+            found = "duplicate" if pair in seen else None
+            seen.add(pair)
+        return found
+
+    return usable(pairs, reason, account)
+
+
+def usable(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[Pair]:
+    """The pairs that there is no `reason` against, stripped of outer white space."""
+    return (pair for pair, is_usable in judged(pairs, reason, account) if is_usable)
+
+
+def judged(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[tuple[Pair, bool]]:
+    """Every pair stripped of outer white space, and whether it is kept; `account` counts them all, the rest by `reason`."""
     for raw in pairs:
+        pair = stripped(raw)
+        against = reason(pair)
         account.read += 1
-        pair = Pair(raw.source.strip(), raw.target.strip())
-        reason = fault(pair, direction, rules)
-        if reason is None and rules.drop_duplicates and pair in seen:
-            reason = "duplicate"
-        if reason is not None:
-            account.drop(reason)
-            continue
-        seen.add(pair)
-        account.kept += 1
-        yield pair
+        if against is None:
+            account.kept += 1
+        else:
+            account.drop(against)
+        yield pair, against is None
+
+
+def stripped(pair: Pair) -> Pair:
+    return Pair(pair.source.strip(), pair.target.strip())
 
 
 def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:

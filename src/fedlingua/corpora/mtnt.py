@@ -11,8 +11,17 @@ from functools import partial
 from pathlib import Path
 from string import punctuation
 
-from fedlingua.corpora.clean import Account
-from fedlingua.corpora.prepared import IN_TRAIN_OF_THE_PAPER, Prepared, Report, account_of, leaks, refuse_short, sides, usable
+from fedlingua.corpora.clean import Account, usable
+from fedlingua.corpora.prepared import (
+    IN_TRAIN_OF_THE_PAPER,
+    Prepared,
+    Report,
+    account_of,
+    leaks_of_pairs,
+    refuse_short,
+    shortfall,
+    sides,
+)
 from fedlingua.corpora.read import Pair, TsvFile, read_pairs
 from fedlingua.corpora.split import SPLITS, Side, Split, position
 from fedlingua.errors import CorpusError
@@ -46,7 +55,7 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
     paper = _cut(kept, key)
     taken = _cut(_without_leaks(kept), key) if no_leaks else paper
     _check(taken, accounts)
-    in_train = leaks({d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in paper.items()})
+    in_train = leaks_of_pairs(paper)
     directions = {}
     for direction, files in found.items():
         names = [file.path.name for file in files.values()]
@@ -111,8 +120,7 @@ def _check(taken: _Splits, accounts: Mapping[Direction, Account]) -> None:
     wanted[EN_FR, "train"] = max(1, len(taken[EN_JA]["train"]))
     refuse_short(
         [
-            f"  {direction}, {split}: {len(taken[direction][split])} of {size}; "
-            f"read {accounts[direction].read}, usable {accounts[direction].kept}"
+            shortfall(direction, split, f"{len(taken[direction][split])} of {size}", accounts[direction])
             for (direction, split), size in wanted.items()
             if len(taken[direction][split]) < size
         ]

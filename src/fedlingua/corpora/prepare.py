@@ -14,10 +14,11 @@ import random
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedlingua.corpora.clean import Account, CleaningRules, fault
+from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, stripped
 from fedlingua.corpora.opus import OpusCorpus, find_all
 from fedlingua.corpora.prepared import (
     IN_TRAIN_OF_THE_PAPER,
@@ -27,6 +28,7 @@ from fedlingua.corpora.prepared import (
     has_tab,
     leaks,
     refuse_short,
+    shortfall,
     without_tabs,
 )
 from fedlingua.corpora.read import LineFiles, Pair, read_pairs
@@ -136,15 +138,9 @@ def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Seque
 
 def _read(files: LineFiles, direction: Direction) -> _Lines:
     lines = _Lines(files)
-    for raw in read_pairs(files):
-        pair = Pair(raw.source.strip(), raw.target.strip())
-        reason = fault(pair, direction, CLEANING)
-        lines.account.read += 1
-        if reason is None:
-            lines.account.kept += 1
-        else:
-            lines.account.drop(reason)
-        lines.usable.append(reason is None)
+    reason = partial(fault, direction=direction, rules=CLEANING)
+    for pair, is_usable in judged(read_pairs(files), reason, lines.account):
+        lines.usable.append(is_usable)
         lines.sources.append(_number(direction.source, pair.source))
         lines.targets.append(_number(direction.target, pair.target))
     return lines
@@ -199,7 +195,7 @@ def _check(
             got, wanted = len(taken[direction][split]), sizes[direction].of(split)
             if got < max(1, wanted):
                 told = f"{got} of {wanted}" if wanted else f"a hundredth of {len(orders[direction][split])} lines is none"
-                short.append(f"  {direction}, {split}: {told}; read {lines.account.read}, usable {lines.account.kept}")
+                short.append(shortfall(direction, split, told, lines.account))
     refuse_short(short)
 
 
@@ -218,7 +214,7 @@ def _collect(files: LineFiles, taken: _Taken) -> tuple[dict[Split, list[Pair]], 
     tabs = 0
     for number, raw in enumerate(read_pairs(files)):
         if number in wanted:
-            pair = Pair(raw.source.strip(), raw.target.strip())
+            pair = stripped(raw)
             tabs += has_tab(pair)
             pairs[number] = without_tabs(pair)
     return {split: [pairs[line] for line in taken[split]] for split in SPLITS}, tabs

@@ -1,6 +1,6 @@
 """What preparing a corpus gives, whichever it is: its splits, an account that adds up, and how much of dev and test is trained on."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,17 +30,9 @@ def sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
     return (direction.source, pair.source), (direction.target, pair.target)
 
 
-def usable(pairs: Iterable[Pair], fault: Callable[[Pair], str | None], account: Account) -> Iterator[Pair]:
-    """Every pair stripped of outer white space and counted; those that `fault` has no reason against."""
-    for raw in pairs:
-        pair = Pair(raw.source.strip(), raw.target.strip())
-        reason = fault(pair)
-        account.read += 1
-        if reason is None:
-            account.kept += 1
-            yield pair
-        else:
-            account.drop(reason)
+def leaks_of_pairs(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:
+    """`leaks` of pairs that are at hand."""
+    return leaks({d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()})
 
 
 def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Hashable]]]]) -> dict[Direction, Any]:
@@ -74,6 +66,11 @@ def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int
         "sizes": dict(sizes),
         "not_taken": account.kept - sum(sizes.values()),
     }
+
+
+def shortfall(direction: Direction, split: Split, got: str, account: Account) -> str:
+    """A line for `refuse_short`. got: as in "5 of 6"."""
+    return f"  {direction}, {split}: {got}; read {account.read}, usable {account.kept}"
 
 
 def refuse_short(short: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ sentence of one is the translation of another's cannot be seen here.
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedlingua.corpora.clean import Account
+from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.opus import OpusCorpus, find_all
 from fedlingua.corpora.prepared import (
     IN_TRAIN,
@@ -18,10 +18,10 @@ from fedlingua.corpora.prepared import (
     Report,
     account_of,
     has_tab,
-    leaks,
+    leaks_of_pairs,
     refuse_short,
+    shortfall,
     sides,
-    usable,
     without_tabs,
 )
 from fedlingua.corpora.read import LineFiles, Pair, read_pairs
@@ -49,13 +49,13 @@ def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZE
         for split in SPLITS:
             if len(taken[split]) < sizes.of(split):
                 got = f"{len(taken[split])} of {sizes.of(split)}"
-                short.append(f"  {direction}, {split}: {got}; read {account.read}, usable {account.kept}")
+                short.append(shortfall(direction, split, got, account))
         tabs[direction] = sum(has_tab(pair) for pairs in taken.values() for pair in pairs)
         splits[direction] = {split: [without_tabs(pair) for pair in taken[split]] for split in SPLITS}
         accounts[direction] = account
     report(direction, len(found), len(found))
     refuse_short(short)
-    in_train = leaks({d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()})
+    in_train = leaks_of_pairs(splits)
     directions = {}
     for direction, files in found.items():
         sizes_taken = {split: len(pairs) for split, pairs in splits[direction].items()}
