@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -45,6 +46,8 @@ from demo import SITES, fedlingua, say, service, wait_for
 WANTED = 0.02
 """How far the wire may be from the count, as a share of it, over a whole run with all that the transport adds."""
 IDLE_S = 60.0
+TRIES = 4
+"""Of a run: on a machine that others keep busy, Flower may take a server that gets no turn for a dead one."""
 RUNS: dict[str, dict[str, Any]] = {
     "adapter-families": {"method": "adapter-families"},
     "adapter-families, metasend-l": {"method": "adapter-families", "selection": "metasend-l"},
@@ -157,7 +160,20 @@ def idle(forwarders: Mapping[str, Forwarder]) -> dict[str, float]:
 def one_run(
     folder: Path, name: str, keys: Mapping[str, Any], rounds: int, forwarders: Mapping[str, Forwarder], wire: Wire
 ) -> dict[str, Any]:
-    """What a run counted and what passed meanwhile."""
+    """What a run counted and what passed meanwhile; of one that fails, the next try from its start."""
+    for number in range(1, TRIES):
+        try:
+            return whole_run(folder, f"{name}-{number}", keys, rounds, forwarders, wire)
+        except subprocess.CalledProcessError:
+            say(f"the run failed; try {number + 1} of {TRIES}")
+            time.sleep(60)  # until the sites are done with it
+    return whole_run(folder, f"{name}-{TRIES}", keys, rounds, forwarders, wire)
+
+
+def whole_run(
+    folder: Path, name: str, keys: Mapping[str, Any], rounds: int, forwarders: Mapping[str, Forwarder], wire: Wire
+) -> dict[str, Any]:
+    """One try. Raises CalledProcessError where the run does not come to its end."""
     experiment = folder / f"{name}.toml"
     changes = {
         **SHORT,
