@@ -13,7 +13,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast, get_args
@@ -89,6 +89,12 @@ class Profile:
             certificates = str((file.resolve().parent / certificates).resolve())
         cpus, gpus = share.get("cpus-per-node", 1), share.get("gpus-per-node", 0.0)
         return cls(name, address, insecure, certificates, _whole_cpus(cpus), _gpu_share(gpus))
+
+    def side_by_side(self, runs: int, cores: int) -> Self:
+        """The same place for so many simulations at once: each has its part of the cores, so that no more clients work than there are
+        cores. A client that finds another waiting beside it would only have loaded a model more.
+        """
+        return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fedlingua.cli.engine import RunStatus
 PROGRESS_FILE = "progress.jsonl"
 
 _POLL_S = 3.0
+_POLL_AFTER_EVENT_S = 12.0
 _POLL_SLOWEST_S = 12.0
 _POLL_GROWTH = 1.3
 _POLL_AT_END_S = 1.0
@@ -92,7 +93,9 @@ class _Lines:
 
 
 class _Asking:
-    """Asks Flower how the run fares. That takes a second of a core that trains, so a quiet run is asked after less and less."""
+    """Asks Flower how the run fares. That takes a second or two of a core that trains, so a quiet run is asked after less and less, and
+    one that has just shown a sign of life not at all.
+    """
 
     def __init__(self, poll: Callable[[], RunStatus]) -> None:
         self._poll = poll
@@ -103,7 +106,7 @@ class _Asking:
         """An event is a sign of life that makes the question needless for a while; "end" makes it urgent."""
         ended = event.get("event") == "end"
         self._pause = _POLL_AT_END_S if ended else _POLL_S
-        self._due = time.monotonic() + (0.0 if ended else _POLL_S)
+        self._due = time.monotonic() + (0.0 if ended else _POLL_AFTER_EVENT_S)
 
     def ask_when_due(self) -> RunStatus | None:
         if time.monotonic() < self._due:

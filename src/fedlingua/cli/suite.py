@@ -1,5 +1,6 @@
 """`fedlingua suite`: every row with every seed through one engine, going on where it was broken off, and the table of it all."""
 
+import os
 import shutil
 import tempfile
 import time
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
-from fedlingua.cli.engine import Engine
+from fedlingua.cli.engine import PROFILES_FILE, Engine, Profile
 from fedlingua.cli.progress import PlainView, duration
 from fedlingua.config import Scalar
 from fedlingua.errors import ConfigError, RunError
@@ -103,7 +104,8 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str, c
         return
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     try:
-        with Engine(APP_DIR, home, profile) as engine:
+        place = Profile.read(APP_DIR / PROFILES_FILE, profile).side_by_side(jobs, os.cpu_count() or 1)
+        with Engine(APP_DIR, home, place) as engine:
             bench.work(engine, jobs)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         bench.interrupt()

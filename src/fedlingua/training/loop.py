@@ -60,7 +60,7 @@ def train_locally(
         parameter.requires_grad_(name in wanted)
         if name in wanted:
             trained.append(parameter)
-    optimizer = torch.optim.Adam(trained, lr=how.learning_rate)
+    optimizer = torch.optim.Adam(trained, lr=how.learning_rate, fused=True)
     nll_sum, num_tokens, num_examples, steps = 0.0, 0, 0, 0
     model.train()
     for _ in range(how.epochs):

@@ -138,6 +138,14 @@ def finish(engine: Engine, run_id: str) -> RunStatus:
     raise AssertionError(f"not finished: {status}\n{engine.log_tail()}")
 
 
+@pytest.mark.parametrize(
+    ("cpus", "runs", "cores", "each"), [(1, 1, 2, 1), (1, 2, 2, 2), (1, 2, 16, 2), (1, 4, 2, 2), (4, 2, 16, 8), (4, 2, 2, 4)]
+)
+def test_simulations_side_by_side_have_no_more_clients_at_work_than_cores(cpus: int, runs: int, cores: int, each: int) -> None:
+    place = Profile("here", ":local:", cpus_per_node=cpus).side_by_side(runs, cores)
+    assert place == Profile("here", ":local:", cpus_per_node=each)
+
+
 def wait_for(file: Path) -> None:
     deadline = time.monotonic() + 90
     while not file.exists():
