@@ -11,7 +11,7 @@ import pytest
 from fedlingua.config_checks import settings_from
 from fedlingua.evaluation.scores import averages
 from fedlingua.experiment import default_run_config
-from fedlingua.methods import METHODS
+from fedlingua.methods import METHODS, SELECTIONS
 from fedlingua.suites.result import rebuild
 
 ROOT = Path(__file__).parents[1]
@@ -91,11 +91,34 @@ def test_all_phrasebook_suites_take_four_hours_at_most():
     assert sum(suite(twin)["suite_seconds"] for twin in TWINS) <= 4 * 3600
 
 
-@pytest.mark.parametrize(
-    "name",
-    [f"fed_mnmt/{file.stem}" for file in (ROOT / "experiments/fed_mnmt").glob("table*_phrasebook.toml")] + ["tatoeba/m2en_suite"],
-)
-def test_a_committed_suite_is_the_one_whose_file_is_there_and_nothing_failed(name):
+@pytest.fixture
+def table_1():
+    """Row -> its seeds' scores.json, of the sending paper's table 1 on the phrasebook."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for folder in sorted((RESULTS / "metasend" / "table1_phrasebook" / "runs").iterdir()):
+        rows.setdefault(folder.name.rpartition("-")[0], []).append(json.loads((folder / "scores.json").read_text()))
+    return rows
+
+
+def test_every_way_of_sending_is_in_one_table_with_three_seeds_in_75_minutes(table_1):
+    chosen = {row["name"]: row for row in suite("metasend/table1_phrasebook")["rows"]}
+    assert {scores["method"] for runs in table_1.values() for scores in runs} >= {*SELECTIONS[1:], "pmfl", "centralized-model", "base"}
+    assert {"fixed-g+median", "fixed-l+median", "random-g+range", "random-l+range", "frozen-g", "frozen-l", "local-only"} <= set(chosen)
+    for name, runs in table_1.items():
+        assert len(runs) == (3 if chosen[name]["trains"] else 1)
+        assert all(site["sentences"] >= 200 for scores in runs for site in scores["sites"].values())
+    assert len({run["rounds"] for name, run in suite("metasend/table1_phrasebook")["runs"].items() if not name.startswith("base")}) == 1
+    assert suite("metasend/table1_phrasebook")["suite_seconds"] <= 75 * 60
+
+
+def test_all_phrasebook_suites_of_sending_take_three_and_a_half_hours_at_most():
+    done = [folder for folder in SUITES if folder.parent.name == "metasend"]
+    assert sum(suite(f"metasend/{folder.name}")["suite_seconds"] for folder in done) <= 3.5 * 3600
+
+
+@pytest.mark.parametrize("folder", SUITES, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_a_committed_suite_is_the_one_whose_file_is_there_and_nothing_failed(folder):
+    name = f"{folder.parent.name}/{folder.name}"
     wanted, result = tomllib.loads((ROOT / f"experiments/{name}.toml").read_text()), suite(name)
     assert (result["settings"], result["seeds"]) == (wanted["settings"], wanted["seeds"])
     assert [row["keys"] for row in result["rows"]] == [

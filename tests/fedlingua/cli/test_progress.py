@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedlingua.cli import progress
 from fedlingua.cli.engine import RunStatus
 from fedlingua.cli.progress import watch
 
@@ -109,6 +110,23 @@ def test_without_events_the_status_is_asked_for_after_three_seconds_and_then_end
     assert watch(tmp_path, poll, Console(file=io.StringIO()), interval_s=0.05).details == "no server"
     assert len(asked) == 1
     assert asked[0] >= 3.0
+
+
+def test_a_run_that_tells_of_itself_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    asked: list[float] = []
+
+    def poll() -> RunStatus:
+        asked.append(now)
+        return RUNNING
+
+    asking = progress._Asking(poll)
+    for now in range(61):
+        if now % 5 == 0 and now <= 40:
+            asking.heard(EVENTS[0])
+        asking.ask_when_due()
+    assert asked == [52, 55, 59]
 
 
 def test_after_the_end_event_it_waits_for_flower(tmp_path: Path) -> None:
