@@ -1,12 +1,15 @@
 """Aggregation rules and algorithm 1 of Liu et al. 2023, as pure functions of updates."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
+from fedlingua.config import Settings
 from fedlingua.exchange.joined import Flat, Joined, Numbers, separate
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
@@ -20,25 +23,29 @@ class Update:
 
     Large tensors may wait in a file until the round is folded: each is read when it is asked for, so a rule that takes one name after
     another needs the memory of one. None may be written to. selection: which of them the site sent; the others stand at what it was given.
+    loss: of its training, nats a token.
     """
 
     site: str
     tensors: Mapping[str, Numbers]
     num_examples: int
     selection: Selection | None = None
+    loss: float = 0.0
 
 
 Rule = Callable[[Sequence[Update]], Tensors]
+LEAST_SHARE = 1e-12
+"""Of the weight of the site with the lowest loss: no site counts nothing."""
 
 
 def fed_avg(updates: Sequence[Update]) -> Tensors:
     """Mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2. Summed in the order given, in float32."""
-    return _weighted_sum(updates, by_size(updates))
+    return weighted_mean(updates, by_size)
 
 
 def fed_mean(updates: Sequence[Update]) -> Tensors:
     """Plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3. Summed in the order given, in float32."""
-    return _weighted_sum(updates, equally(updates))
+    return weighted_mean(updates, equally)
 
 
 def by_size(updates: Sequence[Update]) -> list[float]:
@@ -52,13 +59,30 @@ def equally(updates: Sequence[Update]) -> list[float]:
     return [1 / len(updates)] * len(updates)
 
 
+def by_loss(updates: Sequence[Update], temperature: float) -> list[float]:
+    """Softmax of minus the training losses: Dimitriadis et al. 2021 (DGA). temperature: above 0, in nats a token."""
+    lowest = min(update.loss for update in updates)
+    shares = [max(math.exp((lowest - update.loss) / temperature), LEAST_SHARE) for update in updates]
+    return [share / math.fsum(shares) for share in shares]
+
+
 Weights = Callable[[Sequence[Update]], list[float]]
-WEIGHTS: dict[str, Weights] = {"fed-mean": equally, "fed-avg": by_size}
-"""`aggregation` -> what each of a cluster's updates counts; they add up to 1."""
+"""What each of a cluster's updates counts; they add up to 1."""
 
 
-def _weighted_sum(updates: Sequence[Update], weights: Sequence[float]) -> Tensors:
+def weights_of(settings: Settings) -> Weights:
+    """Those that `aggregation` names."""
+    named: dict[str, Weights] = {
+        "fed-mean": equally,
+        "fed-avg": by_size,
+        "by-loss": partial(by_loss, temperature=settings.loss_temperature),
+    }
+    return named[settings.aggregation]
+
+
+def weighted_mean(updates: Sequence[Update], by: Weights) -> Tensors:
     """float32(w) * x added up site after site; the order is the sum's, so it is the same bytes whichever way it is taken."""
+    weights = by(updates)
     joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
     if len(joined) == len(updates):
         chosen = joined[0].chosen
@@ -112,7 +136,7 @@ def inner_cluster_aggregation(
         new[part] = {}
         for cluster, sites in clusters[part].items():
             members = [
-                Update(site, _of_part(updates[site].tensors, part, names), updates[site].num_examples)
+                replace(updates[site], tensors=_of_part(updates[site].tensors, part, names), selection=None)
                 for site in sites
                 if site in updates
             ]

@@ -29,7 +29,7 @@ from fedlingua.runs import RunFolder
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.meta_gradient import bytes_slope, direction, total_slope
 from fedlingua.timing import timed
-from strategies.aggregation import WEIGHTS, Update
+from strategies.aggregation import Update, weights_of
 from strategies.fed_mean import FedMean
 from strategies.filtering import SecondFilter
 from strategies.partial import sent_tensors
@@ -43,13 +43,13 @@ META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
 
 
 class MetaSend(FedMean):
-    """FedMean or FedAvg inside clusters, as `aggregation` says, of what a learned threshold lets through."""
+    """The mean inside clusters, by the weights that `aggregation` names, of what a learned threshold lets through."""
 
     update_phase = "send"
 
     def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
         super().__init__(settings, roll, clusters, tensor_set, folder)
-        self.weights = WEIGHTS[settings.aggregation]
+        self.weights = weights_of(settings)
         self.by_loss = settings.meta_estimator == "loss"
         self.model = ThresholdModel(
             roll.expected,

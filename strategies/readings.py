@@ -131,7 +131,8 @@ def _read_update(reply: Message, asked: Asked, sums: Sums) -> Training:
     if norm and digest == asked.earlier:
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
-    return Training(Update(asked.site, tensors, int(sums["num_examples"]), selection), sums, norm, digest, deviations)
+    update = Update(asked.site, tensors, int(sums["num_examples"]), selection, sums["nll_sum"] / sums["num_tokens"])
+    return Training(update, sums, norm, digest, deviations)
 
 
 def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums:

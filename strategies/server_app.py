@@ -20,9 +20,8 @@ from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
 from fedlingua.pretraining.demo import demo_backbone
 from fedlingua.runs import RunFolder, code_hash, run_directory
-from strategies.aggregation import fed_avg, fed_mean
 from strategies.clusters import clusters_by_gradients
-from strategies.fed_mean import FedAvg, FedMean
+from strategies.fed_mean import FedAvg, FedByLoss, FedMean
 from strategies.local_only import LocalOnly
 from strategies.meta_send import MetaSend
 from strategies.roll_call import Roll, call_roll, sites_json
@@ -34,8 +33,8 @@ from strategies.traffic import CountedGrid
 app = ServerApp()
 _log = logging.getLogger("fedlingua.server")
 
-STRATEGIES: dict[str, type[SiteStrategy]] = {"fed-mean": FedMean, "fed-avg": FedAvg}
-"""One line a rule: `aggregation` -> its strategy."""
+STRATEGIES: dict[str, type[SiteStrategy]] = {"fed-mean": FedMean, "fed-avg": FedAvg, "by-loss": FedByLoss}
+"""One line a mean: `aggregation` -> its strategy."""
 
 
 @app.main()
@@ -146,7 +145,7 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
             f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
             "derive it from strategies.meta_send.MetaSend, or choose another selection"
         )
-    if settings.missing == "renormalise" and settings.selected_by != "all" and not _has_weights(found):
+    if settings.missing == "renormalise" and settings.selected_by != "all" and not _takes_means(found):
         raise ConfigError(
             f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; leave it 'previous'"
         )
@@ -158,8 +157,8 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
     return found
 
 
-def _has_weights(strategy: type[SiteStrategy]) -> bool:
-    return getattr(strategy, "rule", None) in (fed_mean, fed_avg)
+def _takes_means(strategy: type[SiteStrategy]) -> bool:
+    return issubclass(strategy, FedMean) and strategy.rule is None
 
 
 def _describe(

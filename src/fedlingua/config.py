@@ -44,6 +44,16 @@ class Settings:
     run_dir: str
     strategy: str
     aggregation: str
+    loss_temperature: float
+    server_optimizer: str
+    server_learning_rate: float
+    server_schedule: str
+    server_decay: float
+    server_momentum: float
+    server_beta1: float
+    server_beta2: float
+    server_epsilon: float
+    server_weight_decay: float
     cluster_by: str
     cluster_parts: str
     num_clusters: int
@@ -130,6 +140,11 @@ class Settings:
         return (self.selection or self.how.selection) if self.how.travels else "all"
 
     @property
+    def optimized_by(self) -> str:
+        """Name of the server's optimiser: the method's, unless `server-optimizer` says another."""
+        return (self.server_optimizer or self.how.optimizer) if self.how.travels else "none"
+
+    @property
     def by_deviation(self) -> bool:
         """Whether the rule is a threshold on deviations."""
         return self.selected_by.startswith(("fixed-", "random-", "metasend-"))
@@ -199,7 +214,23 @@ class Settings:
             yield from ("adapter-dim", "adapter-init", "adapter-init-std")
         if self.backbone_weights == "published":
             yield "backbone-weights"
+        yield from self._without_effect_at_the_server()
         yield from self._without_effect_on_selection()
+
+    def _without_effect_at_the_server(self) -> Iterator[str]:
+        optimizer = self.optimized_by
+        if self.aggregation != "by-loss":
+            yield "loss-temperature"
+        if optimizer == self.how.optimizer:
+            yield "server-optimizer"
+        if optimizer == "none":
+            yield from (key for key in self.flat() if key.startswith("server-"))
+        elif optimizer == "sgd":
+            yield from ("server-beta1", "server-beta2", "server-epsilon")
+        else:
+            yield "server-momentum"
+        if self.server_schedule != "linear":
+            yield "server-decay"
 
     def _without_effect_on_selection(self) -> Iterator[str]:
         rule = self.selected_by

@@ -12,14 +12,16 @@ from typing import Any
 from fedlingua.config import Scalar, Settings, key_of, known_keys
 from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
-from fedlingua.methods import METHODS, SELECTIONS
+from fedlingua.methods import METHODS, SELECTIONS, SERVER_OPTIMIZERS
 
 MOST_PRIVATE_DIM = 64
 """Numbers of a private signature: noise grows with each."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "method": tuple(METHODS),
-    "aggregation": ("fed-mean", "fed-avg"),
+    "aggregation": ("fed-mean", "fed-avg", "by-loss"),
+    "server_optimizer": ("", *SERVER_OPTIMIZERS),
+    "server_schedule": ("constant", "linear", "cosine", "inverse-sqrt"),
     "selection": ("", *SELECTIONS),
     "zero_norm": ("send", "stay", "refuse"),
     "missing": ("previous", "renormalise"),
@@ -54,6 +56,14 @@ _AT_LEAST: dict[str, float] = {
     "controllers": 1,
     "lora_rank": 1,
     "num_clusters": -1,
+    "loss_temperature": 0.0,
+    "server_learning_rate": 0.0,
+    "server_decay": 0.0,
+    "server_momentum": 0.0,
+    "server_beta1": 0.0,
+    "server_beta2": 0.0,
+    "server_epsilon": 0.0,
+    "server_weight_decay": 0.0,
     "apf_window": 1,
     "apf_threshold": 0.0,
     "meta_neurons": 1,
@@ -156,6 +166,7 @@ def _check_together(settings: Settings) -> None:
         raise ConfigError(
             f"cluster-parts = {settings.cluster_parts!r}, and method {settings.method} has no clusters; leave it 'both'"
         )
+    _check_server(settings)
     _check_selection(settings)
     if settings.backbone_weights == "random" and settings.trained_set != "full":
         raise ConfigError(
@@ -171,6 +182,28 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
+
+
+def _check_server(settings: Settings) -> None:
+    if settings.aggregation == "by-loss" and not settings.loss_temperature > 0:
+        raise ConfigError(f"loss-temperature = {settings.loss_temperature:g}; losses are divided by it: give more than 0")
+    if settings.server_optimizer not in ("", "none") and not settings.how.travels:
+        raise ConfigError(
+            f"server-optimizer = {settings.server_optimizer!r}, and under method {settings.method} the server gets no update; leave it "
+            "empty, or choose a federated method"
+        )
+    if settings.optimized_by != "none" and settings.learns_threshold:
+        raise ConfigError(
+            f"server-optimizer = {settings.optimized_by!r}, and selection {settings.selected_by} learns its threshold from what it does to "
+            "the sites' mean; give server-optimizer = 'none', or another selection"
+        )
+    for key, value in (("server-beta1", settings.server_beta1), ("server-beta2", settings.server_beta2)):
+        if value >= 1:
+            raise ConfigError(f"{key} = {value:g}; a share of what was before is below 1")
+    if settings.optimized_by not in ("none", "sgd") and not settings.server_epsilon > 0:
+        raise ConfigError(
+            f"server-epsilon = {settings.server_epsilon:g}, and {settings.optimized_by} divides by it where gradients are 0; give more"
+        )
 
 
 def _check_selection(settings: Settings) -> None:

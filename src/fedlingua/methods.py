@@ -9,7 +9,7 @@ class Method:
 
     clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
     anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one. selection:
-    which part of an update is sent, see SELECTIONS.
+    which part of an update is sent, see SELECTIONS. optimizer: what the server makes of the sites' mean, see SERVER_OPTIMIZERS.
     """
 
     tensor_set: str
@@ -18,6 +18,7 @@ class Method:
     travels: bool = True
     pooled: bool = False
     selection: str = "all"
+    optimizer: str = "none"
 
 
 SELECTIONS = (
@@ -25,6 +26,9 @@ SELECTIONS = (
     *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
 )
 """What a site sends of its update: everything, or by a rule of fedlingua.selection. -g: what deviates most, -l: what deviates least."""
+
+SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
+"""What makes the next tensors of the sites' mean: nothing more, or a step of an optimiser that the server keeps from round to round."""
 
 METHODS: dict[str, Method] = {
     "base": Method("adapters", "none", trains=False, travels=False),
@@ -38,8 +42,10 @@ METHODS: dict[str, Method] = {
     "adapter-families": Method("adapters", "families"),
     "pmfl": Method("full", "none"),
     **{name: Method("full", "none", selection=name) for name in SELECTIONS[1:]},
+    **{f"server-{name}": Method("full", "none", optimizer=name) for name in SERVER_OPTIMIZERS[1:]},
 }
-"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1."""
+"""In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1; Manoel et al.
+2022, 2."""
 
 PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
 """Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""

@@ -40,12 +40,13 @@ CONTROLLERS = {"method": "adapter-families", "tensor-set": "controllers", "contr
 
 METASEND = {"method": "adapter-families", "selection": "metasend-g", "meta-batches": 2, "meta-estimator": "own"}
 """A threshold that learns, and updates that wait at the sites."""
+SERVER_ADAM = {"method": "adapter-families", "server-optimizer": "adam", "server-schedule": "cosine"}
 APF = {"method": "adapter-families", "selection": "apf"}
 
 
 @pytest.fixture(
-    params=[{"method": "adapter-families"}, {"method": "adapter-local"}, CONTROLLERS, METASEND, APF],
-    ids=["families", "local", "controllers", "metasend", "apf"],
+    params=[{"method": "adapter-families"}, {"method": "adapter-local"}, CONTROLLERS, METASEND, APF, SERVER_ADAM],
+    ids=["families", "local", "controllers", "metasend", "apf", "server-adam"],
 )
 def config(request, four_sites):
     return {**four_sites, **request.param, "rounds": 4}

@@ -75,6 +75,10 @@ def with_effect(key: str) -> dict[str, Any]:
         return {"tensor_set": key.partition("-")[0]}
     if key.startswith(("meta-", "second-filter")):
         return {"selection": "metasend-g", "meta_estimator": "loss", "second_filter": True}
+    if key.startswith("server-"):
+        return {"server_optimizer": "sgd" if key == "server-momentum" else "adam", "server_schedule": "linear"}
+    if key == "loss-temperature":
+        return {"aggregation": "by-loss"}
     return {"selection": NEEDED[key]} if key in NEEDED else {}
 
 

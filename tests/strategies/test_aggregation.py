@@ -1,6 +1,8 @@
 """Equations 2 and 3 and algorithm 1 of Liu et al. 2023, by hand."""
 
 import itertools
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 from strategies import aggregation
-from strategies.aggregation import Update, fed_avg, fed_mean, inner_cluster_aggregation, start_everywhere, tensors_for
+from strategies.aggregation import Update, by_loss, fed_avg, fed_mean, inner_cluster_aggregation, start_everywhere, tensors_for
 from strategies.cores import SPAN
 from strategies.update_files import UpdateFiles
 
@@ -23,6 +25,12 @@ def test_fed_mean_counts_every_site_the_same():
 
 def test_fed_avg_weighs_sites_by_their_sentences():
     assert fed_avg([update("a", 1.0, 1), update("b", 5.0, 3)])["w"].tolist() == [4.0, 4.0]
+
+
+def test_by_loss_a_site_counts_by_the_softmax_of_its_loss() -> None:
+    updates = [replace(update(site, 1.0, 1), loss=loss) for site, loss in (("a", 1.0), ("b", 2.0), ("c", 900.0))]
+    shares = [1.0, math.exp(-1 / 0.5), 1e-12]
+    assert by_loss(updates, 0.5) == pytest.approx([share / sum(shares) for share in shares])
 
 
 @pytest.mark.parametrize("rule", [fed_mean, fed_avg])
