@@ -20,7 +20,7 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy src clients strategies
 
-# Three sites across processes, over gRPC with TLS and authenticated nodes, compared with their simulation. OPTIONS: --hang, --keep FILE.
+# Three sites across processes, over gRPC with TLS and authenticated nodes, compared with their simulation. OPTIONS: --hang, --keep FILE, --set KEY=VALUE.
 deploy-demo: .venv/ready
 	$(BIN)/python deploy/demo.py $(OPTIONS)
 

@@ -29,8 +29,8 @@ from fedlingua.parts import Part
 from fedlingua.privacy import signature_epsilon
 from fedlingua.runs import library_versions
 from fedlingua.signatures import group
-from fedlingua.training.batches import Example, encode_pairs
 from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, projected_gradients, random_projection
+from fedlingua.training.translation import PairExample, encode_pairs
 
 PLACES = [f"encoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "fc2")]
 PLACES += [f"decoder.{n}.{place}" for n in (0, -1) for place in ("self_attn", "encoder_attn", "fc2")]
@@ -92,7 +92,7 @@ def _agreement(labels: Mapping[Part, Sequence[int]], found: Sequence[int]) -> di
 def private(
     settings: Settings,
     trainable: Trainable,
-    examples: Sequence[Sequence[Example]],
+    examples: Sequence[Sequence[PairExample]],
     number: int,
     labels: Mapping[Part, Sequence[int]],
 ) -> dict[str, Any]:

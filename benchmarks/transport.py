@@ -31,6 +31,7 @@ from typing import Any
 import tomli_w
 from forwarder import DOWN, UP, Forwarder
 
+from fedlingua import units
 from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
 from fedlingua.corpora import phrasebook
 from fedlingua.deployment.bundle import approve, build_bundle, bundle_hash
@@ -38,7 +39,6 @@ from fedlingua.deployment.programs import over_grpc
 from fedlingua.deployment.site_file import read_site_file
 from fedlingua.files import APP_DIR
 from fedlingua.processes import free_port
-from fedlingua.report import units
 
 sys.path.insert(0, str(APP_DIR / "deploy"))
 from demo import SITES, fedlingua, say, service, wait_for

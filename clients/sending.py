@@ -74,6 +74,13 @@ class Sending:
         zero_norm: rules.ZeroNorm = "send" if self.settings.zero_norm == "send" else "stay"
         return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, zero_norm)
 
+    def passes_filter(self, new: Tensors, network: Numbers | None) -> set[str]:
+        """Names of the tensors that the second filter would leave in, whatever theta says of them; all, where there is none."""
+        if network is None:
+            return set(self.chosen.names)
+        kept = keep_probability(network, magnitudes(new, self.chosen)) >= rules.KEPT_FROM
+        return {name for name, is_kept in zip(self.chosen.names, kept, strict=True) if is_kept}
+
     def keep(self, measured: Numbers, came: Tensors, stage: Stage) -> None:
         """Keep an update's deviations, and what its training began with where that will be asked for, until the round is over."""
         self._files.save({DEVIATIONS: measured, **{f"{CAME}{name}": tensor for name, tensor in came.items()}}, stage)

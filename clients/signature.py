@@ -6,6 +6,7 @@ given again unchanged, and what different answers cost adds up, over all runs, t
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -43,7 +44,7 @@ class Consent:
 
 
 def signature(
-    site: str, examples: list[Example], trainable: Trainable, settings: Settings, folder: Path, consent: Consent
+    site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings, folder: Path, consent: Consent
 ) -> Signature:
     """The answer that `folder` keeps, or a new one: (dimensions,) float32.
 
@@ -85,7 +86,7 @@ def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> Non
         replace_text(ledger, json_text({"given": given}))
 
 
-def _made(examples: list[Example], trainable: Trainable, settings: Settings, noise: Random) -> Signature:
+def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings, noise: Random) -> Signature:
     model, codec = trainable.model, trainable.backbone.codec
     write_tensors(model, trainable.initial)
     adapter = chosen_adapter(model, settings.signature_adapter)
@@ -97,7 +98,7 @@ def _made(examples: list[Example], trainable: Trainable, settings: Settings, noi
     )
 
 
-def _key(site: str, examples: list[Example], trainable: Trainable, settings: Settings) -> str:
+def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings) -> str:
     """Of all that decides an answer but its noise."""
     flat = {key: value for key, value in settings.flat().items() if key.startswith("signature-")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]

@@ -72,18 +72,22 @@ class MetaStep:
         with timed(self.seconds, SLOPE_S):
             told["slope"] = inner_product(gradients, {name: way[name] for name in gradients if name in way})
             if update and not crosses:
-                told["slope"] = self._own_terms(gradients, update, threshold)
+                told["slope"] = self._own_terms(gradients, update, threshold, network)
             if network is not None:
                 told["filter"] = self._filter_gradient(network, gradients, update, threshold) if update else [0.0] * SIZE
         return {**told, **self.seconds}
 
-    def _own_terms(self, gradients: Tensors, update: RoundsUpdate, threshold: Threshold) -> float:
-        """The estimator `own`: <gradient, what theta lets this site's own update add>, over its clusters of all parts."""
+    def _own_terms(self, gradients: Tensors, update: RoundsUpdate, threshold: Threshold, network: Numbers | None) -> float:
+        """The estimator `own`: <gradient, what theta lets this site's own update add>, over its clusters of all parts. What the second
+        filter leaves out theta does not add.
+        """
         chosen = self.sending.chosen
+        passes = self.sending.passes_filter(update.new, network)
         of_tensor = dict(zip(chosen.names, map(float, update.deviations), strict=True))
         total = 0.0
         for part, weight in zip(PARTS, threshold.weights, strict=True):
-            trained = {spec.name: update.new[spec.name] for spec in chosen.of_part(part) if spec.name in gradients}
+            names = [spec.name for spec in chosen.of_part(part) if spec.name in gradients and spec.name in passes]
+            trained = {name: update.new[name] for name in names}
             total += own_slope(
                 gradients, update.came, trained, weight, of_tensor, threshold.theta, threshold.tau, self.settings.keep
             )

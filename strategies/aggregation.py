@@ -70,14 +70,17 @@ Weights = Callable[[Sequence[Update]], list[float]]
 """What each of a cluster's updates counts; they add up to 1."""
 
 
+WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
+    "fed-mean": lambda _: equally,
+    "fed-avg": lambda _: by_size,
+    "by-loss": lambda settings: partial(by_loss, temperature=settings.loss_temperature),
+}
+"""One line a mean: `aggregation` -> its weights."""
+
+
 def weights_of(settings: Settings) -> Weights:
     """Those that `aggregation` names."""
-    named: dict[str, Weights] = {
-        "fed-mean": equally,
-        "fed-avg": by_size,
-        "by-loss": partial(by_loss, temperature=settings.loss_temperature),
-    }
-    return named[settings.aggregation]
+    return WEIGHTS[settings.aggregation](settings)
 
 
 def weighted_mean(updates: Sequence[Update], by: Weights) -> Tensors:

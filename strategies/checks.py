@@ -28,9 +28,12 @@ SHARE = 0.01
 """Of the numbers' bytes, for what frames them: Flower cuts long arrays into chunks."""
 
 
-def size_limit(tensor_set: TensorSet | None) -> int:
-    """Most bytes of a reply that carries the set, or no tensors."""
-    return WITHOUT_TENSORS + (int((1 + SHARE) * 4 * tensor_set.num_parameters) if tensor_set else 0)
+def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False) -> int:
+    """Most bytes of a reply that carries the set, or no tensors. selects_numbers: with a mask, one bit a number."""
+    if tensor_set is None:
+        return WITHOUT_TENSORS
+    bytes_a_number = 4 + (1 / 8 if selects_numbers else 0)
+    return WITHOUT_TENSORS + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
 
 
 def check_size(size: int, limit: int) -> None:

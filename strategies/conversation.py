@@ -218,15 +218,17 @@ class Conversation:
         """
         if len(good) >= self.quorum:
             return
-        reasons = "; ".join(f"{failure['site']}: {failure['reason']}" for failure in self.record.failures)
+        last = {failure["site"]: failure["reason"] for failure in self.record.failures if failure["site"] not in good}
+        reasons = "; ".join(f"{site}: {reason}" for site, reason in last.items())
         told = (
             f"round {self.record.number}, {phase}: {len(good)} of {len(self.roll.expected)} sites answered well, "
             f"quorum = {self.settings.quorum:g} needs {self.quorum}; missing: {reasons}"
         )
+        way_on = "bring them back and go on with --resume, or start with a lower quorum"
         if self.settings.below_quorum == "go-on" and phase != "finish":
             raise RoundSkippedError(told)
         if self.settings.below_quorum != "go-on" or not good:
-            raise RunError(told)
+            raise RunError(f"{told}; {way_on}")
 
 
 def _task(message: Message) -> Mapping[str, Any]:

@@ -24,17 +24,20 @@ class SecondFilter:
         """(SIZE,) float32, to be sent."""
         return self._network.detach().numpy().copy()
 
-    def step(self, gradients: Sequence[Sequence[float]]) -> bool:
-        """One step with the sum of the sites' gradients, those that are no numbers left out; whether it was taken."""
-        finite = [
-            gradient for gradient in np.array(gradients, np.float64).reshape(len(gradients), -1) if np.isfinite(gradient).all()
-        ]
+    def step(self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> tuple[bool, list[str]]:
+        """One step with the mean of the sites' gradients, as L_val is one of their losses; (whether it was taken, sites left out because
+        theirs are no numbers). weights: site -> what its dev text counts in L_val.
+        """
+        finite = {site: np.array(gradient, np.float64) for site, gradient in gradients.items() if np.isfinite(gradient).all()}
+        left_out = [site for site in gradients if site not in finite]
         if not finite:
-            return False
-        self._network.grad = torch.tensor(np.sum(finite, axis=0), dtype=torch.float32)
+            return False, left_out
+        total = sum(weights[site] for site in finite)
+        mean = sum(weights[site] / total * gradient for site, gradient in finite.items())
+        self._network.grad = torch.tensor(mean, dtype=torch.float32)
         self._adam.step()
         self.steps += 1
-        return True
+        return True, left_out
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """All that the next round needs."""

@@ -27,9 +27,9 @@ from fedlingua.parts import PARTS, Part
 from fedlingua.protocol import Threshold
 from fedlingua.runs import RunFolder
 from fedlingua.selection.masks import Selection, pack_selected
-from fedlingua.selection.meta_gradient import bytes_slope, direction, total_slope
+from fedlingua.selection.meta_gradient import bytes_slope, direction, mean_over_sites
 from fedlingua.timing import timed
-from strategies.aggregation import Update, weights_of
+from strategies.aggregation import Update
 from strategies.fed_mean import FedMean
 from strategies.filtering import SecondFilter
 from strategies.partial import sent_tensors
@@ -49,7 +49,6 @@ class MetaSend(FedMean):
 
     def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
         super().__init__(settings, roll, clusters, tensor_set, folder)
-        self.weights = weights_of(settings)
         self.by_loss = settings.meta_estimator == "loss"
         self.model = ThresholdModel(
             roll.expected,
@@ -68,6 +67,8 @@ class MetaSend(FedMean):
         self._shares: dict[Part, dict[str, float]] = {}
         self._ways: dict[Part, dict[str, Tensors]] = {}
         self._answers: dict[str, Mapping[str, Any]] = {}
+        self._extra_bytes: dict[str, int] = {}
+        """site -> what its evaluation's message carries down for the meta step"""
 
     # --- The round in two phases -----------------------------------------------------------------------------------------------
 
@@ -143,6 +144,7 @@ class MetaSend(FedMean):
         messages = list(super().configure_evaluate(server_round, arrays, config, grid))
         if self.theta is None or self.settings.meta_frozen:
             return messages
+        packed: dict[tuple[str, ...], ArrayRecord] = {}
         for message in messages:
             site, before = str(message.content[protocol.TASK]["site"]), message_bytes(message)
             weights = tuple(self._shares.get(part, {}).get(site, 0.0) for part in PARTS)
@@ -152,14 +154,20 @@ class MetaSend(FedMean):
             threshold = Threshold(self.theta.value, self.model.tau, weights, alone)
             message.content[protocol.THRESHOLD] = ConfigRecord(threshold.request())
             if crosses and not alone:
-                message.content[protocol.DIRECTION] = to_record(self._packed_way(site))
+                of = tuple(cluster_of(self.clusters, part, site) for part in PARTS if self._ways.get(part))
+                if of not in packed:  # sites of the same clusters get one record, which is in memory once
+                    packed[of] = to_record(self._packed_way(site))
+                message.content[protocol.DIRECTION] = packed[of]
             self._add_filter(message)
-            self.conversation.record.of(site)["downlink_bytes"] += message_bytes(message) - before
+            self._extra_bytes[site] = message_bytes(message) - before
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The dev losses; and one step of the network."""
         result = super().aggregate_evaluate(server_round, replies)
+        for site, extra in self._extra_bytes.items():
+            self.conversation.record.of(site)["downlink_bytes"] += extra
+        self._extra_bytes = {}
         if self.theta is not None and not self.settings.meta_frozen:
             with timed(self.conversation.record.server_s, "step"):
                 self._learn(server_round)
@@ -178,12 +186,10 @@ class MetaSend(FedMean):
                 "note", text=f"round {number}: site {site}: its {what} is {values[site]}; left out of the meta step"
             )
         told = self.conversation.record.about["threshold"]
-        total, price = total_slope(finite, weights), self.settings.meta_bytes_weight
+        total, price = mean_over_sites(finite, weights), self.settings.meta_bytes_weight
         if self.by_loss:
-            share = math.fsum(float(one.get("numbers_share", 0.0)) for one in self.conversation.record.sites.values()) / len(
-                values
-            )
-            told["stepped"] = self.model.step_by_loss(total + price * share if price else total)
+            paid = price * self._share_sent()
+            told["stepped"] = self.model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
             told["loss"] = total if math.isfinite(total) else None
         else:
             sizes = {spec.name: math.prod(spec.shape) for spec in self.tensor_set.specs}
@@ -191,19 +197,32 @@ class MetaSend(FedMean):
                 total += price * bytes_slope(self._deviations, sizes, self.theta.value, self.model.tau, self.settings.keep)
             told["stepped"] = self.model.step(total)
             told["slope"] = total if math.isfinite(total) else None
-
         if self.filter:
-            told["filtered"] = self.filter.step([sums["filter"] for sums in self._answers.values()])
+            gradients = {site: sums["filter"] for site, sums in self._answers.items()}
+            told["filtered"], left_out = self.filter.step(gradients, weights)
+            for site in left_out:
+                text = (
+                    f"round {number}: site {site}: its gradient of the second filter is no number; left out of the filter's step"
+                )
+                self.folder.event("note", text=text)
+
+    def _share_sent(self) -> float:
+        """Of the numbers of an update, mean over the sites whose updates were folded."""
+        folded = {site for shares in self._shares.values() for site in shares}
+        told = self.conversation.record.sites
+        return math.fsum(float(told[site].get("numbers_share", 0.0)) for site in folded) / max(1, len(folded))
 
     def _add_filter(self, message: Message) -> None:
         if self.filter:
             message.content[protocol.FILTER] = to_record({protocol.FILTER: self.filter.network})
 
     def _site_weights(self) -> dict[str, float]:
-        """What each site's dev loss counts in L_val: as its update does in the mean over all sites."""
+        """What each site's dev loss counts in L_val: by its training sentences under fed-avg, else the same for all; by-loss, too, whose
+        weights are another's every round.
+        """
         if self.settings.aggregation == "fed-avg":
-            return {site: float(self.roll.about[site]["train"]) for site in self.roll.sites}
-        return dict.fromkeys(self.roll.sites, 1.0)
+            return {site: float(self.roll.about[site]["train"]) for site in self._answers}
+        return dict.fromkeys(self._answers, 1.0)
 
     def _packed_way(self, site: str) -> Tensors:
         """Where the threshold moves the tensors of the site's clusters."""
@@ -233,6 +252,7 @@ class MetaSend(FedMean):
         answer = reply.content.pop(protocol.META, None)
         sums = super()._read_evaluation(site, reply, size)
         if self.theta is not None and not self.settings.meta_frozen:
+            self.conversation.record.of(site)["uplink_bytes"] += size - message_bytes(reply)
             self._answers[site] = told = read_slope(answer, self.settings)
             seconds = self.conversation.record.of(site)["seconds"]
             seconds |= {f"meta {what}": round(told[key], 6) for what, key in META_PARTS.items() if key in told}

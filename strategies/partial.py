@@ -8,7 +8,7 @@ The paper sums over all sites and does not say what stands where a site sent not
 Where nobody sent, what was there stays, bit for bit, under either. Where all sent all, either is FedAvg, bit for bit.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum, isclose
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters
-from fedlingua.exchange.joined import Flat, Joined, Numbers, flat
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, flat
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
 from strategies.aggregation import Update, Weights, weighted_sum
@@ -90,30 +90,85 @@ def selective_aggregation(
 
     A cluster none of whose sites answered stays as it was.
     """
-    new: dict[Part, dict[str, Tensors]] = {}
-    for part in PARTS:
-        names = [spec.name for spec in tensor_set.of_part(part)]
-        new[part] = {}
-        for cluster, sites in clusters[part].items():
-            members = [updates[site] for site in sites if site in updates]
-            sent = (
-                [_sent(update, names, weight) for update, weight in zip(members, weights(members), strict=True)]
-                if members
-                else []
-            )
-            # A checkpoint keeps no cluster without tensors, as of a part that the set has nothing of.
-            before = state[part].get(cluster, {})
-            new[part][cluster] = mean(before, sent) if sent else dict(before)
+    new: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
+    for part, cluster, sent in _sent_to_clusters(updates, tensor_set, clusters, weights):
+        # A checkpoint keeps no cluster without tensors, as of a part that the set has nothing of.
+        before = state[part].get(cluster, {})
+        new[part][cluster] = mean(before, sent) if sent else dict(before)
     return new
 
 
-def sent_tensors(update: Update, names: Collection[str]) -> dict[str, Numbers]:
-    """Of the named tensors those of which a site sent anything."""
+def pseudo_gradients(
+    state: ClusterTensors,
+    updates: Mapping[str, Update],
+    tensor_set: TensorSet,
+    clusters: Clusters,
+    weights: Weights,
+    mean: Partial,
+) -> dict[Part, dict[str, Tensors]]:
+    """`mean` of what each of a cluster's sites moved away from: theta - theta_i, eqs. 1 and 2 of Manoel et al. 2022.
+
+    Taken of the differences themselves, it is 0 to the last bit for a number that no site changed; theta less the mean of the sites would
+    leave the mean's rounding there, which an optimiser that divides by a gradient's size takes for a direction. Tensors that nobody sent,
+    and clusters that nobody answered for, are not in it.
+    """
+    found: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
+    for part, cluster, sent in _sent_to_clusters(updates, tensor_set, clusters, weights):
+        theta = state[part].get(cluster, {})
+        moved = {name for site in sent for name in site.tensors}
+        nowhere = {name: np.zeros_like(tensor) for name, tensor in theta.items() if name in moved}
+        away = [Sent(site.weight, _Away(theta, site.tensors), site.masks) for site in sent]
+        found[part][cluster] = mean(nowhere, away) if sent else {}
+    return found
+
+
+def _sent_to_clusters(
+    updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, weights: Weights
+) -> Iterator[tuple[Part, str, list[Sent]]]:
+    """Every part's clusters, each with what came from its sites, in federation order."""
+    for part in PARTS:
+        names = [spec.name for spec in tensor_set.of_part(part)]
+        for cluster, sites in clusters[part].items():
+            members = [updates[site] for site in sites if site in updates]
+            shares = weights(members) if members else []
+            yield part, cluster, [_sent(update, names, share) for update, share in zip(members, shares, strict=True)]
+
+
+class _Away(Some):
+    """How far tensors are from theta, each worked out when it is asked for."""
+
+    def __init__(self, theta: Mapping[str, Numbers], tensors: Mapping[str, Numbers]) -> None:
+        super().__init__(tensors, tensors)
+        self._theta = theta
+
+    def flat(self, name: str) -> Flat:
+        return _Difference(np.ravel(self._theta[name]), super().flat(name))
+
+    def __getitem__(self, name: str) -> Numbers:
+        return self._theta[name] - super().__getitem__(name)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """One flat array less another, as far as it is asked for."""
+
+    theta: Numbers
+    numbers: Flat
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        return self.theta[chosen] - self.numbers[chosen]
+
+
+def sent_tensors(update: Update, names: Collection[str]) -> Some:
+    """Of the named tensors those of which a site sent anything, left where they lie."""
     chosen = update.selection
     if chosen is None or chosen.tensors is None:
-        return {name: update.tensors[name] for name in names}
+        return Some(update.tensors, names)
     sent = {name for name, is_sent in zip(chosen.chosen.names, chosen.tensors, strict=True) if is_sent}
-    return {name: update.tensors[name] for name in names if name in sent}
+    return Some(update.tensors, [name for name in names if name in sent])
 
 
 def _sent(update: Update, names: Sequence[str], weight: float) -> Sent:

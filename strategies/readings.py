@@ -72,7 +72,7 @@ def read_training(reply: Message, size: int, asked: Asked) -> Training:
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(None if asked.sent is None else asked.tensor_set))
+    checks.check_size(size, checks.size_limit(None if asked.sent is None else asked.tensor_set, asked.settings.selects_numbers))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
     most = int(asked.about["train"]) * asked.settings.local_epochs
     wanted = (*checks.TRAINING_SUMS, *_of_selection(asked.settings))

@@ -21,7 +21,7 @@ from fedlingua.languages import nearest
 from fedlingua.pretraining.demo import demo_backbone
 from fedlingua.runs import RunFolder, code_hash, run_directory
 from strategies.clusters import clusters_by_gradients
-from strategies.fed_mean import FedAvg, FedByLoss, FedMean
+from strategies.fed_mean import FedMean
 from strategies.local_only import LocalOnly
 from strategies.meta_send import MetaSend
 from strategies.roll_call import Roll, call_roll, sites_json
@@ -32,9 +32,6 @@ from strategies.traffic import CountedGrid
 
 app = ServerApp()
 _log = logging.getLogger("fedlingua.server")
-
-STRATEGIES: dict[str, type[SiteStrategy]] = {"fed-mean": FedMean, "fed-avg": FedAvg, "by-loss": FedByLoss}
-"""One line a mean: `aggregation` -> its strategy."""
 
 
 @app.main()
@@ -128,7 +125,7 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
     if not settings.strategy:
         if settings.learns_threshold:
             return MetaSend
-        return STRATEGIES[settings.aggregation] if settings.how.travels else LocalOnly
+        return FedMean if settings.how.travels else LocalOnly
     module_name, class_name = settings.strategy.split(":")
     try:
         module = importlib.import_module(module_name)
@@ -145,20 +142,27 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
             f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
             "derive it from strategies.meta_send.MetaSend, or choose another selection"
         )
-    if settings.missing == "renormalise" and settings.selected_by != "all" and not _takes_means(found):
-        raise ConfigError(
-            f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; leave it 'previous'"
-        )
+    if not (issubclass(found, FedMean) and found.rule is None):
+        if settings.missing == "renormalise" and settings.selected_by != "all":
+            raise ConfigError(
+                f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; leave it 'previous'"
+            )
+        if settings.aggregation != "fed-mean":
+            raise ConfigError(
+                f"aggregation = {settings.aggregation!r} says what a site counts in a mean, and {class_name} has a rule of its own; "
+                "leave it 'fed-mean', or take the rule out"
+            )
+        if settings.optimized_by != "none":
+            raise ConfigError(
+                f"server-optimizer = {settings.optimized_by!r} steps against the mean of the sites' pseudo-gradients, and {class_name} "
+                "has a rule of its own; give 'none', or take the rule out"
+            )
     if found.travels != settings.how.travels:
         have, wanted = ("tensors travel", "stay") if found.travels else ("tensors stay", "travel")
         raise ConfigError(
             f"strategy = {settings.strategy!r}: its {have}, but those of method {settings.method} {wanted}; change one of them"
         )
     return found
-
-
-def _takes_means(strategy: type[SiteStrategy]) -> bool:
-    return issubclass(strategy, FedMean) and strategy.rule is None
 
 
 def _describe(

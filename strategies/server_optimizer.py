@@ -1,8 +1,8 @@
 """The server's optimiser: a step against the sites' pseudo-gradient, which remembers from round to round (Manoel et al. 2022, eqs. 1, 2).
 
-A site's pseudo-gradient is what it was given less what it came to, g_i = theta - theta_i, so the weighted sum of them is theta less the
-weighted mean of the sites. `FedMean` makes that mean, whatever the weights, the clusters and the selection; one function an optimiser makes
-the next theta of it. Without an optimiser the mean itself is the next theta: SGD at a rate of 1.
+A site's pseudo-gradient is what it was given less what it came to, g_i = theta - theta_i. `FedMean` takes their mean, whatever the weights,
+the clusters and the selection (strategies/partial.py); one function an optimiser makes the next theta of it. Without an optimiser the
+sites' own mean is the next theta: SGD at a rate of 1.
 """
 
 import math
@@ -134,26 +134,25 @@ SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
 class ServerOptimizer:
     """An optimiser for each tensor of each cluster of a run.
 
-    A tensor that nobody sent, or whose cluster nobody answered for, makes no step: it stays bit for bit, and so do its moments.
+    A tensor that nobody sent, or whose cluster nobody answered for, makes no step: it stays bit for bit, and so do its moments. A number
+    that nobody sent of a tensor that somebody did has a gradient of 0, and goes on by its momentum.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self._optimizer = settings, OPTIMIZERS[settings.optimized_by]
         self._moments: dict[tuple[Part, str, str], Moments] = {}
 
-    def step(self, rounds_before: int, given: ClusterTensors, mean: ClusterTensors) -> dict[Part, dict[str, Tensors]]:
-        """The tensors that a round ends with. given: those that it began with; mean: what its sites came to, where it is another array."""
+    def step(self, rounds_before: int, given: ClusterTensors, gradients: ClusterTensors) -> dict[Part, dict[str, Tensors]]:
+        """The tensors that a round ends with. given: those that it began with; gradients: of those among them that make a step."""
         how = self.step_of(rounds_before)
         state: dict[Part, dict[str, Tensors]] = {}
-        for part, clusters in mean.items():
-            state[part] = {}
-            for cluster, tensors in clusters.items():
-                state[part][cluster] = {
-                    name: tensor
-                    if tensor is given[part][cluster][name]
-                    else self._next((part, cluster, name), given, tensor, how)
-                    for name, tensor in tensors.items()
-                }
+        for part, clusters in given.items():
+            state[part] = {cluster: dict(tensors) for cluster, tensors in clusters.items()}
+            for cluster, of_cluster in gradients.get(part, {}).items():
+                for name, gradient in of_cluster.items():
+                    of = part, cluster, name
+                    theta, moments = given[part][cluster][name], self._moments.get(of, Moments())
+                    state[part][cluster][name], self._moments[of] = self._optimizer(theta, gradient, moments, how)
         return state
 
     def step_of(self, rounds_before: int) -> Step:
@@ -168,12 +167,6 @@ class ServerOptimizer:
             settings.server_epsilon,
             settings.server_weight_decay,
         )
-
-    def _next(self, of: tuple[Part, str, str], given: ClusterTensors, mean: Numbers, how: Step) -> Numbers:
-        part, cluster, name = of
-        theta = given[part][cluster][name]
-        tensor, self._moments[of] = self._optimizer(theta, theta - mean, self._moments.get(of, Moments()), how)
-        return tensor
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """What a resumed run has to know besides the tensors; arrays are never written to again."""

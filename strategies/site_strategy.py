@@ -49,8 +49,8 @@ PHASES: dict[str, Phase] = {
 class SiteStrategy(Strategy):
     """Base of this project's strategies; `state` holds each cluster's tensors, `progress` all else that a resumed run needs.
 
-    travels: whether updates come back, and in which phase. one_best_round: whether the federation chooses one best round or every site its
-    own.
+    travels: whether updates come back. update_phase: in which phase, "send" where a threshold comes in between. one_best_round: whether
+    the federation chooses one best round or every site its own.
     """
 
     travels = True
@@ -320,12 +320,14 @@ class SiteStrategy(Strategy):
         if protocol.THETA in training.sums:
             record["theta"] = training.sums[protocol.THETA]
         record["train_loss"] = training.sums["nll_sum"] / training.sums["num_tokens"]
-        record["steps"], record["tensors_sent"] = int(training.sums["steps"]), len(training.update.tensors)
+        selection = training.update.selection
+        record["steps"] = int(training.sums["steps"])
+        record["tensors_sent"] = selection.num_tensors if selection else len(training.update.tensors)
         if self.travels:
             record["update_norm"] = training.norm
-        if training.update.selection and self.settings.selected_by != "all":
-            record["tensors_share"] = training.update.selection.share_of_tensors
-            record["numbers_share"] = training.update.selection.share_of_numbers
+        if selection and self.settings.selected_by != "all":
+            record["tensors_share"] = selection.share_of_tensors
+            record["numbers_share"] = selection.share_of_numbers
         if training.deviations is not None:
             # What was zero everywhere has none; JSON knows no infinity.
             told = [float(f"{one:.6g}") if math.isfinite(one) else None for one in training.deviations.tolist()]

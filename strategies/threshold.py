@@ -26,7 +26,7 @@ from torch.nn import functional
 from fedlingua.errors import RunError
 from fedlingua.exchange.tensor_sets import Tensors
 from fedlingua.selection.gates import WIDTH
-from fedlingua.selection.meta_gradient import Deviations, score_slope
+from fedlingua.selection.meta_gradient import Deviations, mean_over_sites, score_slope
 
 NEURONS = 100
 LEARNING_RATE = 1e-3
@@ -81,7 +81,8 @@ class ThresholdModel:
         self.random = Random(f"{seed}/theta")
         self.losses: dict[str, float] = {}
         """site -> its last loss that was a number"""
-        self.baseline: float | None = None
+        self.baselines: dict[str, float] = {}
+        """site -> mean of its earlier validation losses, newer ones counting more"""
         self.silent: list[float] = []
         """The thetas of the last rounds, two at most, in which nobody sent anything."""
         self.steps = 0
@@ -91,7 +92,8 @@ class ThresholdModel:
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
     def begin(self, deviations: Mapping[str, Deviations]) -> None:
-        """Set the scale, in the first round, or where it follows in each: the median over all sites of the round's deviations.
+        """Set the scale, in the first round, or where it follows in each: the median of all deviations given, in a run one of each site,
+        itself the median of the site's tensors.
 
         Tensors that were 0 (their deviation is infinite) or did not move say nothing of it. Where there is no other, the scale stays.
 
@@ -104,8 +106,8 @@ class ThresholdModel:
                 self.scale = float(np.median(found))
             elif self.scale is None:
                 raise RunError(
-                    f"theta has nowhere to begin: of {sum(map(len, deviations.values()))} tensors at {len(deviations)} sites none has a "
-                    "deviation that is finite and above 0; give theta's scale, or let the sites train before they select"
+                    f"theta has nowhere to begin: none of the {len(deviations)} sites that answered has a tensor whose deviation is finite "
+                    "and above 0, so training has changed nothing; look at learning-rate and the sites' logs"
                 )
 
     @property
@@ -175,22 +177,24 @@ class ThresholdModel:
         self._mu = None
         return True
 
-    def step_by_loss(self, loss: float) -> bool:
-        """One step from what the drawn theta led to (estimator `loss`); the first loss only becomes the baseline.
+    def step_by_loss(self, losses: Mapping[str, float], weights: Mapping[str, float]) -> bool:
+        """One step from what the drawn theta led to (estimator `loss`); a site's first loss only becomes its baseline.
 
-        The baseline is a mean of earlier rounds' losses, newer ones counting more. This round's is taken in after it was compared: a
-        baseline that knew it would depend on the draw, and bias the slope. loss: L_val, plus lambda x the share sent where bytes count.
+        losses: site -> L_j, plus lambda x the share sent where bytes count; those that are no numbers are left out. weights: v of all.
+        Every site is compared with its own baseline, so that L_val does not move by who answers. This round's loss is taken in after it was
+        compared: a baseline that knew it would depend on the draw, and bias the slope.
         """
         assert self._theta is not None, "theta() first"
         assert self.spread, "nothing was tried out"
-        if not math.isfinite(loss):
+        finite = {site: loss for site, loss in losses.items() if math.isfinite(loss)}
+        before = {site: self.baselines[site] for site in finite if site in self.baselines}
+        for site, loss in finite.items():
+            self.baselines[site] = MEMORY * before[site] + (1 - MEMORY) * loss if site in before else loss
+        if not before:
             return False
-        before = self.baseline
-        self.baseline = loss if before is None else MEMORY * before + (1 - MEMORY) * loss
-        if before is None:
-            return False
+        loss, baseline = (mean_over_sites({site: of[site] for site in before}, weights) for of in (finite, before))
         theta = self._theta
-        return self.step(score_slope(loss, before, theta.drawn, theta.mu, self.spread * theta.mu))
+        return self.step(score_slope(loss, baseline, theta.drawn, theta.mu, self.spread * theta.mu))
 
     def report(self, shares: Mapping[str, float]) -> str | None:
         """What to tell the user once nobody has sent anything for two rounds. shares: site -> share of its numbers sent this round."""
@@ -199,8 +203,8 @@ class ThresholdModel:
         if len(self.silent) < 2:
             return None
         return (
-            f"no site has sent anything for two rounds: theta was {self.silent[0]:.3g}, then {self.silent[1]:.3g}, and every deviation lay "
-            "on the other side; where nothing is sent the server learns nothing"
+            f"no site has sent anything for two rounds: theta was {self.silent[0]:.3g}, then {self.silent[1]:.3g}, and nothing lay on "
+            "the side that is sent; where nothing is sent the server learns little"
         )
 
     # --- From round to round -------------------------------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ class ThresholdModel:
         return tensors, {
             "scale": self.scale,
             "losses": self.losses,
-            "baseline": self.baseline,
+            "baselines": self.baselines,
             "silent": self.silent,
             "steps": self.steps,
             "random": [version, list(words), gauss],
@@ -225,8 +229,8 @@ class ThresholdModel:
 
     def restore(self, tensors: Mapping[str, np.ndarray[Any, Any]], values: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, as if there had been no stop."""
-        self.scale, self.baseline, self.steps = values["scale"], values["baseline"], values["steps"]
-        self.losses, self.silent = dict(values["losses"]), list(values["silent"])
+        self.scale, self.steps, self.silent = values["scale"], values["steps"], list(values["silent"])
+        self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
         version, words, gauss = values["random"]
         self.random.setstate((version, tuple(words), gauss))
         with torch.no_grad():

@@ -15,7 +15,7 @@ from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.experiment import default_run_config
 from fedlingua.languages import Direction
-from fedlingua.training.batches import Example, encode_pairs
+from fedlingua.training.translation import PairExample, encode_pairs
 from tests.federations import FOUR_SITES
 
 
@@ -43,7 +43,7 @@ def backbone(tiny_backbone: Path) -> Backbone:
 
 
 @pytest.fixture
-def examples(backbone: Backbone, phrases: dict[str, list[str]]) -> list[Example]:
+def examples(backbone: Backbone, phrases: dict[str, list[str]]) -> list[PairExample]:
     """21 German-French pairs, as ids: no multiple of 8."""
     pairs = [Pair(*both) for both in zip(phrases["de"][:21], phrases["fr"][:21], strict=True)]
     return encode_pairs(pairs, Direction("de", "fr"), backbone.codec, 32)

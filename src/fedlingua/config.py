@@ -150,6 +150,11 @@ class Settings:
         return self.selected_by.startswith(("fixed-", "random-", "metasend-"))
 
     @property
+    def selects_numbers(self) -> bool:
+        """Whether the rule sends single numbers rather than whole tensors."""
+        return self.selected_by in ("top-k", "apf")
+
+    @property
     def keep(self) -> Literal["g", "l"]:
         """Which side of a threshold the rule sends: what deviates more, or less."""
         return "l" if self.selected_by.endswith("-l") else "g"
@@ -172,7 +177,7 @@ class Settings:
     @property
     def asks_own_terms(self) -> bool:
         """Whether every site is asked, in every round, what its own update did to its dev loss."""
-        return self.learns_threshold and (self.meta_estimator == "own" or self.second_filter)
+        return self.learns_threshold and not self.meta_frozen and (self.meta_estimator == "own" or self.second_filter)
 
     @property
     def step_learning_rate(self) -> float:

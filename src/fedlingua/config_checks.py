@@ -126,6 +126,8 @@ def _checked(name: str, value: Any) -> Scalar:
     choices = _CHOICES.get(name)
     if choices and value not in choices:
         raise ConfigError(f"{key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key} = {value!r}; wanted a finite number")
     least = _AT_LEAST.get(name)
     if least is not None and not value >= least:
         raise ConfigError(f"{key} = {value!r} is too small; wanted at least {least:g}")
@@ -141,7 +143,8 @@ def _check_together(settings: Settings) -> None:
     if settings.signature_form == "private":
         if settings.signature_dim > MOST_PRIVATE_DIM:
             raise ConfigError(
-                f"signature-dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers"
+                f"signature-dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers; give "
+                "so many or less, or signature-form = 'raw'"
             )
         for key, value in (("signature-clip", settings.signature_clip), ("signature-noise", settings.signature_noise)):
             if not 0 < value < math.inf:
@@ -197,9 +200,16 @@ def _check_server(settings: Settings) -> None:
             f"server-optimizer = {settings.optimized_by!r}, and selection {settings.selected_by} learns its threshold from what it does to "
             "the sites' mean; give server-optimizer = 'none', or another selection"
         )
-    for key, value in (("server-beta1", settings.server_beta1), ("server-beta2", settings.server_beta2)):
+    shares = {
+        "server-beta1": settings.server_beta1,
+        "server-beta2": settings.server_beta2,
+        "server-momentum": settings.server_momentum,
+    }
+    for key, value in shares.items():
         if value >= 1:
-            raise ConfigError(f"{key} = {value:g}; a share of what was before is below 1")
+            raise ConfigError(f"{key} = {value:g}; wanted a share of what was before, 0 or more and below 1")
+    if settings.optimized_by != "none" and not settings.server_learning_rate > 0:
+        raise ConfigError(f"server-learning-rate = {settings.server_learning_rate:g} never moves anything; give more than 0")
     if settings.optimized_by not in ("none", "sgd") and not settings.server_epsilon > 0:
         raise ConfigError(
             f"server-epsilon = {settings.server_epsilon:g}, and {settings.optimized_by} divides by it where gradients are 0; give more"
@@ -223,7 +233,16 @@ def _check_selection(settings: Settings) -> None:
             f"second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
             "give metasend-g or metasend-l, not frozen, or second-filter = false"
         )
+    if settings.selected_by == "apf" and settings.apf_threshold >= 1:
+        raise ConfigError(
+            f"apf-threshold = {settings.apf_threshold:g}; a number's movement is at most all of its steps, so 1 and above freeze "
+            "everything: give less"
+        )
     if settings.learns_threshold:
+        if not settings.meta_frozen and not settings.meta_learning_rate > 0:
+            raise ConfigError(
+                f"meta-learning-rate = {settings.meta_learning_rate:g} learns nothing; give more than 0, or meta-frozen = true"
+            )
         for key, value in (("meta-temperature", settings.meta_temperature), ("meta-noise", settings.meta_noise)):
             if not 0 < value < math.inf:
                 raise ConfigError(f"{key} = {value:g}; wanted more than 0, and a finite number")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedlingua import protocol
+from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
 from fedlingua.runs import RunFolder
 from strategies.fed_mean import FedMean
@@ -40,13 +41,37 @@ CONTROLLERS = {"method": "adapter-families", "tensor-set": "controllers", "contr
 
 METASEND = {"method": "adapter-families", "selection": "metasend-g", "meta-batches": 2, "meta-estimator": "own"}
 """A threshold that learns, and updates that wait at the sites."""
+FILTERED = {
+    "method": "adapter-fed",
+    "selection": "metasend-l",
+    "meta-batches": 2,
+    "second-filter": True,
+    "meta-learning-rate": 0.05,
+}
+BY_LOSS = {
+    "method": "adapter-fed",
+    "selection": "metasend-l",
+    "meta-batches": 2,
+    "meta-estimator": "loss",
+    "meta-learning-rate": 0.05,
+}
+"""A network that filters too; thresholds that are drawn."""
 SERVER_ADAM = {"method": "adapter-families", "server-optimizer": "adam", "server-schedule": "cosine"}
 APF = {"method": "adapter-families", "selection": "apf"}
 
 
 @pytest.fixture(
-    params=[{"method": "adapter-families"}, {"method": "adapter-local"}, CONTROLLERS, METASEND, APF, SERVER_ADAM],
-    ids=["families", "local", "controllers", "metasend", "apf", "server-adam"],
+    params=[
+        {"method": "adapter-families"},
+        {"method": "adapter-local"},
+        CONTROLLERS,
+        METASEND,
+        FILTERED,
+        BY_LOSS,
+        APF,
+        SERVER_ADAM,
+    ],
+    ids=["families", "local", "controllers", "metasend", "filtered", "by-loss", "apf", "server-adam"],
 )
 def config(request, four_sites):
     return {**four_sites, **request.param, "rounds": 4}
@@ -87,7 +112,7 @@ def unbroken():
 
 def whole(config, tmp_path, unbroken) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
     """Bytes and losses of the same run when nothing happens to it."""
-    what = config["method"], config["tensor-set"], config["selection"]
+    what = settings_from(config).hash()
     if what not in unbroken:
         folder, _ = run(config, tmp_path / "whole")
         unbroken[what] = (final_bytes(folder), losses(folder))
@@ -190,7 +215,7 @@ def kept_whole(unbroken_translations):
     """The same run's translations by round when nothing happens to it."""
 
     def of(config, tmp_path) -> dict[str, bytes]:
-        what = config["method"], config["tensor-set"], config["selection"]
+        what = settings_from(config).hash()
         if what not in unbroken_translations:
             unbroken_translations[what] = kept_translations(run(config, tmp_path / "whole")[0])
         return unbroken_translations[what]

@@ -131,11 +131,32 @@ def test_not_a_number_is_no_learning_rate(run_config: dict[str, Any]) -> None:
     assert "learning-rate = nan" in refusal(run_config, learning_rate=math.nan)
 
 
-@pytest.mark.parametrize("quorum", [0.0, -0.5, 1.01, 2, math.nan])
+@pytest.mark.parametrize("quorum", [0.0, -0.5, 1.01, 2])
 def test_a_quorum_outside_its_range_is_refused(run_config: dict[str, Any], quorum: float) -> None:
     message = refusal(run_config, quorum=quorum)
     assert f"quorum = {float(quorum)}" in message
     assert "more than 0 and at most 1" in message
+
+
+@pytest.mark.parametrize("key", ["quorum", "meta-learning-rate", "meta-bytes-weight", "server-learning-rate", "deadline-s"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_refused(run_config: dict[str, Any], key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{key} = {value!r}; wanted a finite number")):
+        settings_from({**run_config, key: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"selection": "metasend-g", "meta-learning-rate": 0.0}, "meta-learning-rate = 0 learns nothing"),
+        ({"selection": "apf", "apf-threshold": 1.0}, "1 and above freeze everything"),
+        ({"server-optimizer": "sgd", "server-momentum": 1.0}, "server-momentum = 1; wanted a share"),
+        ({"server-optimizer": "adam", "server-learning-rate": 0.0}, "server-learning-rate = 0 never moves anything"),
+    ],
+)
+def test_what_would_never_move_anything_is_refused(run_config: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        settings_from({**run_config, **changes})
 
 
 def test_a_quorum_of_all_sites_is_taken(run_config: dict[str, Any]) -> None:
@@ -173,7 +194,7 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
         ),
         ({"signature-form": "private", "signature-clip": 0.0}, "signature-clip = 0; a private signature needs more than 0"),
         ({"signature-form": "private", "signature-delta": 1.0}, "signature-delta = 1 is no probability"),
-        ({"signature-form": "private", "signature-noise": math.inf}, "signature-noise = inf; a private signature needs"),
+        ({"signature-form": "private", "signature-noise": math.inf}, "signature-noise = inf; wanted a finite number"),
         ({"method": "adapter-families", "num-clusters": 3}, "method adapter-families takes no number of clusters"),
         ({"method": "adapter-random", "num-clusters": -1}, "give adapter-random a number, or 0"),
         ({"num-clusters": -2}, "num-clusters = -2 is too small; wanted at least -1"),

@@ -64,6 +64,14 @@ def test_a_reply_may_have_four_bytes_a_number_a_hundredth_more_and_64_kib() -> N
     assert size_limit(None) == 65536
 
 
+@pytest.mark.parametrize("share", [0.5, 0.99, 0.9999])
+def test_single_numbers_may_have_a_bit_each_besides(share: float) -> None:
+    chosen = TensorSet("adapters", (TensorSpec("x", (8_000_000,), "encoder", 0),))
+    packed = int(4 * share * 8_000_000) + 8_000_000 // 8
+    assert packed < size_limit(chosen, selects_numbers=True)
+    assert (packed < size_limit(chosen)) == (share == 0.5)
+
+
 def test_where_most_changed_nothing_there_is_nothing_to_compare_with():
     assert over_ratio({"a": 0.0, "b": 0.0, "c": 1.0}, 5.0) == {}
 

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from fedlingua import protocol
+from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
+from fedlingua.exchange.joined import Joined, runs, separate
 from fedlingua.exchange.records import message_bytes, opened
+from fedlingua.exchange.trainable import build_trainable
 from fedlingua.methods import SELECTIONS
-from fedlingua.selection.masks import counted
+from fedlingua.selection.masks import counted, unpack_selected
+from strategies.aggregation import tensors_for
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run
 
@@ -22,6 +26,18 @@ def config(four_sites):
 def updates(live):
     """Replies that carry an update, in the order they came."""
     return [reply for reply in live.received if reply.metadata.message_type in (protocol.TRAIN, protocol.SEND)]
+
+
+def bytes_of_the_answer(reply):
+    """What an evaluation's reply carries for the meta step, on top of its dev loss."""
+    whole, answer = message_bytes(reply), reply.content.pop(protocol.META)
+    without = message_bytes(reply)
+    reply.content[protocol.META] = answer
+    return whole - without
+
+
+def folder_tensors(config):
+    return len(build_trainable(settings_from(config)).tensor_set.specs)
 
 
 @pytest.mark.parametrize("selection", SELECTIONS[1:])
@@ -37,8 +53,13 @@ def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, tmp_pat
             assert record["numbers_share"] == pytest.approx(numbers / size)
             assert counted(arrays)["payload"] == 4 * numbers
             replies = [r for r in live.received if r.metadata.message_type in ("train", "train.probe", "train.send")]
-            mine = [r for r in replies if (r.content["task"]["site"], r.content["task"]["round"]) == (site, line["round"])]
-            assert record["uplink_bytes"] == sum(map(message_bytes, mine))
+            answers = [r for r in live.received if protocol.META in r.content]
+            mine, told = (
+                [r for r in of if (r.content["task"]["site"], r.content["task"]["round"]) == (site, line["round"])]
+                for of in (replies, answers)
+            )
+            assert record["uplink_bytes"] == sum(map(message_bytes, mine)) + sum(map(bytes_of_the_answer, told))
+            assert record["tensors_sent"] == round(record["tensors_share"] * folder_tensors(config))
 
 
 @pytest.mark.parametrize("selection", ["dp-l", "apf", "random-g", "metasend-g", "metasend-l"])
@@ -98,10 +119,40 @@ def test_deviations_are_against_the_sites_own_last_round_and_not_against_what_it
         (one["site"], one["round"]): one["deviations"]
         for one in map(json.loads, (folder.directory / "deviations.jsonl").read_text().splitlines())
     }
-    first, second = (opened(sent["court", number].content.array_records[protocol.ARRAYS]) for number in (1, 2))
-    whole = sum(np.abs(second[part] - first[part]).sum() for part in first) / sum(np.abs(first[part]).sum() for part in first)
-    assert min(told["court", 2]) <= whole <= max(told["court", 2])
-    assert told["court", 1] != told["court", 2]
+    chosen = build_trainable(settings_from(config)).tensor_set
+    first, second = (separate(opened(sent["court", number].content.array_records[protocol.ARRAYS]), chosen) for number in (1, 2))
+    wanted = [np.abs(second[name] - first[name]).sum() / np.abs(first[name]).sum() for name in chosen.names]
+    assert told["court", 2] == pytest.approx(wanted, rel=1e-4)
+    assert told["court", 1] != pytest.approx(wanted, rel=1e-2)
+
+
+@pytest.mark.parametrize("missing", ["previous", "renormalise"])
+@pytest.mark.parametrize("selection", ["dp-g", "top-k"])
+def test_the_next_round_is_equation_4_of_what_came_inside_each_cluster(config, tmp_path, selection, missing):
+    """By hand, number by number, from the messages alone; sites of unequal size, in clusters of their own for each part."""
+    config = {**config, "method": "adapter-families", "selection": selection, "missing": missing, "aggregation": "fed-avg"}
+    folder, live = run({**config, "batch-size": 2}, tmp_path / "run")
+    chosen = build_trainable(settings_from(config)).tensor_set
+    clusters = folder.read("clusters.json")
+    before, after = (folder.checkpoints.load(number).tensors for number in (1, 2))
+    sizes, masks, numbers = {}, {}, {}
+    for reply in updates(live):
+        if reply.content["task"]["round"] == 2:
+            site = reply.content["task"]["site"]
+            given = tensors_for(site, before, chosen, clusters | {"shared": {"all": SITES}})
+            came, sent = unpack_selected(opened(reply.content.array_records[protocol.ARRAYS]), chosen, runs(given, chosen))
+            sizes[site] = reply.content[protocol.METRICS]["num_examples"]
+            numbers[site] = {name: came[name].astype(np.float64) for name in chosen.names}
+            masks[site] = Joined({part: sent.mask_of(part) for part in ("encoder", "decoder")}, chosen)
+    assert len(set(sizes.values())) > 1
+    for spec in chosen.specs:
+        for cluster, sites in clusters[spec.part].items():
+            start = before[spec.part][cluster][spec.name].astype(np.float64)
+            weights = {site: sizes[site] / sum(sizes[other] for other in sites) * masks[site][spec.name] for site in sites}
+            total = sum(weights.values())
+            moved = sum(weights[site] * (numbers[site][spec.name] - start) for site in sites)
+            wanted = start + (moved if missing == "previous" else np.divide(moved, total, np.zeros_like(moved), where=total > 0))
+            np.testing.assert_allclose(after[spec.part][cluster][spec.name], wanted, rtol=0, atol=1e-6)
 
 
 def test_a_site_forgets_all_but_the_last_two_rounds(config, tmp_path):

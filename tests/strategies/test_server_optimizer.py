@@ -10,8 +10,11 @@ from safetensors.numpy import load_file
 
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
+from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 from fedlingua.experiment import default_run_config
 from fedlingua.methods import SERVER_OPTIMIZERS
+from strategies.aggregation import Update, equally
+from strategies.partial import MISSING, pseudo_gradients
 from strategies.server_optimizer import OPTIMIZERS, SCHEDULES, Moments, ServerOptimizer, Step
 from tests.in_process import checkpoint_bytes, run
 
@@ -103,21 +106,19 @@ def test_what_nobody_sent_makes_no_step_and_a_resumed_run_goes_on_as_if_nothing_
     unbroken, first = ServerOptimizer(settings(method="server-adam")), ServerOptimizer(settings(method="server-adam"))
     state = resumed = clusters(START, START)
 
-    def mean(of: Any, number: int) -> Any:
-        encoder, moved = of["encoder"], GRADIENTS[number]
-        north = {"w": encoder["north"]["w"] - moved, "b": encoder["north"]["b"]}
-        south = {"w": encoder["south"]["w"] - moved} if number != 1 else encoder["south"]
-        return {"encoder": {"north": north, "south": south}, "decoder": {}, "shared": {}}
+    def gradients(number: int) -> Any:
+        moved = {"w": GRADIENTS[number]}
+        return {"encoder": {"north": moved, "south": moved if number != 1 else {}}, "decoder": {}, "shared": {}}
 
     for number in range(4):
-        state = unbroken.step(number, state, mean(state, number))
+        state = unbroken.step(number, state, gradients(number))
         assert state["encoder"]["north"]["b"] is START
     for number in range(4):
         if number == 2:
             tensors, values = first.state()
             first = ServerOptimizer(settings(method="server-adam"))
             first.restore({name: tensor.copy() for name, tensor in tensors.items()}, values)
-        resumed = first.step(number, resumed, mean(resumed, number))
+        resumed = first.step(number, resumed, gradients(number))
     assert [resumed["encoder"][c]["w"].tobytes() for c in ("north", "south")] == [
         state["encoder"][c]["w"].tobytes() for c in ("north", "south")
     ]
@@ -136,6 +137,26 @@ def test_sgd_at_a_rate_of_1_without_momentum_is_the_mean(four_sites: dict[str, A
         wanted, got = (load_file(folder.directory / "checkpoints" / "0001" / name) for folder in (plain, stepped))
         for tensor in wanted:
             np.testing.assert_allclose(got[tensor], wanted[tensor], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("missing", ["previous", "renormalise"])
+@pytest.mark.parametrize("name", SERVER_OPTIMIZERS[1:])
+def test_what_no_site_has_changed_stays_bit_for_bit(name: str, missing: str) -> None:
+    """A third of a number, three times, is seldom the number: the mean's rounding must not become a step."""
+    chosen = TensorSet("full", (TensorSpec("w", (7, 5), "encoder", None), TensorSpec("b", (7, 5), "encoder", None)))
+    together: Any = {"encoder": {"all": ("x", "y", "z")}, "decoder": {"all": ()}, "shared": {"all": ()}}
+    changed = np.zeros(START.shape, bool)
+    changed[2] = True
+    given: Any = {"encoder": {"all": {"w": START, "b": START}}, "decoder": {}, "shared": {}}
+    updates = {
+        site: Update(site, {"w": np.where(changed, START + number, START), "b": START}, 10)
+        for number, site in enumerate("xyz", start=1)
+    }
+    gradients = pseudo_gradients(given, updates, chosen, together, equally, MISSING[missing])
+    np.testing.assert_allclose(gradients["encoder"]["all"]["w"][2], -2.0, rtol=1e-6)
+    state = ServerOptimizer(settings(method=f"server-{name}")).step(0, given, gradients)["encoder"]["all"]
+    assert (state["w"] == START).tolist() == (~changed).tolist()
+    assert state["b"].tobytes() == START.tobytes()
 
 
 @pytest.mark.parametrize("name", SERVER_OPTIMIZERS[1:])

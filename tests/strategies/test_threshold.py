@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from fedlingua.errors import RunError
 from fedlingua.selection.gates import Keep
-from fedlingua.selection.meta_gradient import SPREAD, direction, inner_product, own_slope, total_slope
+from fedlingua.selection.meta_gradient import SPREAD, direction, inner_product, mean_over_sites, own_slope
 from strategies.threshold import LEARNING_RATE, MEMORY, ThresholdModel
 
 LOSSES = {"a": 2.0, "b": 3.5, "c": 1.0}
@@ -62,7 +62,7 @@ def test_a_scale_that_follows_is_each_rounds_median_and_stays_where_a_round_has_
 
 
 def test_without_a_deviation_there_is_nowhere_to_begin() -> None:
-    with pytest.raises(RunError, match="of 3 tensors at 2 sites none has a deviation that is finite and above 0"):
+    with pytest.raises(RunError, match="none of the 2 sites that answered has a tensor whose deviation is finite and above 0"):
         ThresholdModel(SITES, 1).begin({"a": {"x": math.inf, "y": 0.0}, "b": {"x": math.inf}})
 
 
@@ -183,21 +183,31 @@ def test_what_is_tried_lies_around_the_mlps_theta_and_above_0() -> None:
 
 def test_the_baseline_is_of_earlier_losses_and_the_first_loss_only_begins_it() -> None:
     model = started(spread=SPREAD)
-    assert not model.step_by_loss(4.0)
-    assert (model.baseline, model.steps) == (4.0, 0)
+    assert not model.step_by_loss({"a": 4.0, "b": 6.0}, HALF)
+    assert (model.baselines, model.steps) == ({"a": 4.0, "b": 6.0}, 0)
     theta = model.theta(LOSSES)
-    assert model.step_by_loss(3.0)
-    assert model.baseline == pytest.approx(MEMORY * 4 + (1 - MEMORY) * 3)
+    assert model.step_by_loss({"a": 3.0, "b": 6.0}, HALF)
+    assert model.baselines == pytest.approx({"a": MEMORY * 4 + (1 - MEMORY) * 3, "b": 6.0})
     # A lower loss than before: theta goes where it was drawn.
     assert (model.theta(LOSSES).mu > theta.mu) == (theta.drawn > theta.mu)
 
 
 def test_a_validation_loss_that_is_no_number_is_left_out_of_the_baseline_too() -> None:
     model = started(spread=SPREAD)
-    model.step_by_loss(4.0)
+    model.step_by_loss({"a": 4.0}, HALF)
     model.theta(LOSSES)
-    assert not model.step_by_loss(math.nan)
-    assert (model.baseline, model.steps) == (4.0, 0)
+    assert not model.step_by_loss({"a": math.nan}, HALF)
+    assert (model.baselines, model.steps) == ({"a": 4.0}, 0)
+
+
+def test_who_answers_does_not_move_theta() -> None:
+    """Sites with other losses come and go, each with the loss it always has: there is nothing to learn from that."""
+    model = started(spread=SPREAD)
+    model.step_by_loss({"a": 3.0, "b": 5.0}, HALF)
+    before = model.theta(LOSSES).mu
+    for answered in ({"a": 3.0}, {"b": 5.0}, {"a": 3.0, "b": 5.0}):
+        assert model.step_by_loss(answered, HALF)
+        assert model.theta(LOSSES).mu == before
 
 
 # --- The same bytes ------------------------------------------------------------------------------------------------------------
@@ -208,7 +218,7 @@ def rounds(model: ThresholdModel, numbers: range) -> list[float]:
     found = []
     for number in numbers:
         found.append(model.theta(later(number)).value)
-        model.step_by_loss(3 - found[-1] * number)
+        model.step_by_loss(dict.fromkeys(SITES, 3 - found[-1] * number), dict.fromkeys(SITES, 1.0))
         model.report(dict.fromkeys(SITES, 0.0))
     return found
 
@@ -290,13 +300,13 @@ class Federation:
         sent = self.send(theta)
         gradients = self.gradients(sent)
         towards = direction(self.start, sent, HALF, self.deviations, theta, model.tau, self.keep)
-        return total_slope({site: inner_product(gradients[site], towards) for site in "ab"}, HALF)
+        return mean_over_sites({site: inner_product(gradients[site], towards) for site in "ab"}, HALF)
 
     def own(self, model: ThresholdModel, theta: float) -> float:
         gradients = self.gradients(self.send(theta))
         about = (theta, model.tau, self.keep)
         answers = {s: own_slope(gradients[s], self.start, self.trained[s], 0.5, self.deviations[s], *about) for s in "ab"}
-        return total_slope(answers, HALF)
+        return mean_over_sites(answers, HALF)
 
     def loss(self, theta: float) -> float:
         """L_val."""
@@ -313,7 +323,7 @@ def learnt(federation: Federation, estimator: str, number: int, scale: float | N
         theta = model.theta({site: random.gauss(2, 0.1) for site in "ab"})
         found.append(theta.mu)
         if estimator == "loss":
-            model.step_by_loss(federation.loss(theta.value))
+            model.step_by_loss(dict.fromkeys("ab", federation.loss(theta.value)), HALF)
         else:
             model.step({"cross": federation.cross, "own": federation.own}[estimator](model, theta.value))
     return found

@@ -8,7 +8,9 @@ import pytest
 from fedlingua.errors import RunError
 from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
-from strategies.aggregation import Update, fed_mean
+from fedlingua.selection.masks import Selection
+from strategies.aggregation import Update, equally, fed_mean
+from strategies.partial import MISSING, pseudo_gradients, selective_aggregation
 from strategies.update_files import UpdateFiles
 
 CHOSEN = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("s", (3,), "shared", None)))
@@ -47,17 +49,46 @@ def test_a_disk_that_is_full_is_named_with_what_to_do(tmp_path):
         UpdateFiles(tmp_path, 3, large=0).keep("a", toy())
 
 
-def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
-    length = 1 << 19
-    chosen = TensorSet("long", tuple(TensorSpec(f"w{n}", (length // 8,), "encoder", n) for n in range(8)))
+LENGTH = 1 << 19
+LONG = TensorSet("long", tuple(TensorSpec(f"w{n}", (LENGTH // 8,), "encoder", n) for n in range(8)))
+ALL = {"encoder": {"all": tuple(map(str, range(12)))}, "decoder": {"all": ()}, "shared": {"all": ()}}
 
+
+@pytest.mark.parametrize("fold", [selective_aggregation, pseudo_gradients])
+@pytest.mark.parametrize("missing", ["previous", "renormalise"])
+def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, fold, missing):
+    start = {"encoder": {"all": {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}}, "decoder": {}, "shared": {}}
+
+    def peak(sites: int) -> int:
+        files = UpdateFiles(tmp_path, 3, large=0)
+        tracemalloc.start()
+        try:
+            updates = {}
+            for number in range(sites):
+                arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
+                half = Selection.of_names(LONG, LONG.names[:4] if number % 2 else LONG.names[4:])
+                updates[str(number)] = Update(str(number), files.keep(str(number), arrived), 1, half)
+                del arrived
+            found = fold(start, updates, LONG, ALL, equally, MISSING[missing])["encoder"]["all"]
+            senders = [number for number in range(sites) if number % 2 == 0]
+            mean = sum(senders) / (sites if missing == "previous" else len(senders))
+            assert found["w7"][0] == pytest.approx(mean if fold is selective_aggregation else -mean)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            files.clear()
+
+    assert peak(12) < 1.15 * peak(3)
+
+
+def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
     def peak(sites: int) -> int:
         files = UpdateFiles(tmp_path, 3, large=0)
         tracemalloc.start()
         try:
             updates = []
             for number in range(sites):
-                arrived = Joined({"encoder": np.full(length, number, np.float32)}, chosen)
+                arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
                 updates.append(Update(str(number), files.keep(str(number), arrived), 1))
                 del arrived
             assert fed_mean(updates)["w7"][0] == pytest.approx((sites - 1) / 2)
@@ -66,4 +97,4 @@ def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
             tracemalloc.stop()
             files.clear()
 
-    assert peak(12) < 1.1 * peak(3) < 1.1 * 2 * 4 * length
+    assert peak(12) < 1.1 * peak(3) < 1.1 * 2 * 4 * LENGTH

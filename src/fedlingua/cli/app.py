@@ -1,4 +1,4 @@
-"""The fedlingua command: run, suite, pretrain, translate, report, status, corpus; server and site for a federation across machines."""
+"""The fedlingua command: run, suite, pretrain, translate, report, status, corpus; bundle, server and site for one across machines."""
 
 import sys
 from pathlib import Path

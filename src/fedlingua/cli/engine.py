@@ -10,10 +10,9 @@ import subprocess
 import tempfile
 import threading
 import time
-import tomllib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast, get_args
@@ -21,7 +20,9 @@ from typing import Any, Literal, Self, cast, get_args
 import psutil
 import tomli_w
 
-from fedlingua.errors import ConfigError, RunError
+from fedlingua.cli.profile import PROFILES_FILE, Profile, whole_cpus
+from fedlingua.config import Scalar
+from fedlingua.errors import RunError
 from fedlingua.processes import (
     COLOUR,
     HOST,
@@ -36,11 +37,9 @@ from fedlingua.processes import (
     signals_held,
 )
 
-Scalar = str | int | float | bool
 State = Literal["pending", "starting", "running", "finished"]
 Outcome = Literal["completed", "failed", "stopped", ""]
 
-PROFILES_FILE = "pyproject-flwr.toml"
 MARK = "FEDLINGUA_ENGINE"
 """Environment variable with which every process beneath an engine can be told from all others, whatever session it moved to."""
 
@@ -52,49 +51,6 @@ _GRACE_S = 4.0
 _STATUS_TRIES = 3
 _SHORT_TEMP = 26  # bytes; below it Ray makes sockets about 80 bytes deeper, and the path of a socket ends at 107
 _ACCESS = "[uvicorn.access]"
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A place to run: [superlink.NAME] and [fedlingua.NAME] of pyproject-flwr.toml."""
-
-    name: str
-    address: str
-    insecure: bool = False
-    root_certificates: str = ""
-    cpus_per_node: int = 1
-    gpus_per_node: float = 0.0
-
-    @property
-    def local(self) -> bool:
-        """True where the SuperLink is ours to start and to end; Flower writes such an address as ":local:"."""
-        return self.address.startswith(":local")
-
-    @classmethod
-    def read(cls, file: Path, name: str) -> Self:
-        """The profile of that name; ConfigError where the file or the profile does not hold."""
-        try:
-            tables = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{file}: cannot be read as profiles: {error}") from error
-        links = {key: table for key, table in tables.get("superlink", {}).items() if isinstance(table, dict)}
-        if name not in links:
-            raise ConfigError(f"{file}: no profile '{name}'; it has {', '.join(sorted(links)) or 'none'}.")
-        link, share = links[name], tables.get("fedlingua", {}).get(name, {})
-        address, insecure = link.get("address"), link.get("insecure", False)
-        if not isinstance(address, str) or not isinstance(insecure, bool):
-            raise ConfigError(f"{file}: [superlink.{name}] needs address as a string, and insecure as true or false.")
-        certificates = str(link.get("root-certificates", ""))
-        if certificates:  # Flower wants it absolute
-            certificates = str((file.resolve().parent / certificates).resolve())
-        cpus, gpus = share.get("cpus-per-node", 1), share.get("gpus-per-node", 0.0)
-        return cls(name, address, insecure, certificates, _whole_cpus(cpus), _gpu_share(gpus))
-
-    def side_by_side(self, runs: int, cores: int) -> Self:
-        """The same place for so many simulations at once: each has its part of the cores, so that no more clients work than there are
-        cores. A client that finds another waiting beside it would only have loaded a model more.
-        """
-        return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))
 
 
 @dataclass(frozen=True)
@@ -164,7 +120,6 @@ class Engine:
         run_config: Mapping[str, Scalar],
         num_nodes: int,
         cpus_per_node: float | None = None,
-        gpus_per_node: float | None = None,
     ) -> str:
         """Start a run and return Flower's id of it. None takes the profile's share; a deployment has its own nodes."""
         # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
@@ -173,8 +128,8 @@ class Engine:
         config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
         command = ["run", str(self.app_dir), self.profile.name, "--run-config", str(config_file)]
         if self.profile.local:
-            cpus = self.profile.cpus_per_node if cpus_per_node is None else _whole_cpus(cpus_per_node)
-            gpus = self.profile.gpus_per_node if gpus_per_node is None else _gpu_share(gpus_per_node)
+            cpus = self.profile.cpus_per_node if cpus_per_node is None else whole_cpus(cpus_per_node)
+            gpus = self.profile.gpus_per_node
             size = f"num-supernodes={int(num_nodes)} client-resources-num-cpus={cpus} client-resources-num-gpus={gpus}"
             command += ["--federation-config", size]
         run_id = str(self._ask(command)["run-id"])
@@ -210,11 +165,6 @@ class Engine:
                 return False
             raise
         return True
-
-    def nodes(self) -> list[dict[str, Any]]:
-        """The registered nodes as Flower tells of them: node-id, status, name and so on."""
-        nodes: list[dict[str, Any]] = self._ask(["supernode", "list", self.profile.name, "--verbose"])["nodes"]
-        return nodes
 
     def log_tail(self, lines: int = 40, run_id: str = "") -> str:
         """The last lines that the SuperLink and a run's ServerApp printed, for an error message; the last run's unless told."""
@@ -394,19 +344,6 @@ class Engine:
         if threading.current_thread() is threading.main_thread():
             while self._old_handlers:
                 signal.signal(*self._old_handlers.popitem())
-
-
-def _whole_cpus(count: Any) -> int:
-    """Flower's field is an integer, and it dies of 1.0 with words that name nothing."""
-    if isinstance(count, bool) or not isinstance(count, int | float) or count != int(count) or count < 0:
-        raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {count!r}.")
-    return int(count)
-
-
-def _gpu_share(share: Any) -> float:
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1000:
-        raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {share!r}.")
-    return float(share)
 
 
 def _short_directory() -> Path:

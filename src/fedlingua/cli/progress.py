@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from fedlingua import units
 from fedlingua.cli.engine import RunStatus
 
 PROGRESS_FILE = "progress.jsonl"
@@ -232,7 +233,7 @@ def _line(event: Event, tally: _Tally) -> str:
     match event["event"]:
         case "round":
             parts = [f"round {tally.round}/{tally.rounds}", _loss("dev loss", tally.dev_loss)]
-            parts += [f"{_size(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(tally)]
+            parts += [f"{units.data(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(tally)]
             return ", ".join(filter(None, parts))
         case "failure":
             return f"{event['phase']} of round {event['round']}: site {event['site']} failed: {one_line(event['reason'])}"
@@ -244,7 +245,7 @@ def _line(event: Event, tally: _Tally) -> str:
 
 
 def _state(tally: _Tally) -> str:
-    size = f"{_size(tally.sent)} sent" if tally.sent else ""
+    size = f"{units.data(tally.sent)} sent" if tally.sent else ""
     losses = [_loss("loss", tally.loss), _loss("dev loss", tally.dev_loss)]
     return ", ".join(filter(None, [*losses, size, _left(tally)]))
 
@@ -265,15 +266,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def one_line(text: object) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedlingua.cli.engine import Engine, Profile
+from fedlingua.cli.engine import Engine
+from fedlingua.cli.profile import Profile
 from fedlingua.corpora.sites import read_federation
 from fedlingua.deployment.certificates import subject_alternative_names
 from fedlingua.deployment.keys import key_fingerprint, read_public_key

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fedlingua import units
 from fedlingua.cli.progress import PROGRESS_FILE, duration, one_line
 from fedlingua.errors import RunError
 from fedlingua.runs import RunFolder
@@ -37,7 +38,7 @@ def show_status(run_dir: Path, console: Console) -> None:
     folder = RunFolder(run_dir)
     run = folder.read("run.json")
     if run is None:
-        raise RunError(f"{run_dir} is no run folder: it has no run.json")
+        raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made")
     alive = run.get("status") == "running" and folder.is_held()
     state = (
         str(run.get("status")) if run.get("status") != "running" or alive else "broken off (its server is gone; --resume goes on)"
@@ -55,7 +56,7 @@ def show_status(run_dir: Path, console: Console) -> None:
     table = Table("site", "round", "phase", "last seen", "sent", "failures", "last trouble")
     for name, site in sites.items():
         ago = f"{duration(max(0.0, time.time() - site.seen))} ago" if site.seen else "never"
-        sent = f"{site.uplink_bytes / 1e6:.2f} MB"
+        sent = units.data(site.uplink_bytes)
         # A site's own words are neither markup nor control characters for this terminal.
         table.add_row(escape(name), str(site.round), site.phase, ago, sent, str(site.failures), escape(one_line(site.trouble)))
     console.print(table)
@@ -71,7 +72,7 @@ def gather_status(events: Iterable[Mapping[str, Any]], known: Iterable[str]) -> 
         site.round, site.phase = int(event["round"]), str(event["phase"])
         if event["event"] == "reply":
             site.seen = float(event["time"])
-            site.uplink_bytes += int(event.get("uplink_bytes") or 0) if event["phase"] in ("train", "send") else 0
+            site.uplink_bytes += int(event.get("uplink_bytes") or 0)
             site.trouble = ""
         else:
             site.failures += 1

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
-from fedlingua.cli.engine import PROFILES_FILE, Engine, Profile
+from fedlingua.cli.engine import Engine
+from fedlingua.cli.profile import PROFILES_FILE, Profile
 from fedlingua.cli.progress import PlainView, duration
 from fedlingua.config import Scalar
 from fedlingua.errors import ConfigError, RunError

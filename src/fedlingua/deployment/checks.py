@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from fedlingua import units
 from fedlingua.config import Settings
 from fedlingua.corpora.divided import SplitFiles
 from fedlingua.corpora.rules import TextRules
@@ -90,7 +91,8 @@ def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
     if settings.learns_threshold:
         update = SEND
         del told[TRAIN]
-        told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
+        if not settings.meta_frozen:
+            told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
         if settings.second_filter:
             told[EVALUATE] += f", {SIZE} of the second filter's"
     else:
@@ -220,10 +222,12 @@ def _memory(settings: Settings, trainable: Trainable) -> str:
     parts = memory_estimate(settings, trainable)
     wanted = int(MARGIN * sum(parts.values()))
     free = psutil.virtual_memory().available
-    told = f"about {_size(wanted)} for a client process ({', '.join(f'{name} {_size(size)}' for name, size in parts.items())})"
+    told = f"about {units.data(wanted)} for a client process ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
     if settings.device == "cpu" and wanted > free:
-        raise DeploymentError(f"{told}, and {_size(free)} are free; free some, or ask for a smaller batch-size or max-tokens")
-    return f"{told}; {_size(free)} are free"
+        raise DeploymentError(
+            f"{told}, and {units.data(free)} are free; free some, or ask for a smaller batch-size or max-tokens"
+        )
+    return f"{told}; {units.data(free)} are free"
 
 
 def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
@@ -234,8 +238,8 @@ def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
         raise DeploymentError(f"{place} cannot be written to; the site keeps its state there")
     free = shutil.disk_usage(place).free
     if wanted > free:
-        raise DeploymentError(f"about {_size(wanted)} for the site's state, and {_size(free)} are free in {place}")
-    return f"about {_size(wanted)} for the site's state; {_size(free)} are free"
+        raise DeploymentError(f"about {units.data(wanted)} for the site's state, and {units.data(free)} are free in {place}")
+    return f"about {units.data(wanted)} for the site's state; {units.data(free)} are free"
 
 
 def _gpu(settings: Settings, built: list[Trainable]) -> str:
@@ -245,7 +249,7 @@ def _gpu(settings: Settings, built: list[Trainable]) -> str:
     wanted = (
         int(MARGIN * sum(size for name, size in memory_estimate(settings, built[0]).items() if name != "process")) if built else 0
     )
-    told = f"{torch.cuda.get_device_name()}, {_size(free)} of {_size(total)} are free, about {_size(wanted)} are wanted"
+    told = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"
     if wanted > free:
         raise DeploymentError(told)
     return told
@@ -273,11 +277,3 @@ def _knock(site: SiteFile) -> str:
             f"{site.address} did not let this site join; is its key entered there, and does the clock of this machine agree with the "
             f"server's (at most 5 s ahead or 300 s behind)? Flower says: {last_words(supernode.printed())}"
         )
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

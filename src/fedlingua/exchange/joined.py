@@ -75,9 +75,34 @@ class Joined(Mapping[str, Numbers]):
         return len(self.chosen.specs)
 
 
+class Some(Mapping[str, Numbers]):
+    """Some of the tensors of a mapping, by name; each stays where it lies until it is asked for."""
+
+    def __init__(self, tensors: Mapping[str, Numbers], names: Iterable[str]) -> None:
+        self._tensors, self._names = tensors, dict.fromkeys(names)
+
+    def flat(self, name: str) -> Flat:
+        """One tensor's numbers end to end; of a tensor in a file, no more is read than is asked for."""
+        return flat(self._tensors, name)
+
+    def __getitem__(self, name: str) -> Numbers:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._tensors[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def flat(tensors: Mapping[str, Numbers], name: str) -> Flat:
     """One of the tensors, end to end, wherever it lies."""
-    return tensors.flat(name) if isinstance(tensors, Joined) else np.ravel(tensors[name])
+    return tensors.flat(name) if isinstance(tensors, Joined | Some) else np.ravel(tensors[name])
 
 
 def joined_set(chosen: TensorSet) -> TensorSet:

@@ -19,8 +19,9 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.pretraining.settings import PretrainSettings
-from fedlingua.training.batches import Example, by_tokens, encode_pairs, pad
-from fedlingua.training.objective import corpus_nll, translation_nll
+from fedlingua.training.batches import Example, by_tokens, pad
+from fedlingua.training.objective import corpus_nll
+from fedlingua.training.translation import encode_pairs
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _train(
             for parameters in optimizer.param_groups:
                 parameters["lr"] = _inverse_square_root(step, settings)
             with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bf16"):
-                nll, tokens = translation_nll(model, pad(group, codec), settings.label_smoothing)
+                nll, tokens = pad(group, codec).nll(model, settings.label_smoothing)
             (nll / tokens).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

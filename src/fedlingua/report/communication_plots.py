@@ -7,7 +7,7 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.canvas import DOWN, INK, PALETTE, UP, frame, row_axis
 from fedlingua.report.communication import Cost
 

@@ -4,7 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedlingua.report import plots, units
+from fedlingua import units
+from fedlingua.report import plots
 from fedlingua.report.canvas import PALETTE
 from fedlingua.report.communication import BANDWIDTH_MBPS
 from fedlingua.report.dendrogram import cut_height, dendrogram_plot

@@ -6,7 +6,7 @@ from itertools import accumulate
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.canvas import BEFORE, DASHES, DOWN, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, title_panels
 from fedlingua.report.read import Round, RunFolder, Score, SiteRound
 

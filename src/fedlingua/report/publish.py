@@ -11,9 +11,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from fedlingua import units
 from fedlingua.errors import RunError
 from fedlingua.languages import RIGHT_TO_LEFT
-from fedlingua.report import units
 
 
 def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) -> str:

@@ -96,6 +96,11 @@ class Round:
     phase_s: dict[str, float] = field(default_factory=dict)
     server_s: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def train_seconds(self) -> dict[str, float]:
+        """Of each site that told them."""
+        return {name: site.seconds["train"] for name, site in self.sites.items() if "train" in site.seconds}
+
 
 @dataclass(frozen=True)
 class Account:

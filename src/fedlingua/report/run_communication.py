@@ -6,7 +6,7 @@ from statistics import fmean
 
 import plotly.graph_objects as go
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, full_model, round_cost, training_seconds
 from fedlingua.report.communication_plots import cost_plot
 from fedlingua.report.read import RunFolder
@@ -43,11 +43,8 @@ def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS)
     parameters = number(mapping(folder.run.get("backbone")).get("parameters"))
     if parameters is not None:
         traffic["full model"] = full_model(parameters)
-    trained = [
-        {name: site.seconds["train"] for name, site in each.sites.items() if "train" in site.seconds} for each in folder.rounds
-    ]
     num_sites = len(folder.sites) or len(folder.round_sites)
-    return RunCommunication(num_sites, training_seconds(trained), lines, traffic)
+    return RunCommunication(num_sites, training_seconds([each.train_seconds for each in folder.rounds]), lines, traffic)
 
 
 def mean_bytes(folder: RunFolder, way: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.canvas import BEFORE, INK, UP, frame, short
 from fedlingua.report.labels import Box, place_labels
 from fedlingua.report.pareto import pareto_front

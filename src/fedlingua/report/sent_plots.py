@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.canvas import BEFORE, DOWN, INK, PALETTE, UP, frame, round_step, title_panels
 from fedlingua.report.deviations import Deviations, SiteDeviations
 from fedlingua.report.read import Round

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedlingua.report.units import NOTHING
 from fedlingua.report.values import mapping, number, numbers, sequence, text, whole
+from fedlingua.units import NOTHING
 
 FILE = "signatures.json"
 CHOOSERS = {

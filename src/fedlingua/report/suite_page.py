@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedlingua import units
 from fedlingua.errors import RunError
-from fedlingua.report import units
 from fedlingua.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, full_model, round_cost
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.read import difference

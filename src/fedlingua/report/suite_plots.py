@@ -5,7 +5,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.canvas import BEFORE, INK, UP, WORSE, frame, row_axis, short
 from fedlingua.report.communication import Cost
 from fedlingua.report.communication_plots import cost_plot

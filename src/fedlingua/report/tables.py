@@ -8,7 +8,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.read import RunFolder, Score, read_run
 from fedlingua.report.values import number
 

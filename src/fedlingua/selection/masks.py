@@ -74,19 +74,20 @@ class Selection:
 
         For a selection of single numbers the journal's table III gives one less the share of numbers by the same name.
         """
+        return self.num_tensors / max(1, len(self.chosen.specs))
+
+    @property
+    def num_tensors(self) -> int:
+        """Tensors of which anything is sent."""
         if self.tensors is not None:
-            return int(np.count_nonzero(self.tensors)) / max(1, len(self.tensors))
+            return int(np.count_nonzero(self.tensors))
         assert self.numbers is not None
         masks = Joined(self.numbers, self.chosen)
-        return sum(bool(masks[name].any()) for name in masks) / max(1, len(masks))
+        return sum(bool(masks[name].any()) for name in masks)
 
     @property
     def is_everything(self) -> bool:
         return all(bool(mask.all()) for mask in self._masks)
-
-    @property
-    def is_nothing(self) -> bool:
-        return not any(bool(mask.any()) for mask in self._masks)
 
     @property
     def _masks(self) -> Iterable[Numbers]:

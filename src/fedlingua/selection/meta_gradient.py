@@ -8,7 +8,7 @@ With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the si
 
     dL_val / dtheta = sum_j v_j <grad L_j(W_s), D>     with D(l) = sum_k w_k g_k'(l) (W_k(l) - W_g(l))
 
-- `cross`: the server makes D of what it received (`direction`), each site answers with one number (`inner_product`), and `total_slope`
+- `cross`: the server makes D of what it received (`direction`), each site answers with one number (`inner_product`), and `mean_over_sites`
   adds them up. Exact under soft gates where all was sent; of a tensor that stayed at its site the server has nothing to make a term of, so
   theta rests about a tau on the side that sends more, and a round in which nobody sent anything has no D: ask for `own` in it. D goes down
   to every site of the cluster: bytes of what was sent, once more.
@@ -84,8 +84,8 @@ def inner_product(gradients: Mapping[str, Numbers], direction: Mapping[str, Numb
     return sum((_product(flat(gradients, name), flat(direction, name)) for name in direction), 0.0)
 
 
-def total_slope(answers: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """sum_j v_j answer_j over the sites that answered, their weights made to add up to 1; NaN where none did.
+def mean_over_sites(answers: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """sum_j v_j answer_j over the sites that answered, slopes or losses, their weights made to add up to 1; NaN where none did.
 
     weights: site -> how much its dev text counts in L_val, over the whole federation. The sum is exact, so no order changes it.
     """

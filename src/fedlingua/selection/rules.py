@@ -72,16 +72,20 @@ def random_threshold(deviations: Numbers, rng: np.random.Generator, over: Litera
     return float(rng.uniform(finite.min(), finite.max())) if len(finite) else 0.0
 
 
+KEPT_FROM = 0.5
+"""Probability from which on the second filter leaves a tensor in."""
+
+
 def second_filter(selection: Selection, magnitudes: Numbers, keep_probability: Callable[[Numbers], Numbers]) -> Selection:
     """The second filter (MetaSend's journal, §V-E): of the tensors that remain, those that a network would keep.
 
     magnitudes: (n_tensors,), as `deviation.magnitudes` gives them. keep_probability: magnitudes of the tensors that remain -> for
-    each the probability (0-1) that it is worth sending; from a half on it stays.
+    each the probability (0-1) that it is worth sending; from KEPT_FROM on it stays.
     """
     remaining = selection.tensors
     assert remaining is not None, "the second filter looks at tensors, not at single numbers"
     kept = remaining.copy()
-    kept[remaining] = keep_probability(magnitudes[remaining]) >= 0.5
+    kept[remaining] = keep_probability(magnitudes[remaining]) >= KEPT_FROM
     return Selection(selection.chosen, kept)
 
 

@@ -55,6 +55,7 @@ FED_MNMT = Paper(
         "quorum": 1.0,
         "max-update-norm": 0.0,
         "strategy": "",
+        "server-optimizer": "",
     },
     of_row=lambda settings: {"learning-rate": PAPER_LEARNING_RATES[settings.trained_set]},
 )
@@ -78,6 +79,7 @@ METASEND = Paper(
         "quorum": 1.0,
         "max-update-norm": 0.0,
         "strategy": "",
+        "server-optimizer": "",
         "meta-batch-size": 2,
         "meta-learning-rate": 1e-3,
         "meta-bytes-weight": 0.0,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlingua.config import Scalar, Settings
+from fedlingua.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import refuse_unknown
 from fedlingua.errors import ConfigError
@@ -42,6 +42,8 @@ OF_THE_SUITE = {
     "resume": "a suite goes on by itself with what was broken off",
 }
 """Keys that are not a row's to set, and who sets them."""
+WITHOUT_BEARING = frozenset({"device", "threads", *MAY_CHANGE})
+"""Keys under which a paper's setting stays the paper's: where and how patiently it is run."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Suite:
     @property
     def shown_paper(self) -> PaperTable | None:
         """The paper's figures where the setting is still the paper's."""
-        return None if self.overrides else self.paper
+        return None if set(self.overrides) - WITHOUT_BEARING else self.paper
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
         """A row that trains nothing comes out the same under every seed, so it takes the first."""

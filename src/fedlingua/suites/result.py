@@ -12,7 +12,7 @@ from fedlingua.errors import RunError
 from fedlingua.files import APP_DIR
 from fedlingua.report.communication import training_seconds
 from fedlingua.report.keep import kept_run, without_place
-from fedlingua.report.read import Round, read_run
+from fedlingua.report.read import read_run
 from fedlingua.report.round_seconds import round_seconds
 from fedlingua.runs import RunFolder, json_text, replace_text
 from fedlingua.suites.read import Suite
@@ -111,9 +111,8 @@ def run_entry(run: Run) -> dict[str, Any]:
     """How one run ended and what it took.
 
     Seconds are of wall time: of the run, of a round, of the training of a round's longest site, and of a round's parts, as in
-    report/round_seconds.py (means over the rounds). dev_loss:
-    the lowest of any round, nats a token, mean over sites (of a pooled site: over all tokens; where each site chooses its own round: of one
-    round for all).
+    report/round_seconds.py (means over the rounds). dev_loss: the lowest of any round, nats a token, mean over sites (of a pooled site:
+    over all tokens; where each site chooses its own round: of one round for all).
     """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"
@@ -128,16 +127,12 @@ def run_entry(run: Run) -> dict[str, Any]:
         "best_round": content.get("best_round"),
         "dev_loss": min((each.dev_loss for each in rounds or measured if each.dev_loss is not None), default=None),
         "round_seconds": _mean([each.seconds for each in rounds if each.seconds is not None]),
-        "train_seconds": training_seconds([_training(each) for each in rounds]),
+        "train_seconds": training_seconds([each.train_seconds for each in rounds]),
         "seconds_by_part": {part: round(value, DECIMALS) for part, value in round_seconds(rounds).items()},
         "num_sites": len(run.federation.sites),
         "config_hash": run.settings.hash(),
         "folder": run.folder.name,
     }
-
-
-def _training(of: Round) -> dict[str, float]:
-    return {name: site.seconds["train"] for name, site in of.sites.items() if "train" in site.seconds}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -160,7 +155,7 @@ def _different(values: Iterable[str | None]) -> list[str]:
 
 def _notes(suite: Suite, kept: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = [f"{row.name} trains nothing: one run, whatever the seed." for row in suite.rows if not row.trains]
-    if suite.paper and suite.overrides:
+    if suite.paper and not suite.shown_paper:
         notes.append("The paper's figures are left out: --set takes the setting away from the paper's.")
     if len(hashes := _different(run.get("code_hash") for run in kept)) > 1:
         notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")

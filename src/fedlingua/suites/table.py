@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from fedlingua.report import units
+from fedlingua import units
 from fedlingua.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
 from fedlingua.suites.paper import FED_MNMT
 
@@ -42,8 +42,8 @@ class Line:
     """One row, over the seeds that it has scores of.
 
     scores: by site, and "macro", "micro", "pooled"; costs: of one site in one round, by the names of COSTS; savings: shares of an update
-    that were not sent, 0-1, by the names of SAVINGS, of a row that selects; seconds: of a round, by part, where its runs tell them. None
-    without any seed.
+    that were not sent, 0-1, by the names of SAVINGS, of a row that selects; seconds: of a round, by part, where its runs tell them. All are
+    empty without any seed.
     """
 
     name: str

@@ -1,70 +1,54 @@
-"""Sentence pairs to padded batches of like length."""
+"""Examples to padded batches of like length, whatever the model is trained for."""
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.corpora.read import Pair
-from fedlingua.languages import Direction
 
 IGNORED = -100
-"""Label of a padded position: never counted in a loss."""
+"""Label of a position that is never counted in a loss."""
 
 
-class Example(NamedTuple):
-    """One pair as ids: `[language] pieces [end]` on both sides."""
+class Batch(Protocol):
+    """Padded examples, which know the loss that they are for."""
 
-    source: list[int]
-    target: list[int]
+    def to(self, device: torch.device) -> Self:
+        """The same on another device."""
 
-
-@dataclass(frozen=True)
-class Batch:
-    """Padded examples.
-
-    input_ids, attention_mask: (batch, src_len) int64; decoder_input_ids, labels: (batch, tgt_len) int64, labels -100 where padded.
-    """
-
-    input_ids: Tensor
-    attention_mask: Tensor
-    decoder_input_ids: Tensor
-    labels: Tensor
-
-    def to(self, device: torch.device) -> "Batch":
-        return Batch(
-            *(tensor.to(device) for tensor in (self.input_ids, self.attention_mask, self.decoder_input_ids, self.labels))
-        )
+    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """(nll_sum, number of predicted tokens): minus the log probability of what is to be predicted, in nats, not averaged."""
 
 
-def encode_pairs(pairs: Sequence[Pair], direction: Direction, codec: Codec, max_tokens: int) -> list[Example]:
-    """Ids of both sides, each cut at `max_tokens`."""
-    sources = codec.encode([pair.source for pair in pairs], direction.source, max_tokens)
-    targets = codec.encode([pair.target for pair in pairs], direction.target, max_tokens)
-    return [Example(source, target) for source, target in zip(sources, targets, strict=True)]
+class Example(Protocol):
+    """What a model learns from at once: ids of one pair, or of one masked sequence."""
+
+    @property
+    def length(self) -> tuple[int, int]:
+        """By which examples are put side by side: the padded length first."""
+
+    @property
+    def num_targets(self) -> int:
+        """Tokens that its loss is over."""
+
+    @classmethod
+    def stack(cls, examples: Sequence[Self], codec: Codec) -> Batch:
+        """Padded to the longest."""
+
+
+E = TypeVar("E", bound=Example)
 
 
 def pad(examples: Sequence[Example], codec: Codec) -> Batch:
-    """Stack examples into one batch. The decoder starts from the end token, as both backbones were trained."""
-    src_len = max(len(example.source) for example in examples)
-    tgt_len = max(len(example.target) for example in examples)
-    shape = (len(examples), tgt_len)
-    input_ids = torch.full((len(examples), src_len), codec.pad_id)
-    labels, decoder_input_ids = torch.full(shape, IGNORED), torch.full(shape, codec.pad_id)
-    for row, (source, target) in enumerate(examples):
-        input_ids[row, : len(source)] = torch.tensor(source)
-        labels[row, : len(target)] = torch.tensor(target)
-        decoder_input_ids[row, : len(target)] = torch.tensor([codec.end_id, *target[:-1]])
-    return Batch(input_ids, (input_ids != codec.pad_id).long(), decoder_input_ids, labels)
+    """Stack examples, which are all of one kind, into one batch."""
+    return type(examples[0]).stack(examples, codec)
 
 
-def optimiser_steps(
-    examples: Sequence[Example], batch_size: int, accumulation: int, rng: random.Random
-) -> Iterator[list[list[Example]]]:
+def optimiser_steps(examples: Sequence[E], batch_size: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
     """Shuffled examples as optimiser steps, each of up to `accumulation` batches of `batch_size`.
 
     Lengths are sorted only inside a step: it holds the very examples that plain shuffling would give it, in batches with little
@@ -74,27 +58,23 @@ def optimiser_steps(
     rng.shuffle(order)
     window = batch_size * accumulation
     for start in range(0, len(order), window):
-        step = sorted(order[start : start + window], key=_length)
+        step = sorted(order[start : start + window], key=lambda example: example.length)
         yield [step[first : first + batch_size] for first in range(0, len(step), batch_size)]
 
 
-def by_tokens(examples: Sequence[Example], max_tokens: int, rng: random.Random) -> Iterator[list[Example]]:
+def by_tokens(examples: Sequence[E], max_tokens: int, rng: random.Random) -> Iterator[list[E]]:
     """Batches of like length, each with at most `max_tokens` on its padded longer side; every example once, in random order."""
-    order = sorted(examples, key=lambda example: (_length(example), rng.random()))
-    batches: list[list[Example]] = []
-    batch: list[Example] = []
+    order = sorted(examples, key=lambda example: (example.length, rng.random()))
+    batches: list[list[E]] = []
+    batch: list[E] = []
     longest = 0
     for example in order:
-        longest = max(longest, len(example.source), len(example.target))
+        longest = max(longest, example.length[0])
         if batch and longest * (len(batch) + 1) > max_tokens:
             batches.append(batch)
-            batch, longest = [], max(len(example.source), len(example.target))
+            batch, longest = [], example.length[0]
         batch.append(example)
     if batch:
         batches.append(batch)
     rng.shuffle(batches)
     yield from batches
-
-
-def _length(example: Example) -> tuple[int, int]:
-    return max(len(example.source), len(example.target)), len(example.target)

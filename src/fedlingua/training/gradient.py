@@ -7,13 +7,12 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from fedlingua.training.batches import Batch
-from fedlingua.training.objective import translation_nll
 
 Gradients = dict[str, np.ndarray[Any, Any]]
 
 
 def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Sequence[Batch]) -> tuple[float, int, Gradients]:
-    """(nll_sum, num_target_tokens, gradient of nll_sum / num_target_tokens by name), without dropout; the model's mode is restored.
+    """(nll_sum, num_tokens, gradient of nll_sum / num_tokens by name), without dropout; the model's mode is restored.
 
     Gradients are float32 on the CPU; that of a tensor which the loss does not reach is left out.
     """
@@ -24,7 +23,7 @@ def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Seque
         parameter.grad = None
     nll_sum, num_tokens = 0.0, 0
     for batch in batches:
-        nll, count = translation_nll(model, batch)
+        nll, count = batch.nll(model)
         if wanted:
             nll.backward()
         nll_sum += float(nll.detach())

@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.training.batches import Example, optimiser_steps, pad
-from fedlingua.training.objective import translation_nll
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ def train_locally(
     model.train()
     for _ in range(how.epochs):
         for step in optimiser_steps(_usable(examples, how, rng), how.batch_size, how.accumulation, rng):
-            tokens_of_step = sum(len(example.target) for batch in step for example in batch)
+            tokens_of_step = sum(example.num_targets for batch in step for example in batch)
             for batch in step:
                 with autocast(model, how.precision):
-                    nll, tokens = translation_nll(model, pad(batch, codec).to(model.device))
+                    nll, tokens = pad(batch, codec).to(model.device).nll(model)
                 # Mean over the tokens of the whole step, however its batches are cut.
                 (nll / tokens_of_step).backward()
                 nll_sum += float(nll.detach())

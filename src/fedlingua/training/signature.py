@@ -18,7 +18,6 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.corpora.split import position
 from fedlingua.errors import ConfigError
 from fedlingua.training.batches import Example, by_tokens, pad
-from fedlingua.training.objective import translation_nll
 
 Array = np.ndarray[Any, Any]
 BATCH_TOKENS = 3000
@@ -110,7 +109,7 @@ def _gradient(model: PreTrainedModel, adapter: BottleneckAdapter, batch: Sequenc
     required = [weight.requires_grad for weight in weights]
     for weight in weights:
         weight.requires_grad_(True)
-    nll, tokens = translation_nll(model, pad(batch, codec).to(model.device))
+    nll, tokens = pad(batch, codec).to(model.device).nll(model)
     gradients = torch.autograd.grad(nll, weights)
     for weight, before in zip(weights, required, strict=True):
         weight.requires_grad_(before)

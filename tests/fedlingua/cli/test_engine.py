@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.cli.engine import Engine, Profile, RunStatus
+from fedlingua.cli.engine import Engine, RunStatus
 from fedlingua.errors import ConfigError, RunError
 
 APP = """
@@ -83,16 +83,6 @@ address = ":local:"
 
 [fedlingua.simulation]
 cpus-per-node = 1
-
-[superlink.simulation-gpu]
-address = ":local:"
-
-[fedlingua.simulation-gpu]
-gpus-per-node = 0.25
-
-[superlink.deployment]
-address = "superlink.example:9093"
-root-certificates = "ca.crt"
 """
 
 
@@ -136,14 +126,6 @@ def finish(engine: Engine, run_id: str) -> RunStatus:
             return status
         time.sleep(0.5)
     raise AssertionError(f"not finished: {status}\n{engine.log_tail()}")
-
-
-@pytest.mark.parametrize(
-    ("cpus", "runs", "cores", "each"), [(1, 1, 2, 1), (1, 2, 2, 2), (1, 2, 16, 2), (1, 4, 2, 2), (4, 2, 16, 8), (4, 2, 2, 4)]
-)
-def test_simulations_side_by_side_have_no_more_clients_at_work_than_cores(cpus: int, runs: int, cores: int, each: int) -> None:
-    place = Profile("here", ":local:", cpus_per_node=cpus).side_by_side(runs, cores)
-    assert place == Profile("here", ":local:", cpus_per_node=each)
 
 
 def wait_for(file: Path) -> None:
@@ -240,26 +222,6 @@ def test_a_superlink_that_cannot_start_says_why(app_dir: Path, user_home: Path, 
         with pytest.raises(RunError, match=r"ended while starting(.|\n)*encodings"), Engine(app_dir, home):
             pass
     assert processes_of(home) == []
-
-
-def test_profiles(app_dir: Path) -> None:
-    file = app_dir / "pyproject-flwr.toml"
-    assert Profile.read(file, "simulation") == Profile("simulation", ":local:")
-    assert Profile.read(file, "simulation-gpu").gpus_per_node == 0.25
-    deployment = Profile.read(file, "deployment")
-    assert not deployment.local
-    assert deployment.root_certificates == str(app_dir / "ca.crt")
-    with pytest.raises(ConfigError, match="no profile 'cluster'; it has deployment, simulation, simulation-gpu"):
-        Profile.read(file, "cluster")
-    with pytest.raises(ConfigError, match=r"absent\.toml"):
-        Profile.read(app_dir / "absent.toml", "simulation")
-
-
-def test_the_projects_own_profiles_can_be_read() -> None:
-    file = Path(__file__).resolve().parents[3] / "pyproject-flwr.toml"
-    assert Profile.read(file, "simulation").local
-    assert Profile.read(file, "simulation-gpu").gpus_per_node > 0
-    assert not Profile.read(file, "deployment").local
 
 
 def test_a_deployment_that_does_not_answer(app_dir: Path, user_home: Path, tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ EVENTS: list[dict[str, Any]] = [
 LINES = [
     "8 sites in [3] clusters",
     "train of round 1: site court failed: out of  memory",
-    "round 1/4, dev loss 2.5000, 96.4 KiB sent, 20.0 s, 1 min 0 s left",
-    "round 2/4, 96.4 KiB sent, 50.0 s, 1 min 40 s left",
+    "round 1/4, dev loss 2.5000, 98.76 kB sent, 20.0 s, 1 min 0 s left",
+    "round 2/4, 98.76 kB sent, 50.0 s, 1 min 40 s left",
 ]
 
 

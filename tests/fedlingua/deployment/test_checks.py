@@ -195,7 +195,7 @@ def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeyp
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(100 * 2**20))
     found = findings(site, settings)["disk"]
     assert not found.good
-    assert "100 MiB are free" in found.told
+    assert "104.86 MB are free" in found.told
 
 
 @pytest.mark.parametrize(

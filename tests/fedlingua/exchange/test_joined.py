@@ -1,10 +1,12 @@
 """A part on the wire: its tensors end to end, in the set's order, and the same bits when they are taken apart."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, end_to_end, flat, join, joined_set, runs, separate
+from fedlingua.exchange.joined import Joined, Some, end_to_end, flat, join, joined_set, runs, separate
 from fedlingua.exchange.records import from_record, pack, unpack
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 
@@ -80,6 +82,19 @@ def test_a_joined_set_gives_its_tensors_by_name_and_by_part() -> None:
     assert list(tensors.of_part("shared")) == []
     with pytest.raises(KeyError):
         tensors["shared"]
+
+
+def test_some_of_the_tensors_are_looked_up_and_read_only_when_asked_for() -> None:
+    class Unread(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            raise AssertionError(f"{name} was read")
+
+    some = Some(Unread(x=1, y=2, z=3), ["z", "x"])
+    assert (list(some), len(some), "y" in some, "x" in some) == (["z", "x"], 2, False, True)
+    with pytest.raises(KeyError):
+        some["y"]
+    with pytest.raises(AssertionError, match="x was read"):
+        some["x"]
 
 
 def test_a_tensor_of_a_part_is_read_by_the_stretch() -> None:

@@ -12,8 +12,9 @@ from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.pretraining.loop import Progress, pretrain
 from fedlingua.pretraining.settings import PretrainSettings
-from fedlingua.training.batches import encode_pairs, pad
+from fedlingua.training.batches import pad
 from fedlingua.training.objective import corpus_nll
+from fedlingua.training.translation import encode_pairs
 
 SIZE = ModelSize(d_model=16, encoder_layers=1, decoder_layers=1, heads=2, ffn_dim=32, vocab_size=120, max_positions=64)
 TRAINING = PretrainSettings(

@@ -115,7 +115,7 @@ def test_shares_count_tensors_and_numbers() -> None:
         (by_tensor(False, False, False), False, True),
         (by_number("00000", "0000"), False, True),
     ):
-        assert (selection.is_everything, selection.is_nothing) == (all_sent, none_sent)
+        assert (selection.is_everything, selection.share_of_numbers == 0) == (all_sent, none_sent)
     assert some.mask_of("encoder").tolist() == [False, False, False, True, True]
     assert (some.count("encoder"), some.count("decoder"), few.count("encoder")) == (2, 4, 1)
 

@@ -15,10 +15,10 @@ from fedlingua.selection.meta_gradient import (
     bytes_slope,
     direction,
     inner_product,
+    mean_over_sites,
     own_slope,
     score_slope,
     soft_share,
-    total_slope,
 )
 
 # L_j(W) = a_j / 2 |W - c_j|^2, and each site has moved towards its own c_j: what is good for one is bad for the other.
@@ -80,7 +80,7 @@ def gradients(site: str, keep: Keep) -> Tensors:
 
 def cross(keep: Keep, updates=UPDATES) -> float:
     towards = direction(START, updates, WEIGHTS, DEVIATIONS, THETA, TAU, keep)
-    return total_slope({site: inner_product(gradients(site, keep), towards) for site in "ab"}, SHARES)
+    return mean_over_sites({site: inner_product(gradients(site, keep), towards) for site in "ab"}, SHARES)
 
 
 def own(keep: Keep) -> float:
@@ -88,7 +88,7 @@ def own(keep: Keep) -> float:
         site: own_slope(gradients(site, keep), START, UPDATES[site], WEIGHTS[site], DEVIATIONS[site], THETA, TAU, keep)
         for site in "ab"
     }
-    return total_slope(answers, SHARES)
+    return mean_over_sites(answers, SHARES)
 
 
 # --- cross and own -------------------------------------------------------------------------------------------------------------
@@ -155,10 +155,10 @@ def test_neither_blocks_nor_where_the_numbers_lie_change_a_byte_of_the_direction
 
 
 def test_only_those_who_answered_count_and_one_that_is_no_number_spoils_the_slope() -> None:
-    assert total_slope({"a": 2.0, "b": -4.0}, {"a": 1.0, "b": 3.0}) == pytest.approx(0.5 - 3)
-    assert total_slope({"b": -4.0}, {"a": 1.0, "b": 3.0}) == -4.0
-    assert math.isnan(total_slope({"a": math.inf, "b": -math.inf}, SHARES))
-    assert math.isnan(total_slope({}, SHARES))
+    assert mean_over_sites({"a": 2.0, "b": -4.0}, {"a": 1.0, "b": 3.0}) == pytest.approx(0.5 - 3)
+    assert mean_over_sites({"b": -4.0}, {"a": 1.0, "b": 3.0}) == -4.0
+    assert math.isnan(mean_over_sites({"a": math.inf, "b": -math.inf}, SHARES))
+    assert math.isnan(mean_over_sites({}, SHARES))
     spoilt = {"x": np.array([np.inf, 1], np.float32)}
     assert math.isnan(inner_product(spoilt, {"x": np.array([0, 1], np.float32)}))
 

@@ -10,9 +10,10 @@ from torch import nn
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet, read_tensors, tensor_set, write_tensors
-from fedlingua.training.batches import Example, pad
+from fedlingua.training.batches import pad
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
-from fedlingua.training.objective import corpus_nll, translation_nll
+from fedlingua.training.objective import corpus_nll
+from fedlingua.training.translation import PairExample, translation_nll
 
 HOW = LocalTraining(batch_size=8, accumulation=1, epochs=1, learning_rate=1e-3, whole_steps=True, precision="fp32")
 
@@ -20,14 +21,14 @@ HOW = LocalTraining(batch_size=8, accumulation=1, epochs=1, learning_rate=1e-3, 
 class Site:
     """A backbone with adapters that trains from the same tensors as often as it is asked to."""
 
-    def __init__(self, backbone: Backbone, examples: list[Example]) -> None:
+    def __init__(self, backbone: Backbone, examples: list[PairExample]) -> None:
         self.model, self.codec, self.examples = backbone.model, backbone.codec, examples
         attach_adapters(self.model, AdapterConfig(4), seed=1)
         self.set: TensorSet = tensor_set(self.model, "adapters")
         self.initial = read_tensors(self.model, self.set)
         self.result: LocalResult | None = None
 
-    def trained(self, how: LocalTraining = HOW, seed: str = "2022/site/1", examples: list[Example] | None = None) -> Tensors:
+    def trained(self, how: LocalTraining = HOW, seed: str = "2022/site/1", examples: list[PairExample] | None = None) -> Tensors:
         write_tensors(self.model, self.initial)
         self.result = train_locally(self.model, self.set.names, examples or self.examples, self.codec, how, seed)
         return read_tensors(self.model, self.set)
@@ -39,7 +40,7 @@ class Site:
 
 
 @pytest.fixture
-def site(backbone: Backbone, examples: list[Example]) -> Site:
+def site(backbone: Backbone, examples: list[PairExample]) -> Site:
     torch.set_num_threads(1)
     return Site(backbone, examples)
 

@@ -9,7 +9,6 @@ import torch
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.errors import ConfigError
 from fedlingua.training.batches import pad
-from fedlingua.training.objective import translation_nll
 from fedlingua.training.signature import (
     chosen_adapter,
     mean_gradient,
@@ -19,6 +18,7 @@ from fedlingua.training.signature import (
     random_projection,
     sample,
 )
+from fedlingua.training.translation import translation_nll
 
 
 @pytest.fixture

@@ -1,0 +1,149 @@
+"""A site's local trainer, whatever the model is for: take what came, train it on the site's own text, answer in sums.
+
+One round, told from the site: take the tensors that came, put them into the frozen backbone, train them on the site's examples with an
+Adam made anew, give them back. What the examples are, and how the result is scored, a task's own client says (clients/translation.py).
+"""
+
+import dataclasses
+import time
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from random import Random
+
+import torch
+from flwr.client import NumPyClient
+from flwr.common import NDArrays, Scalar
+
+from clients.sending import Sending
+from clients.signature import Consent, Signature, signature
+from clients.stage_files import StageFiles
+from fedlingua.config import Settings
+from fedlingua.corpora.split import Split
+from fedlingua.corpora.texts import SiteText
+from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.protocol import Stage
+from fedlingua.training.batches import Example, by_tokens, pad
+from fedlingua.training.loop import LocalTraining, autocast, train_locally
+from fedlingua.training.objective import corpus_nll
+
+EVALUATION_TOKENS = 3000
+"""Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
+
+
+class SiteClient(NumPyClient):
+    """Trains and evaluates for one site. `parameters` are the arrays that travel, in their set's order; none means: the site's own.
+
+    `texts` is the site's text under its name, besides what it holds of other sites' where text is mixed; or those of all sites that are
+    pooled in it. `folder` is the site's private directory; what trains and does not travel is kept there by round and attempt, and what a
+    selection compares with.
+    """
+
+    def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
+        self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
+        self.own_rounds = StageFiles(folder / "rounds")
+        self.sending = Sending(site, settings, trainable.tensor_set, folder)
+        torch.set_num_threads(settings.threads)
+
+    # --- What a task says -----------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def examples(self, split: Split) -> Sequence[Example]:
+        """What the model learns from, or is measured on, of all the site's texts."""
+
+    def begins(self, number: int) -> None:
+        """A message of a round has come; what was kept of it before, by a server that died since, does not count."""
+
+    def evaluated(self, number: int) -> None:
+        """The model holds what the site would use after a round: the moment to look at it."""
+
+    # --- One round ------------------------------------------------------------------------------------------------------------------
+
+    def signature(self, folder: Path, consent: Consent) -> Signature:
+        """What the site's cluster is found by, made of the training text before any round; kept in `folder`."""
+        return signature(self.site, self.examples("train"), self.trainable, self.settings, folder, consent)
+
+    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
+        """Train one round from `parameters`; give back what travels, the number of sentences, and the training loss as sums."""
+        number = int(config["round"])
+        self.begins(number)
+        self.take(parameters, _own(config))
+        how = LocalTraining(
+            self.settings.batch_size,
+            self.settings.accumulation,
+            self.settings.local_epochs,
+            self.settings.step_learning_rate,
+            self.settings.whole_steps,
+            self.settings.precision,
+        )
+        seed = f"{self.settings.seed}/{self.site}/{number}"
+        result = train_locally(
+            self.trainable.model,
+            self.trainable.trained.names,
+            self.examples("train"),
+            self.trainable.backbone.codec,
+            how,
+            seed,
+        )
+        trained = read_tensors(self.trainable.model, self.trainable.trained)
+        travelling = self.trainable.tensor_set.names if self.settings.how.travels else []
+        stays = trained if self.settings.compares_rounds else {n: t for n, t in trained.items() if n not in set(travelling)}
+        if stays:
+            self.own_rounds.save(stays, (number, int(config["attempt"])))
+        return [trained[name] for name in travelling], result.num_examples, dataclasses.asdict(result)
+
+    def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
+        """(nll a token, sentences, sums) on the dev text; round 0 is the backbone as it came."""
+        started = time.monotonic()
+        number = int(config["round"])
+        self.begins(number)
+        if number > 0:
+            self.take(parameters, _own(config))
+        with nullcontext() if number > 0 else self.trainable.as_base():
+            nll_sum, num_tokens = self._dev_nll()
+            self.evaluated(number)
+        sentences = sum(len(text.splits["dev"]) for text in self.texts.values())
+        sums: dict[str, Scalar] = {
+            "nll_sum": nll_sum,
+            "num_tokens": num_tokens,
+            "num_examples": sentences,
+            "seconds": time.monotonic() - started,
+        }
+        return nll_sum / num_tokens, sentences, sums
+
+    def forget(self, keep: Collection[Stage]) -> None:
+        """Remove own tensors that will not be asked for any more: a round counts once the server begins the next."""
+        self.own_rounds.forget(keep)
+        self.sending.forget(keep)
+
+    # --- Tensors --------------------------------------------------------------------------------------------------------------------
+
+    def take(self, parameters: NDArrays, own: Stage) -> None:
+        """Put the tensors to start from into the model: the site's own of that round and attempt, and over them those that came."""
+        came = self.named(parameters) if parameters else {}
+        stays = {} if len(came) == len(self.trainable.trained.specs) else self.kept(own)
+        write_tensors(self.trainable.model, {**stays, **came})
+
+    def kept(self, stage: Stage) -> Tensors:
+        """The site's own tensors of a round and attempt; of (0, 0) those that everybody starts from.
+
+        Raises:
+            ExchangeError: they are not here.
+        """
+        return self.trainable.initial if stage == (0, 0) else self.own_rounds.load(stage)
+
+    def named(self, arrays: NDArrays) -> Tensors:
+        """Arrays in the travelling set's order, by name."""
+        return dict(zip(self.trainable.tensor_set.names, arrays, strict=True))
+
+    def _dev_nll(self) -> tuple[float, int]:
+        model, codec = self.trainable.model, self.trainable.backbone.codec
+        groups = by_tokens(self.examples("dev"), EVALUATION_TOKENS, Random(0))
+        with autocast(model, self.settings.precision):
+            return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups])
+
+
+def _own(config: dict[str, Scalar]) -> Stage:
+    return int(config["own_round"]), int(config["own_attempt"])
