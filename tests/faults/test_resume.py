@@ -39,25 +39,16 @@ CONTROLLERS = {"method": "adapter-families", "tensor-set": "controllers", "contr
 """Some of what trains travels, the rest stays at the sites."""
 
 
-METASEND = {"method": "adapter-families", "selection": "metasend-g", "meta-batches": 2, "meta-estimator": "own"}
-"""A threshold that learns, and updates that wait at the sites."""
-FILTERED = {
-    "method": "adapter-fed",
-    "selection": "metasend-l",
+METASEND = {
+    "method": "adapter-families",
+    "selection": "metasend-g",
     "meta-batches": 2,
+    "meta-estimator": "own",
     "second-filter": True,
-    "meta-learning-rate": 0.05,
 }
-BY_LOSS = {
-    "method": "adapter-fed",
-    "selection": "metasend-l",
-    "meta-batches": 2,
-    "meta-estimator": "loss",
-    "meta-learning-rate": 0.05,
-}
-"""A network that filters too; thresholds that are drawn."""
-SERVER_ADAM = {"method": "adapter-families", "server-optimizer": "adam", "server-schedule": "cosine"}
-APF = {"method": "adapter-families", "selection": "apf"}
+"""A threshold and a filter that learn, and updates that wait at the sites."""
+APF = {"method": "adapter-families", "selection": "apf", "server-optimizer": "adam", "server-schedule": "cosine"}
+"""Sites that remember how numbers moved, and a server that remembers gradients."""
 
 
 @pytest.fixture(
@@ -66,12 +57,9 @@ APF = {"method": "adapter-families", "selection": "apf"}
         {"method": "adapter-local"},
         CONTROLLERS,
         METASEND,
-        FILTERED,
-        BY_LOSS,
         APF,
-        SERVER_ADAM,
     ],
-    ids=["families", "local", "controllers", "metasend", "filtered", "by-loss", "apf", "server-adam"],
+    ids=["families", "local", "controllers", "metasend", "apf"],
 )
 def config(request, four_sites):
     return {**four_sites, **request.param, "rounds": 4}
