@@ -60,7 +60,7 @@ def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(conf
     def told(folder, site, number):
         lines = (folder.directory / "deviations.jsonl").read_text().splitlines()
         found = [one["deviations"] for one in map(json.loads, lines) if (one["site"], one["round"]) == (site, number)]
-        return np.median([value for value in found[0] if value is not None])
+        return np.median([value for value in found[0] if value])
 
     follows, _ = run(config, tmp_path / "follows")
     first, _ = run({**config, "meta-scale": "first"}, tmp_path / "first")

@@ -72,7 +72,7 @@ def gather_status(events: Iterable[Mapping[str, Any]], known: Iterable[str]) -> 
         site.round, site.phase = int(event["round"]), str(event["phase"])
         if event["event"] == "reply":
             site.seen = float(event["time"])
-            site.uplink_bytes += int(event.get("uplink_bytes") or 0)
+            site.uplink_bytes += int(event.get("uplink_bytes") or 0) if event["phase"] in ("train", "send") else 0
             site.trouble = ""
         else:
             site.failures += 1
