@@ -27,7 +27,7 @@ from strategies.aggregation import (
     weighted_mean,
     weights_of,
 )
-from strategies.partial import MISSING, pseudo_gradients, selective_aggregation
+from strategies.partial import MISSING, pseudo_gradients, selective_aggregation, sent_to_clusters
 from strategies.roll_call import Roll
 from strategies.server_optimizer import ServerOptimizer
 from strategies.site_strategy import SiteStrategy
@@ -53,16 +53,17 @@ class FedMean(SiteStrategy):
         return tensors_for(site, self.state, self.tensor_set, self.clusters)
 
     def fold(self, updates: Mapping[str, Update]) -> None:
-        about, missing = (self.state, updates, self.tensor_set, self.clusters), MISSING[self.settings.missing]
-        if self.rule is not None:  # it gets whole updates: what was not sent stands at what the site was given
-            self.state = inner_cluster_aggregation(*about, self.rule)
-        elif self.optimizer:
-            gradients = pseudo_gradients(*about, self.weights, missing)
-            self.state = self.optimizer.step(self.progress.round, self.state, gradients)
-        elif self.settings.selected_by == "all":
-            self.state = inner_cluster_aggregation(*about, partial(weighted_mean, by=self.weights))
+        if self.rule is not None or (self.optimizer is None and self.settings.selected_by == "all"):
+            # A rule of one's own gets whole updates: what was not sent stands at what the site was given.
+            rule = self.rule or partial(weighted_mean, by=self.weights)
+            self.state = inner_cluster_aggregation(self.state, updates, self.tensor_set, self.clusters, rule)
+            return
+        mean = MISSING[self.settings.missing]
+        sendings = sent_to_clusters(updates, self.tensor_set, self.clusters, self.weights)
+        if self.optimizer:
+            self.state = self.optimizer.step(self.progress.round, self.state, pseudo_gradients(self.state, sendings, mean))
         else:
-            self.state = selective_aggregation(*about, self.weights, missing)
+            self.state = selective_aggregation(self.state, sendings, mean)
 
     def declared_state(self) -> tuple[Tensors, dict[str, Any]]:
         return self.optimizer.state() if self.optimizer else super().declared_state()

@@ -8,7 +8,7 @@ The paper sums over all sites and does not say what stands where a site sent not
 Where nobody sent, what was there stays, bit for bit, under either. Where all sent all, either is FedAvg, bit for bit.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum, isclose
 
@@ -78,34 +78,31 @@ MISSING: dict[str, Partial] = {"previous": previous, "renormalise": renormalised
 """One line a reading: `missing` -> its mean."""
 
 
-def selective_aggregation(
-    state: ClusterTensors,
-    updates: Mapping[str, Update],
-    tensor_set: TensorSet,
-    clusters: Clusters,
-    weights: Weights,
-    mean: Partial,
-) -> dict[Part, dict[str, Tensors]]:
-    """Each part of each cluster becomes `mean` of what its own sites sent; sites are taken in federation order.
+Sendings = Iterable[tuple[Part, str, Sequence[Sent]]]
+"""Every part's clusters, each with what came from its sites; empty where none answered."""
 
-    A cluster none of whose sites answered stays as it was.
-    """
+
+def sent_to_clusters(updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, weights: Weights) -> Sendings:
+    """Of a round's updates; sites are taken in federation order. weights: of a cluster's updates, in its mean."""
+    for part in PARTS:
+        names = [spec.name for spec in tensor_set.of_part(part)]
+        for cluster, sites in clusters[part].items():
+            members = [updates[site] for site in sites if site in updates]
+            shares = weights(members) if members else []
+            yield part, cluster, [_sent(update, names, share) for update, share in zip(members, shares, strict=True)]
+
+
+def selective_aggregation(state: ClusterTensors, sendings: Sendings, mean: Partial) -> dict[Part, dict[str, Tensors]]:
+    """Each part of each cluster becomes `mean` of what its own sites sent; a cluster none of whose sites answered stays as it was."""
     new: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
-    for part, cluster, sent in _sent_to_clusters(updates, tensor_set, clusters, weights):
+    for part, cluster, sent in sendings:
         # A checkpoint keeps no cluster without tensors, as of a part that the set has nothing of.
         before = state[part].get(cluster, {})
         new[part][cluster] = mean(before, sent) if sent else dict(before)
     return new
 
 
-def pseudo_gradients(
-    state: ClusterTensors,
-    updates: Mapping[str, Update],
-    tensor_set: TensorSet,
-    clusters: Clusters,
-    weights: Weights,
-    mean: Partial,
-) -> dict[Part, dict[str, Tensors]]:
+def pseudo_gradients(state: ClusterTensors, sendings: Sendings, mean: Partial) -> dict[Part, dict[str, Tensors]]:
     """`mean` of what each of a cluster's sites moved away from: theta - theta_i, eqs. 1 and 2 of Manoel et al. 2022.
 
     Taken of the differences themselves, it is 0 to the last bit for a number that no site changed; theta less the mean of the sites would
@@ -113,25 +110,14 @@ def pseudo_gradients(
     and clusters that nobody answered for, are not in it.
     """
     found: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
-    for part, cluster, sent in _sent_to_clusters(updates, tensor_set, clusters, weights):
+    for part, cluster, sent in sendings:
         theta = state[part].get(cluster, {})
         moved = {name for site in sent for name in site.tensors}
         nowhere = {name: np.zeros_like(tensor) for name, tensor in theta.items() if name in moved}
-        away = [Sent(site.weight, _Away(theta, site.tensors), site.masks) for site in sent]
-        found[part][cluster] = mean(nowhere, away) if sent else {}
+        found[part][cluster] = (
+            mean(nowhere, [Sent(site.weight, _Away(theta, site.tensors), site.masks) for site in sent]) if sent else {}
+        )
     return found
-
-
-def _sent_to_clusters(
-    updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, weights: Weights
-) -> Iterator[tuple[Part, str, list[Sent]]]:
-    """Every part's clusters, each with what came from its sites, in federation order."""
-    for part in PARTS:
-        names = [spec.name for spec in tensor_set.of_part(part)]
-        for cluster, sites in clusters[part].items():
-            members = [updates[site] for site in sites if site in updates]
-            shares = weights(members) if members else []
-            yield part, cluster, [_sent(update, names, share) for update, share in zip(members, shares, strict=True)]
 
 
 class _Away(Some):

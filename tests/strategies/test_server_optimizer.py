@@ -14,7 +14,7 @@ from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 from fedlingua.experiment import default_run_config
 from fedlingua.methods import SERVER_OPTIMIZERS
 from strategies.aggregation import Update, equally
-from strategies.partial import MISSING, pseudo_gradients
+from strategies.partial import MISSING, pseudo_gradients, sent_to_clusters
 from strategies.server_optimizer import OPTIMIZERS, SCHEDULES, Moments, ServerOptimizer, Step
 from tests.in_process import checkpoint_bytes, run
 
@@ -152,7 +152,7 @@ def test_what_no_site_has_changed_stays_bit_for_bit(name: str, missing: str) -> 
         site: Update(site, {"w": np.where(changed, START + number, START), "b": START}, 10)
         for number, site in enumerate("xyz", start=1)
     }
-    gradients = pseudo_gradients(given, updates, chosen, together, equally, MISSING[missing])
+    gradients = pseudo_gradients(given, sent_to_clusters(updates, chosen, together, equally), MISSING[missing])
     np.testing.assert_allclose(gradients["encoder"]["all"]["w"][2], -2.0, rtol=1e-6)
     state = ServerOptimizer(settings(method=f"server-{name}")).step(0, given, gradients)["encoder"]["all"]
     assert (state["w"] == START).tolist() == (~changed).tolist()

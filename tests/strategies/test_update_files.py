@@ -10,7 +10,7 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection
 from strategies.aggregation import Update, equally, fed_mean
-from strategies.partial import MISSING, pseudo_gradients, selective_aggregation
+from strategies.partial import MISSING, pseudo_gradients, selective_aggregation, sent_to_clusters
 from strategies.update_files import UpdateFiles
 
 CHOSEN = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("s", (3,), "shared", None)))
@@ -69,7 +69,7 @@ def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, fold, miss
                 half = Selection.of_names(LONG, LONG.names[:4] if number % 2 else LONG.names[4:])
                 updates[str(number)] = Update(str(number), files.keep(str(number), arrived), 1, half)
                 del arrived
-            found = fold(start, updates, LONG, ALL, equally, MISSING[missing])["encoder"]["all"]
+            found = fold(start, sent_to_clusters(updates, LONG, ALL, equally), MISSING[missing])["encoder"]["all"]
             senders = [number for number in range(sites) if number % 2 == 0]
             mean = sum(senders) / (sites if missing == "previous" else len(senders))
             assert found["w7"][0] == pytest.approx(mean if fold is selective_aggregation else -mean)
