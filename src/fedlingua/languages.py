@@ -81,13 +81,18 @@ RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ps", "sd", "ur", "yi"})
 
 @dataclass(frozen=True, order=True)
 class Direction:
-    """A translation direction, written `de-fr`."""
+    """A translation direction, written `de-fr`; text in one language, which is not translated, has it on both sides, written `de`."""
 
     source: str
     target: str
 
     def __str__(self) -> str:
-        return f"{self.source}-{self.target}"
+        return self.source if self.is_one_language else f"{self.source}-{self.target}"
+
+    @property
+    def is_one_language(self) -> bool:
+        """Whether this is no direction of translation, but the language of a text."""
+        return self.source == self.target
 
 
 def parse_direction(text: str, where: str = "direction") -> Direction:
@@ -100,12 +105,35 @@ def parse_direction(text: str, where: str = "direction") -> Direction:
     if len(parts) != 2 or not all(parts):
         raise ConfigError(f"{where} = {text!r} is no direction; write source-target, for example 'de-fr'")
     for code in parts:
-        if code not in LANGUAGES:
-            known = ", ".join(sorted(LANGUAGES))
-            raise ConfigError(f"{where} = {text!r}: language {code!r} is not known{nearest(code, LANGUAGES)}; known: {known}")
+        _check_language(code, f"{where} = {text!r}: language {code!r}")
     if parts[0] == parts[1]:
         raise ConfigError(f"{where} = {text!r} has the same language on both sides; give two languages")
     return Direction(parts[0], parts[1])
+
+
+def parse_language(text: str, where: str = "language") -> Direction:
+    """Read `de`, the language of text that is not translated.
+
+    Raises:
+        ConfigError: a code that is not in `LANGUAGES`.
+    """
+    _check_language(text, f"{where} = {text!r}")
+    return Direction(text, text)
+
+
+def parse_written(text: str) -> Direction:
+    """What `str` of a direction or of one language gave.
+
+    Raises:
+        ConfigError: neither.
+    """
+    return parse_direction(text) if "-" in text else parse_language(text)
+
+
+def _check_language(code: str, what: str) -> None:
+    if code not in LANGUAGES:
+        known = ", ".join(sorted(LANGUAGES))
+        raise ConfigError(f"{what} is not known{nearest(code, LANGUAGES)}; known: {known}")
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

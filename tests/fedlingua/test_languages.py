@@ -5,7 +5,16 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART_50
 
 from fedlingua.errors import ConfigError
-from fedlingua.languages import LANGUAGES, RIGHT_TO_LEFT, WITHOUT_SPACES, Direction, nearest, parse_direction
+from fedlingua.languages import (
+    LANGUAGES,
+    RIGHT_TO_LEFT,
+    WITHOUT_SPACES,
+    Direction,
+    nearest,
+    parse_direction,
+    parse_language,
+    parse_written,
+)
 
 
 def test_the_table_holds_exactly_the_languages_of_m2m_100_and_mbart_50() -> None:
@@ -89,6 +98,20 @@ def test_an_unknown_language_is_answered_with_the_nearest() -> None:
 def test_the_same_language_twice_is_no_direction() -> None:
     with pytest.raises(ConfigError, match="'de-de' has the same language on both sides"):
         parse_direction("de-de")
+
+
+def test_the_language_of_a_text_reads_and_writes_itself_and_is_no_direction() -> None:
+    assert parse_language("es") == Direction("es", "es")
+    assert str(Direction("es", "es")) == "es"
+    assert Direction("es", "es").is_one_language
+    assert not Direction("es", "en").is_one_language
+    with pytest.raises(ConfigError, match=r"site 2: language = 'spa' is not known; did you mean"):
+        parse_language("spa", "site 2: language")
+
+
+def test_both_are_read_as_they_were_written() -> None:
+    for written in (Direction("de", "fr"), Direction("es", "es")):
+        assert parse_written(str(written)) == written
 
 
 def test_the_nearest_name_is_offered_and_a_far_one_is_not() -> None:

@@ -9,7 +9,7 @@ from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
 from fedlingua.errors import ConfigError
-from fedlingua.languages import Direction, parse_direction
+from fedlingua.languages import Direction, parse_written
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,6 @@ class TextRules:
             if key != "directions":
                 table, _, name = key.partition(".")
                 tables[table][name] = value
-        directions = tuple(parse_direction(text) for text in flat["directions"])
+        directions = tuple(parse_written(text) for text in flat["directions"])
         split, limits, cleaning = SplitRules(**tables["split"]), Limits(**tables["limits"]), CleaningRules(**tables["cleaning"])
         return cls(split, limits, cleaning, directions, Sizes(**tables["sizes"]))
