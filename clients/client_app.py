@@ -13,6 +13,8 @@ from flwr.clientapp import ClientApp
 from flwr.common import NDArrays
 
 from clients.hosted import Host, host_of, is_deployed
+from clients.masked_language import MaskedLanguageClient
+from clients.selecting import SelectingClient
 from clients.sending import Sent
 from clients.translation import TranslationClient
 from fedlingua import protocol
@@ -22,7 +24,7 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import ExchangeError, FedlinguaError
-from fedlingua.evaluation.scores import ScoreSums, check_tokenizers
+from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.records import from_record, pack, to_record, unpack
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -32,6 +34,8 @@ from fedlingua.runs import code_hash
 app = ClientApp()
 _log = logging.getLogger("fedlingua.client")
 
+CLIENTS: dict[str, type[SelectingClient]] = {"translation": TranslationClient, "masked-language": MaskedLanguageClient}
+"""One line a task: `task` -> a site's trainer."""
 SITE_FAILED = 100
 """Code of an error reply; its reason is the site's own words."""
 
@@ -93,7 +97,7 @@ def describe(message: Message, context: Context) -> RecordDict:
     for name in host.names:
         texts = host.texts(name, _rules(message))
         directions = [text.direction for text in texts.values()]
-        check_tokenizers(directions)
+        check_task(host.settings.task, directions)
         trainable.backbone.codec.check(directions)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
     return records
@@ -194,13 +198,9 @@ def finish(message: Message, context: Context) -> RecordDict:
     task, client, parameters = _task(message, _host(context))
     records = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
     for name, (scores, base) in client.finish(parameters, task.round, task.own).items():
-        records[f"{protocol.SCORES_PREFIX}{name}"] = _sums(scores)
-        records[f"{protocol.BASE_SCORES_PREFIX}{name}"] = _sums(base)
+        records[f"{protocol.SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, scores.record()))
+        records[f"{protocol.BASE_SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, base.record()))
     return records
-
-
-def _sums(sums: ScoreSums) -> MetricRecord:
-    return MetricRecord({"sentences": sums.sentences, "bleu": list(sums.bleu), "chrf": list(sums.chrf)})
 
 
 def _config(task: Task) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _rules(message: Message) -> TextRules:
     return TextRules.from_flat(message.content.config_records.get(protocol.RULES, ConfigRecord()))
 
 
-def _task(message: Message, host: Host) -> tuple[Task, TranslationClient, NDArrays]:
+def _task(message: Message, host: Host) -> tuple[Task, SelectingClient, NDArrays]:
     """A request's task, the trainer of its site, and the checked arrays that came with it.
 
     Raises:
@@ -224,7 +224,7 @@ def _task(message: Message, host: Host) -> tuple[Task, TranslationClient, NDArra
         raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")
     trainable = _trainable(host.settings)
     texts = host.texts(task.site, _rules(message))
-    client = TranslationClient(task.site, texts, trainable, host.settings, host.directory(task.site, task.run))
+    client = CLIENTS[host.settings.task](task.site, texts, trainable, host.settings, host.directory(task.site, task.run))
     received = message.content.array_records.get(protocol.ARRAYS)
     parameters = list(unpack(received, trainable.tensor_set).values()) if received else []
     return task, client, parameters

@@ -1,7 +1,8 @@
 """A site's local trainer, whatever the model is for: take what came, train it on the site's own text, answer in sums.
 
 One round, told from the site: take the tensors that came, put them into the frozen backbone, train them on the site's examples with an
-Adam made anew, give them back. What the examples are, and how the result is scored, a task's own client says (clients/translation.py).
+optimiser made anew, give them back. What the examples are, and how the result is scored, a task's own client says
+(clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
@@ -22,10 +23,13 @@ from clients.stage_files import StageFiles
 from fedlingua.config import Settings
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
+from fedlingua.evaluation.sums import TextSums
+from fedlingua.exchange.delivery import deliver
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.protocol import Stage
-from fedlingua.training.batches import Example, by_tokens, pad
+from fedlingua.training.batches import Example, TrainingExample, by_tokens, pad
 from fedlingua.training.loop import LocalTraining, autocast, train_locally
 from fedlingua.training.objective import corpus_nll
 
@@ -44,14 +48,26 @@ class SiteClient(NumPyClient):
     def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
         self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
         self.own_rounds = StageFiles(folder / "rounds")
+        self.optimizers = StageFiles(folder / "optimizer")
         self.sending = Sending(site, settings, trainable.tensor_set, folder)
         torch.set_num_threads(settings.threads)
 
     # --- What a task says -----------------------------------------------------------------------------------------------------------
 
     @abstractmethod
+    def training_texts(self) -> Sequence[Sequence[TrainingExample]]:
+        """What the model learns from, text by text."""
+
+    @abstractmethod
     def examples(self, split: Split) -> Sequence[Example]:
-        """What the model learns from, or is measured on, of all the site's texts."""
+        """What the model is measured on, of all the site's texts."""
+
+    @abstractmethod
+    def finish(self, parameters: NDArrays, number: int, own: Stage) -> Mapping[str, tuple[TextSums, TextSums]]:
+        """Score the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).
+
+        What was trained is kept with all that it takes to use it without the server.
+        """
 
     def begins(self, number: int) -> None:
         """A message of a round has come; what was kept of it before, by a server that died since, does not count."""
@@ -70,28 +86,24 @@ class SiteClient(NumPyClient):
         number = int(config["round"])
         self.begins(number)
         self.take(parameters, _own(config))
-        how = LocalTraining(
-            self.settings.batch_size,
-            self.settings.accumulation,
-            self.settings.local_epochs,
-            self.settings.step_learning_rate,
-            self.settings.whole_steps,
-            self.settings.precision,
-        )
-        seed = f"{self.settings.seed}/{self.site}/{number}"
+        stage, seed = (number, int(config["attempt"])), f"{self.settings.seed}/{self.site}/{number}"
+        kept = self._optimizer_of(_own(config)) if self.settings.optimizer_state == "kept" else None
         result = train_locally(
             self.trainable.model,
             self.trainable.trained.names,
-            self.examples("train"),
+            self.training_texts(),
             self.trainable.backbone.codec,
-            how,
+            LocalTraining.of(self.settings),
             seed,
+            kept,
         )
+        if kept is not None:
+            self.optimizers.save(kept, stage)
         trained = read_tensors(self.trainable.model, self.trainable.trained)
         travelling = self.trainable.tensor_set.names if self.settings.how.travels else []
         stays = trained if self.settings.compares_rounds else {n: t for n, t in trained.items() if n not in set(travelling)}
         if stays:
-            self.own_rounds.save(stays, (number, int(config["attempt"])))
+            self.own_rounds.save(stays, stage)
         return [trained[name] for name in travelling], result.num_examples, dataclasses.asdict(result)
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
@@ -116,6 +128,7 @@ class SiteClient(NumPyClient):
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove own tensors that will not be asked for any more: a round counts once the server begins the next."""
         self.own_rounds.forget(keep)
+        self.optimizers.forget(keep)
         self.sending.forget(keep)
 
     # --- Tensors --------------------------------------------------------------------------------------------------------------------
@@ -134,13 +147,30 @@ class SiteClient(NumPyClient):
         """
         return self.trainable.initial if stage == (0, 0) else self.own_rounds.load(stage)
 
+    def deliver(self, number: int) -> None:
+        """Keep the tensors that the model holds now, with all that it takes to use them."""
+        site = {"site": self.site, "direction": str(next(iter(self.own_texts.values())).direction), "round": number}
+        deliver(self.folder, self.trainable, self.settings, site)
+
+    @property
+    def own_texts(self) -> Mapping[str, SiteText]:
+        """Those that the site stands for, in scores too: its own, also where text is mixed, or all that are pooled in it."""
+        return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
+
     def named(self, arrays: NDArrays) -> Tensors:
         """Arrays in the travelling set's order, by name."""
         return dict(zip(self.trainable.tensor_set.names, arrays, strict=True))
 
+    def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
+        """What the optimiser remembered at the end of a round; nothing before the first."""
+        return {} if stage == (0, 0) else dict(self.optimizers.load(stage))
+
     def _dev_nll(self) -> tuple[float, int]:
         model, codec = self.trainable.model, self.trainable.backbone.codec
-        groups = by_tokens(self.examples("dev"), EVALUATION_TOKENS, Random(0))
+        examples, share = self.examples("dev"), self.settings.evaluate_share
+        if share < 1:  # the same ones in every round and under every seed, so that their losses may be compared
+            examples = Random(f"{self.site}/evaluate").sample(list(examples), max(1, round(share * len(examples))))
+        groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
         with autocast(model, self.settings.precision):
             return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups])
 

@@ -17,7 +17,6 @@ from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
-from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.languages import Direction
 from fedlingua.protocol import Stage
@@ -50,9 +49,14 @@ class TranslationClient(SelectingClient):
         super().__init__(site, texts, trainable, settings, folder)
         self._by_round = RoundTranslations(folder / "translations-by-round")
 
+    def training_texts(self) -> list[list[PairExample]]:
+        return [self._encoded(text, "train") for text in self.texts.values()]
+
     def examples(self, split: Split) -> list[PairExample]:
-        codec, cut = self.trainable.backbone.codec, self.settings.max_tokens
-        return [one for text in self.texts.values() for one in encode_pairs(text.splits[split], text.direction, codec, cut)]
+        return [one for text in self.texts.values() for one in self._encoded(text, split)]
+
+    def _encoded(self, text: SiteText, split: Split) -> list[PairExample]:
+        return encode_pairs(text.splits[split], text.direction, self.trainable.backbone.codec, self.settings.max_tokens)
 
     def begins(self, number: int) -> None:
         self._by_round.cut(number)
@@ -62,19 +66,15 @@ class TranslationClient(SelectingClient):
         if not self.settings.keep_translations:
             return
         lines = []
-        for name, text in self._own_texts.items():
+        for name, text in self.own_texts.items():
             first = Scored(text.direction, text.splits["dev"][: self.settings.keep_translations])
             lines += round_lines(number, name, first.direction, first.pairs, self._translate(first))
         self._by_round.save(number, lines)
 
     def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
-        """Translate the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).
-
-        Of mixed text a site scores its own direction's alone, so that scores are those of the same sentences, mixed or not.
-        The site keeps both translations and, where anything was trained, what was: it can translate on its own from now on.
-        """
+        """BLEU and chrF counts. The site keeps both translations."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
-        scored = {name: Scored(text.direction, text.splits[split]) for name, text in self._own_texts.items()}
+        scored = {name: Scored(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
         with self.trainable.as_base():
             base = {name: self._translate(one) for name, one in scored.items()}
         hypotheses = base
@@ -87,18 +87,8 @@ class TranslationClient(SelectingClient):
             file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
             (self.folder / file).write_text(one.table(base[name], hypotheses[name]), encoding="utf-8")
         if trained:
-            self._deliver(number)
+            self.deliver(number)
         return {name: (one.sums(hypotheses[name]), one.sums(base[name])) for name, one in scored.items()}
-
-    def _deliver(self, number: int) -> None:
-        """Keep the tensors that the model holds now, with all that it takes to translate with them."""
-        site = {"site": self.site, "direction": str(next(iter(self._own_texts.values())).direction), "round": number}
-        deliver(self.folder, self.trainable, self.settings, site)
-
-    @property
-    def _own_texts(self) -> Mapping[str, SiteText]:
-        """Those that the site stands for: its own, or all that are pooled in it."""
-        return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
     def _translate(self, scored: Scored) -> list[str]:
         return translate(

@@ -10,7 +10,6 @@ from flwr.app import ConfigRecord, Message, MetricRecord
 from fedlingua import protocol
 from fedlingua.corpora.clean import REASONS
 from fedlingua.errors import ExchangeError
-from fedlingua.evaluation.scores import ScoreSums
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.records import from_record, opened, view
 from fedlingua.exchange.tensor_sets import TensorSet
@@ -184,26 +183,3 @@ def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
         raise ExchangeError(
             "its numbers of sentences do not add up: read = kept + dropped, and the splits are some of what is kept"
         )
-
-
-def check_scores(record: MetricRecord, most: int) -> ScoreSums:
-    """A site's score sums.
-
-    Raises:
-        ExchangeError: not lists of counts, or more sentences than the site has.
-    """
-    if set(record) != {"sentences", "bleu", "chrf"}:
-        raise ExchangeError(f"scores hold {', '.join(sorted(record))}; wanted sentences, bleu and chrf")
-    sentences, bleu, chrf = record["sentences"], record["bleu"], record["chrf"]
-    if (
-        not isinstance(sentences, int)
-        or not isinstance(bleu, list)
-        or not isinstance(chrf, list)
-        or len(bleu) != 10
-        or len(chrf) != 18
-    ):
-        raise ExchangeError("scores are not one number of sentences, 10 BLEU counts and 18 chrF counts")
-    counts = [count for count in (*bleu, *chrf) if isinstance(count, int) and count >= 0]
-    if not 1 <= sentences <= most or len(counts) != 28:
-        raise ExchangeError(f"scores of {sentences} sentences hold something else than counts; the site has {most} sentences")
-    return ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]))

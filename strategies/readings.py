@@ -10,13 +10,14 @@ from flwr.app import Message
 from fedlingua import protocol
 from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
-from fedlingua.evaluation.scores import ScoreSums
+from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensor_sets import TensorSet
 from fedlingua.selection.masks import part_sizes
 from fedlingua.selection.second_filter import SIZE
 from strategies import checks
 from strategies.aggregation import Update
+from strategies.measures import MEASURES
 from strategies.progress import Sums
 
 
@@ -62,8 +63,8 @@ class Training:
 class Scores:
     """Score sums of one text: of what was trained, and of the base."""
 
-    result: ScoreSums
-    base: ScoreSums
+    result: TextSums
+    base: TextSums
 
 
 def read_training(reply: Message, size: int, asked: Asked) -> Training:
@@ -170,7 +171,9 @@ def read_slope(record: Any, settings: Settings) -> dict[str, Any]:
     }
 
 
-def read_scores(reply: Message, size: int, split: str, about: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Scores]:
+def read_scores(
+    reply: Message, size: int, settings: Settings, about: Mapping[str, Any], texts: Sequence[str]
+) -> dict[str, Scores]:
     """The sums of the scores of each of the site's `texts`.
 
     Raises:
@@ -179,8 +182,5 @@ def read_scores(reply: Message, size: int, split: str, about: Mapping[str, Any],
     checks.check_size(size, checks.size_limit(None))
     keys = {text: (f"{protocol.SCORES_PREFIX}{text}", f"{protocol.BASE_SCORES_PREFIX}{text}") for text in texts}
     checks.check_records(reply, {protocol.TASK, *(key for pair in keys.values() for key in pair)})
-    records, most = reply.content.metric_records, int(about[split])
-    return {
-        text: Scores(checks.check_scores(records[result], most), checks.check_scores(records[base], most))
-        for text, (result, base) in keys.items()
-    }
+    records, most, check = reply.content.metric_records, int(about[settings.score_split]), MEASURES[settings.task].check
+    return {text: Scores(check(records[result], most), check(records[base], most)) for text, (result, base) in keys.items()}

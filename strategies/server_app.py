@@ -14,11 +14,11 @@ from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import ConfigError, FedlinguaError, RunError
-from fedlingua.evaluation.scores import check_tokenizers
+from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import nearest
-from fedlingua.pretraining.demo import demo_backbone
+from fedlingua.pretraining.directories import BUILT_IN
 from fedlingua.runs import RunFolder, code_hash, run_directory
 from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedMean
@@ -58,11 +58,13 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     strategy_class = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
     planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
-    check_tokenizers(site.direction for site in federation.sites)
+    check_task(settings.task, federation.directions)
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
-    if settings.backbone == "demo":
-        demo_backbone(lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s"))
+    if built_in := BUILT_IN.get(settings.backbone):
+        built_in.directory(
+            lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s")
+        )
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)

@@ -189,8 +189,9 @@ class SiteStrategy(Strategy):
         try:
             if number > 0:
                 self.train(*arguments, num_rounds)
-            ask = partial(self.configure_evaluate, *arguments)
-            self.aggregate_evaluate(number, self._exchange(grid, ask, "evaluate", self._read_evaluation, num_rounds))
+            if number % self.settings.evaluate_every == 0 or number == num_rounds:
+                ask = partial(self.configure_evaluate, *arguments)
+                self.aggregate_evaluate(number, self._exchange(grid, ask, "evaluate", self._read_evaluation, num_rounds))
         except RoundSkippedError as skipped:
             self.state = before
             self.restore(own, values)
@@ -352,4 +353,4 @@ class SiteStrategy(Strategy):
 
     def _read_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
         texts = [member.name for member in self.roll.members[site]]
-        return read_scores(reply, size, self.settings.score_split, self.roll.about[site], texts)
+        return read_scores(reply, size, self.settings, self.roll.about[site], texts)

@@ -35,6 +35,7 @@ MAY_CHANGE = (
 class Settings:
     """The run config as attributes; what each means and its default stands once, in pyproject.toml `[tool.flwr.app.config]`."""
 
+    task: str
     method: str
     federation: str
     backbone: str
@@ -94,7 +95,15 @@ class Settings:
     batch_size: int
     accumulation: int
     local_epochs: int
+    sample_least: int
+    sample_share: float
+    sampling_temperature: float
+    optimizer: str
+    optimizer_state: str
+    optimizer_epsilon: float
+    weight_decay: float
     learning_rate: float
+    mask_share: float
     max_tokens: int
     whole_steps: bool
     tensor_set: str
@@ -106,6 +115,8 @@ class Settings:
     lora_rank: int
     lora_alpha: float
     lora_targets: str
+    evaluate_every: int
+    evaluate_share: float
     beam: int
     max_decode_tokens: int
     score_split: str
@@ -219,8 +230,18 @@ class Settings:
             yield from ("adapter-dim", "adapter-init", "adapter-init-std")
         if self.backbone_weights == "published":
             yield "backbone-weights"
+        yield from ("beam", "max-decode-tokens") if self.task == "masked-language" else ("mask-share",)
+        yield from self._without_effect_on_training()
         yield from self._without_effect_at_the_server()
         yield from self._without_effect_on_selection()
+
+    def _without_effect_on_training(self) -> Iterator[str]:
+        if self.task == "translation":
+            yield "task"
+        if self.optimizer == "sgd":
+            yield "optimizer-epsilon"
+        if self.sampling_temperature == 1 or not (self.how.pooled or self.aggregation == "fed-avg"):
+            yield "sampling-temperature"
 
     def _without_effect_at_the_server(self) -> Iterator[str]:
         optimizer = self.optimized_by

@@ -12,13 +12,14 @@ from typing import Any
 from fedlingua.config import Scalar, Settings, key_of, known_keys
 from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
-from fedlingua.methods import METHODS, SELECTIONS, SERVER_OPTIMIZERS
+from fedlingua.methods import METHOD_NAMES, METHODS, SELECTIONS, SERVER_OPTIMIZERS
+from fedlingua.tasks import TASKS
 
 MOST_PRIVATE_DIM = 64
 """Numbers of a private signature: noise grows with each."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "method": tuple(METHODS),
+    "task": TASKS,
     "aggregation": ("fed-mean", "fed-avg", "by-loss"),
     "server_optimizer": ("", *SERVER_OPTIMIZERS),
     "server_schedule": ("constant", "linear", "cosine", "inverse-sqrt"),
@@ -37,6 +38,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "signature_algorithm": ("agglomerative", "k-means"),
     "signature_form": ("raw", "private"),
     "best_by": ("examples", "tokens"),
+    "optimizer": ("adam", "adamw", "sgd"),
+    "optimizer_state": ("fresh", "kept"),
     "adapter_init": ("paper", "zero"),
     "score_split": ("test", "dev"),
     "precision": ("fp32", "bf16"),
@@ -50,6 +53,11 @@ _AT_LEAST: dict[str, float] = {
     "batch_size": 1,
     "accumulation": 1,
     "local_epochs": 1,
+    "sample_least": 0,
+    "sample_share": 0.0,
+    "optimizer_epsilon": 0.0,
+    "weight_decay": 0.0,
+    "evaluate_every": 1,
     "learning_rate": 0.0,
     "max_tokens": 4,
     "adapter_dim": 1,
@@ -123,6 +131,8 @@ def _checked(name: str, value: Any) -> Scalar:
     got = type(value).__name__
     if got != wanted.__name__:
         raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}")
+    if name == "method" and value not in METHODS:
+        raise ConfigError(f"method = {value!r} is not known{nearest(value, METHODS)}; choose one of {METHOD_NAMES}")
     choices = _CHOICES.get(name)
     if choices and value not in choices:
         raise ConfigError(f"{key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}")
@@ -169,6 +179,7 @@ def _check_together(settings: Settings) -> None:
         raise ConfigError(
             f"cluster-parts = {settings.cluster_parts!r}, and method {settings.method} has no clusters; leave it 'both'"
         )
+    _check_training(settings)
     _check_server(settings)
     _check_selection(settings)
     if settings.backbone_weights == "random" and settings.trained_set != "full":
@@ -185,6 +196,37 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
+
+
+def _check_training(settings: Settings) -> None:
+    for key, value in (("mask-share", settings.mask_share), ("evaluate-share", settings.evaluate_share)):
+        if not 0 < value <= 1:
+            raise ConfigError(f"{key} = {value:g} is no share; wanted more than 0 and at most 1")
+    if settings.sampling_temperature < 1:
+        raise ConfigError(f"sampling-temperature = {settings.sampling_temperature:g}; wanted 1 (by size) or more (more alike)")
+    if settings.optimizer_state == "kept" and settings.how.travels:
+        raise ConfigError(
+            f"optimizer-state = 'kept', and under method {settings.method} a round begins with other tensors than the last one ended with; "
+            "leave it 'fresh', or choose a method under which nothing leaves a site"
+        )
+    if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:
+        raise ConfigError(
+            f"optimizer-epsilon = {settings.optimizer_epsilon:g}, and {settings.optimizer} divides by it; give more than 0"
+        )
+    if settings.evaluate_every > 1 and settings.learns_threshold:
+        raise ConfigError(
+            f"evaluate-every = {settings.evaluate_every}, and selection {settings.selected_by} learns from every round's dev text; "
+            "leave it 1"
+        )
+    if settings.task == "masked-language":
+        if settings.keep_translations:
+            raise ConfigError(
+                f"keep-translations = {settings.keep_translations}, and nothing is translated under task = 'masked-language'; leave it 0"
+            )
+        if settings.trained_set == "controllers":
+            raise ConfigError(
+                "tensor-set = 'controllers' adds layers to translation models; give full, adapters or lora under task = 'masked-language'"
+            )
 
 
 def _check_server(settings: Settings) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from fedlingua.languages import LANGUAGES
+
 
 @dataclass(frozen=True)
 class Method:
@@ -9,7 +11,8 @@ class Method:
 
     clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
     anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one. selection:
-    which part of an update is sent, see SELECTIONS. optimizer: what the server makes of the sites' mean, see SERVER_OPTIMIZERS.
+    which part of an update is sent, see SELECTIONS. optimizer: what the server makes of the sites' mean, see SERVER_OPTIMIZERS. pools: of
+    which sites' text a pooled method trains on: "all", "public", or a language's.
     """
 
     tensor_set: str
@@ -19,6 +22,7 @@ class Method:
     pooled: bool = False
     selection: str = "all"
     optimizer: str = "none"
+    pools: str = "all"
 
 
 SELECTIONS = (
@@ -43,9 +47,15 @@ METHODS: dict[str, Method] = {
     "pmfl": Method("full", "none"),
     **{name: Method("full", "none", selection=name) for name in SELECTIONS[1:]},
     **{f"server-{name}": Method("full", "none", optimizer=name) for name in SERVER_OPTIMIZERS[1:]},
+    "centralized": Method("full", "alone", travels=False, pooled=True),
+    "centralized-public": Method("full", "alone", travels=False, pooled=True, pools="public"),
+    **{f"silo-{code}": Method("full", "alone", travels=False, pooled=True, pools=code) for code in sorted(LANGUAGES)},
 }
 """In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1; Manoel et al.
-2022, 2."""
+2022, 2, 3 and 5."""
+
+METHOD_NAMES = ", ".join([*(name for name in METHODS if not name.startswith("silo-")), "silo-<language>"])
+"""For people."""
 
 PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
 """Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""

@@ -79,6 +79,10 @@ def with_effect(key: str) -> dict[str, Any]:
         return {"server_optimizer": "sgd" if key == "server-momentum" else "adam", "server_schedule": "linear"}
     if key == "loss-temperature":
         return {"aggregation": "by-loss"}
+    if key == "sampling-temperature":
+        return {"aggregation": "fed-avg"}
+    if key == "mask-share":
+        return {"task": "masked-language"}
     return {"selection": NEEDED[key]} if key in NEEDED else {}
 
 

@@ -1,7 +1,8 @@
-"""Bottleneck adapters inside a frozen M2M-100 or mBART-50, at the places of Liu et al. 2023, §2.2.
+"""Bottleneck adapters inside a frozen backbone; in M2M-100 and mBART-50 at the places of Liu et al. 2023, §2.2.
 
 An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder layer has two (after self-attention, after the
-feed-forward's second projection), a decoder layer three (after cross-attention as well), each before dropout and residual add.
+feed-forward's second projection), a decoder layer three (after cross-attention as well), each before dropout and residual add. The
+layers of a masked-language model have the two of an encoder's.
 """
 
 from collections.abc import Iterator
@@ -13,11 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.errors import BackboneError
-
-PLACES = {"encoder": ("self_attn", "fc2"), "decoder": ("self_attn", "encoder_attn", "fc2")}
-"""Modules of one layer whose output goes through an adapter."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,20 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
     """
     generator = torch.Generator().manual_seed(seed)
     kept = kept_layers(model, config.layers)
-    for part, places in PLACES.items():
-        layers: Any = model.get_submodule(f"model.{part}.layers")
+    for part, stack in layout_of(model).stacks.items():
+        layers = stack.held(model)
         for number in kept[part]:
             layer = layers[number]
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
-            layer.adapters = nn.ModuleDict({place: BottleneckAdapter(model.config.d_model, config.dim) for place in places})
+            layer.adapters = nn.ModuleDict(
+                {place: BottleneckAdapter(model.config.hidden_size, config.dim) for place in stack.places}
+            )
             layer.adapters.to(device=model.device, dtype=model.dtype)
-            for place in places:
+            for place, module in stack.places.items():
                 adapter = layer.adapters[place]
                 _initialise(adapter, config, generator)
-                layer.get_submodule(place).register_forward_hook(_through(adapter))
+                layer.get_submodule(module).register_forward_hook(_through(adapter))
 
 
 def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: torch.Generator) -> None:
@@ -102,5 +103,8 @@ def adapters_bypassed(model: nn.Module) -> Iterator[None]:
 
 
 def is_adapter_set(name: str) -> bool:
-    """Whether the paper trains and exchanges a tensor of this name: adapters and layer norms, but not `layernorm_embedding`."""
-    return ".adapters." in name or "layer_norm" in name
+    """Whether the paper trains and exchanges a tensor of this name: adapters and the stacks' layer norms, but not those of embeddings
+    (`layernorm_embedding`) or of an output head.
+    """
+    norm = "layer_norm" in name or (".LayerNorm." in name and ".embeddings." not in name)
+    return ".adapters." in name or (norm and not name.startswith("lm_head."))

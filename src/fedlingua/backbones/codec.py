@@ -1,6 +1,7 @@
-"""Sentences to subword ids and back, the same for every M2M-100-like and mBART-50-like tokenizer."""
+"""Sentences to subword ids and back, the same for every M2M-100-like and mBART-50-like tokenizer, and for those of encoders."""
 
 from collections.abc import Iterable, Sequence
+from random import Random
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,7 +17,7 @@ class Codec:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
-        codes: dict[str, int] = tokenizer.lang_code_to_id
+        codes: dict[str, int] = getattr(tokenizer, "lang_code_to_id", {})
         # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language.
         self.language_ids = {code.split("_")[0]: int(number) for code, number in codes.items()}
         self.pad_id = int(tokenizer.pad_token_id)
@@ -38,12 +39,35 @@ class Codec:
 
     def encode(self, sentences: Sequence[str], language: str, max_tokens: int) -> list[list[int]]:
         """Ids of each sentence, cut so that at most `max_tokens` stand, language and end included."""
+        language_id = self.language_ids[language]
+        return [[language_id, *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
+
+    def pieces(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Ids of each sentence, nothing added."""
         if not sentences:
             return []
-        pieces: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
-        language_id = self.language_ids[language]
-        return [[language_id, *ids[: max_tokens - 2], self.end_id] for ids in pieces]
+        found: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
+        return found
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Text of each row of ids, special tokens left out."""
         return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+
+class TextCodec(Codec):
+    """A tokenizer seen from masked-language modelling: it knows no languages, and has a mask."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__(tokenizer)
+        self.start_id, self.mask_id = int(tokenizer.bos_token_id), int(tokenizer.mask_token_id)
+        self.special_ids = frozenset(int(number) for number in tokenizer.all_special_ids)
+        self._size = len(tokenizer)
+
+    def check(self, directions: Iterable[Direction]) -> None:
+        """Any language may be tried: such a tokenizer has pieces, not languages."""
+
+    def any_piece(self, rng: Random) -> int:
+        """Any id but those of special tokens."""
+        while (drawn := rng.randrange(self._size)) in self.special_ids:
+            pass
+        return drawn

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-from fedlingua.backbones.pruning import STACKS
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
@@ -43,10 +43,15 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
     """Add so many layers to each stack, as `layer.controllers` of the layer that they follow: no name of the backbone changes.
 
     Raises:
-        BackboneError: the model has controllers already.
+        BackboneError: the model has controllers already, or is no translation model.
     """
-    for stack in STACKS:
-        layers: Any = model.get_submodule(f"model.{stack}.layers")
+    layout = layout_of(model)
+    if layout.task != "translation":
+        raise BackboneError(
+            f"controllers are layers of a translation model, and this backbone is a {model.config.model_type}; give another tensor-set"
+        )
+    for stack in layout.stacks.values():
+        layers = stack.held(model)
         # A cache keeps keys and values by number, so the added ones are numbered on after the stack's.
         numbers = count(len(layers))
         for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):

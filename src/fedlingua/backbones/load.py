@@ -7,15 +7,24 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
-from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.convert import KEPT, PICKLED, as_safetensors, files_hash, has_safetensors
+from fedlingua.backbones.layouts import LAYOUTS
 from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.errors import BackboneError
+from fedlingua.tasks import TaskName
 
-MODEL_TYPES = ("m2m_100", "mbart")
+MODELS: dict[TaskName, Any] = {"translation": AutoModelForSeq2SeqLM, "masked-language": AutoModelForMaskedLM}
 
 
 @dataclass
@@ -36,6 +45,11 @@ class Backbone:
     def __post_init__(self) -> None:
         self.num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
 
+    @property
+    def task(self) -> TaskName:
+        """What such a model is for."""
+        return LAYOUTS[self.model.config.model_type].task
+
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
@@ -55,7 +69,7 @@ def load_backbone(
     converted into the cache first.
 
     Raises:
-        BackboneError: no model there, none that is safe to load, not an M2M-100 or mBART-50, or no such device.
+        BackboneError: no model there, none that is safe to load, of a type that is not known, or no such device.
     """
     name = name or str(directory)
     logging.disable_progress_bar()  # a bar for every process that maps the same file says nothing
@@ -64,24 +78,34 @@ def load_backbone(
     try:
         directory = as_safetensors(directory)
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        if config.model_type not in MODEL_TYPES:
-            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(MODEL_TYPES)}")
+        if config.model_type not in LAYOUTS:
+            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(LAYOUTS)}")
+        task = LAYOUTS[config.model_type].task
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         # A cast on load would give every process a copy of its own, so on a CPU the weights stay in the dtype they are stored in.
         dtype: Any = torch.bfloat16 if precision == "bf16" and device == "cuda" else "auto"
-        model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+        model = MODELS[task].from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
-    if not hasattr(tokenizer, "lang_code_to_id"):
-        kind = type(tokenizer).__name__
-        raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted M2M-100's or mBART-50's")
+    codec = _codec(tokenizer, task, name)
     if random_weights is not None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_weights)
             model = type(model)(model.config).to(model.dtype)
     model.requires_grad_(False)
     model.eval()
-    return Backbone(name, directory, model.to(device), Codec(tokenizer), random_weights)
+    return Backbone(name, directory, model.to(device), codec, random_weights)
+
+
+def _codec(tokenizer: PreTrainedTokenizerBase, task: TaskName, name: str) -> Codec:
+    kind = type(tokenizer).__name__
+    if task == "masked-language":
+        if tokenizer.mask_token_id is None:
+            raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) has no mask token; wanted an encoder's, as XLM-R's")
+        return TextCodec(tokenizer)
+    if not hasattr(tokenizer, "lang_code_to_id"):
+        raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted M2M-100's or mBART-50's")
+    return Codec(tokenizer)
 
 
 def published_or_local(name: str, revision: str = "") -> Path:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.pruning import STACKS, kept_layers
+from fedlingua.backbones.layouts import layout_of
+from fedlingua.backbones.pruning import kept_layers
 from fedlingua.errors import BackboneError
 
 
@@ -47,12 +48,9 @@ def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
 def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
     """Full names of the linear layers that the targets name, in the model's order."""
     kept = kept_layers(model, config.layers)
-    linear: dict[str, int] = {}
-    for stack in STACKS:
-        start = f"model.{stack}.layers."
-        for name, module in model.named_modules():
-            if name.startswith(start) and isinstance(module, nn.Linear):
-                linear[name] = int(name.removeprefix(start).split(".")[0])
+    layout = layout_of(model)
+    places = {name: layout.place(name) for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    linear = {name: (part, layer) for name, (part, layer) in places.items() if part != "shared" and layer is not None}
     ends = [end.strip() for end in config.targets.split(",")]
     for end in ends:
         if not end or not any(f".{name}".endswith(f".{end}") for name in linear):
@@ -63,8 +61,8 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
             )
     return [
         name
-        for name, layer in linear.items()
-        if any(f".{name}".endswith(f".{end}") for end in ends) and layer in kept[name.split(".")[1]]
+        for name, (part, layer) in linear.items()
+        if any(f".{name}".endswith(f".{end}") for end in ends) and layer in kept[part]
     ]
 
 

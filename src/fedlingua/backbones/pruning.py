@@ -1,14 +1,15 @@
 """Pruning: only a third of each stack's layers is adapted (Liu et al. 2023, §5.3, table 5)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.errors import BackboneError
+from fedlingua.parts import Part
 
 if TYPE_CHECKING:  # what is planned needs no torch
     from transformers import PreTrainedModel
 
-STACKS = ("encoder", "decoder")
 THIRDS = ("input-end", "middle", "output-end")
 
 
@@ -23,17 +24,16 @@ def third(num_layers: int, which: str) -> range:
     return range(round(number * num_layers / 3), round((number + 1) * num_layers / 3))
 
 
-def kept_layers(model: "PreTrainedModel", which: str) -> dict[str, range]:
+def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
     """Stack -> its layers that `adapter-layers = which` keeps.
 
     Raises:
         BackboneError: a stack of which nothing is left.
     """
-    layers: dict[str, Any] = {stack: model.get_submodule(f"model.{stack}.layers") for stack in STACKS}
-    return thirds({stack: len(held) for stack, held in layers.items()}, which)
+    return thirds({part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}, which)
 
 
-def thirds(num_layers: Mapping[str, int], which: str) -> dict[str, range]:
+def thirds(num_layers: Mapping[Part, int], which: str) -> dict[Part, range]:
     """Stack -> the layers of a third, of a model with so many in each stack.
 
     Raises:

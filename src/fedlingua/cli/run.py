@@ -18,10 +18,10 @@ from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.evaluation.scores import check_tokenizers
+from fedlingua.evaluation.tasks import check_task
 from fedlingua.experiment import parse_override, read_experiment
 from fedlingua.files import APP_DIR, read_toml
-from fedlingua.pretraining.demo import check_layers
+from fedlingua.pretraining.directories import check_backbone
 from fedlingua.report import score_table, write_report
 from fedlingua.runs import RunFolder, check_resumable
 from fedlingua.suites.read import is_suite
@@ -137,8 +137,8 @@ def check_experiment(
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
     planned_clusters(settings, federation)  # refuses what cannot be clustered
-    check_tokenizers(site.direction for site in federation.sites)
-    check_layers(settings)
+    check_task(settings.task, federation.directions)
+    check_backbone(settings)
     return settings, federation
 
 

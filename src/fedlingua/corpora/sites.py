@@ -94,6 +94,11 @@ class Federation:
     def site_names(self) -> list[str]:
         return [site.name for site in self.sites]
 
+    @property
+    def directions(self) -> list[Direction]:
+        """Of the sites, in their order."""
+        return [site.direction for site in self.sites]
+
     def relatives(self, cluster_by: str) -> Relatives:
         """Which languages are averaged together; groups, where `cluster-by` speaks of something else."""
         return Relatives(self.families, "family" if cluster_by == "family" else "group")

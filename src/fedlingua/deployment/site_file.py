@@ -38,7 +38,7 @@ from fedlingua.config import Settings
 from fedlingua.corpora.sites import FOLDER_NAME, Site, read_site, refuse_unknown
 from fedlingua.errors import ConfigError, ExchangeError
 from fedlingua.files import read_toml
-from fedlingua.methods import METHODS
+from fedlingua.methods import METHOD_NAMES, METHODS
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _max_epsilon(raw: Any, where: str) -> float:
 
 def _methods(raw: Any, where: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not set(raw) <= set(METHODS):
-        raise ConfigError(f"{where} [node]: methods = {raw!r}; wanted a list of {', '.join(METHODS)}")
+        raise ConfigError(f"{where} [node]: methods = {raw!r}; wanted a list of {METHOD_NAMES}")
     return tuple(raw)
 
 

@@ -30,6 +30,10 @@ class ScoreSums:
     bleu: tuple[int, ...]
     chrf: tuple[int, ...]
 
+    def record(self) -> dict[str, int | float | list[int] | list[float]]:
+        """As a MetricRecord holds them."""
+        return {"sentences": self.sentences, "bleu": list(self.bleu), "chrf": list(self.chrf)}
+
     def __add__(self, other: "ScoreSums") -> "ScoreSums":
         return ScoreSums(
             self.sentences + other.sentences,

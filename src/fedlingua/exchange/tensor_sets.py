@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters, is_adapter_set
 from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, lora_bypassed
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.config import Settings
@@ -108,9 +109,9 @@ def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> Tensor
 
     layers: the third of each stack's layers that is kept, with what stands outside the layers (the stacks' final norms).
     """
-    kept, trains = kept_layers(model, layers), TENSOR_SETS[name].trains
+    kept, trains, layout = kept_layers(model, layers), TENSOR_SETS[name].trains, layout_of(model)
     chosen = [
-        TensorSpec(tensor_name, tuple(parameter.shape), *_place(tensor_name))
+        TensorSpec(tensor_name, tuple(parameter.shape), *layout.place(tensor_name))
         # Tied weights come once here, under their first name.
         for tensor_name, parameter in model.named_parameters()
         if trains(tensor_name)
@@ -122,17 +123,6 @@ def travelling(trained: TensorSet) -> TensorSet:
     """What leaves a site of that which trains."""
     travels = TENSOR_SETS[trained.name].travels
     return TensorSet(trained.name, tuple(spec for spec in trained.specs if travels(spec.name)))
-
-
-def _place(name: str) -> tuple[Part, int | None]:
-    words = name.split(".")
-    part: Part = "shared"
-    if "encoder" in words:
-        part = "encoder"
-    elif "decoder" in words:
-        part = "decoder"
-    layer = int(words[words.index("layers") + 1]) if "layers" in words else None
-    return part, layer
 
 
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:

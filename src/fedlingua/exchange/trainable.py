@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.config import Settings
+from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import (
     TENSOR_SETS,
     Tensors,
@@ -19,7 +20,7 @@ from fedlingua.exchange.tensor_sets import (
     travelling,
     write_tensors,
 )
-from fedlingua.pretraining.demo import backbone_directory
+from fedlingua.pretraining.directories import backbone_directory
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ def build_trainable(settings: Settings) -> Trainable:
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     drawn = settings.seed if settings.backbone_weights == "random" else None
     backbone = load_backbone(directory, settings.backbone, settings.precision, settings.device, drawn)
+    if backbone.task != settings.task:
+        raise BackboneError(
+            f"backbone = {settings.backbone!r} is for task = {backbone.task!r}, and the run's is {settings.task!r}; change one of them"
+        )
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)

@@ -5,20 +5,18 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 from fedlingua.backbones.build import ModelSize
-from fedlingua.backbones.load import published_or_local
-from fedlingua.backbones.pruning import STACKS, thirds
 from fedlingua.cache import cache_dir, making
-from fedlingua.config import Settings
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.pretraining.loop import Progress, pretrain
+from fedlingua.pretraining.material import translation_material
 from fedlingua.pretraining.settings import PretrainSettings
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
@@ -64,40 +62,8 @@ def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
     with making(directory):
         if not (directory / "model.safetensors").is_file():
             train, dev = base_register()
-            pretrain(train, dev, SIZE, TRAINING, directory, report or _print)
+            pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print)
     return directory
-
-
-def backbone_directory(name: str, revision: str = "") -> Path:
-    """Where a run's backbone lies: "demo" (trained when it is not there yet), the name of a recipe that `fedlingua pretrain` has
-    trained, a directory, or a hub id.
-
-    Raises:
-        BackboneError: none of these.
-    """
-    if name == "demo":
-        return demo_backbone()
-    pretrained = cache_dir() / "backbones" / name
-    if name and "/" not in name and (pretrained / "config.json").is_file():
-        return pretrained
-    return published_or_local(name, revision)
-
-
-def check_layers(settings: Settings) -> None:
-    """Refuse a pruning that keeps nothing, before a backbone is trained; one that only the hub has is checked once it is here.
-
-    Raises:
-        BackboneError: with the numbers.
-    """
-    name = settings.backbone
-    places = (cache_dir() / "backbones" / name, Path(name).expanduser())
-    config: dict[str, Any] = next(
-        (json.loads((place / "config.json").read_text()) for place in places if (place / "config.json").is_file()), {}
-    )
-    layers = {stack: int(config[f"{stack}_layers"]) for stack in STACKS if f"{stack}_layers" in config}
-    if name == "demo":
-        layers = {"encoder": SIZE.encoder_layers, "decoder": SIZE.decoder_layers}
-    thirds(layers, settings.adapter_layers)
 
 
 def _print(progress: Progress) -> None:

@@ -1,27 +1,23 @@
-"""Training a small M2M-100 from nothing on any number of corpora."""
+"""Training a small backbone from nothing."""
 
 import math
 import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import M2M100ForConditionalGeneration
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
 from fedlingua.backbones.codec import Codec
-from fedlingua.corpora.read import Pair
-from fedlingua.languages import Direction
 from fedlingua.pretraining.settings import PretrainSettings
-from fedlingua.training.batches import Example, by_tokens, pad
+from fedlingua.training.batches import Example, TrainingExample, by_tokens, pad
 from fedlingua.training.objective import corpus_nll
-from fedlingua.training.translation import encode_pairs
 
 
 @dataclass(frozen=True)
@@ -35,37 +31,35 @@ class Progress:
     dev_loss: float
 
 
-Corpora = Mapping[Direction, Sequence[Pair]]
+@dataclass(frozen=True)
+class Material:
+    """A model with random weights, and what it is trained on and watched by."""
+
+    model: PreTrainedModel
+    codec: Codec
+    train: Sequence[TrainingExample]
+    dev: Sequence[Example]
 
 
 def pretrain(
-    train: Corpora,
-    dev: Corpora,
-    size: ModelSize,
+    make: Callable[[Path], Material],
     settings: PretrainSettings,
     directory: Path,
     report: Callable[[Progress], None],
 ) -> Progress:
-    """Train tokenizer and model, and leave them in `directory` as transformers reads them.
+    """Train a model and leave it in `directory` as transformers reads it.
 
-    The weights kept are an exponential average over the steps, which a short schedule without a cool-down gains from. All is written
-    beside the directory and renamed at the end: an interrupted training leaves nothing half-written.
+    make: trains the tokenizer, leaves it in the directory that it is given, and draws the model. The weights kept are an exponential
+    average over the steps, which a short schedule without a cool-down gains from. All is written beside the directory and renamed at the
+    end: an interrupted training leaves nothing half-written.
     """
     torch.set_num_threads(settings.threads)
     scratch = directory.with_name(f".{directory.name}.{os.getpid()}")
     try:
-        sides = sorted(
-            {side for d, pairs in train.items() for p in pairs for side in ((d.source, p.source), (d.target, p.target))}
-        )
-        languages = sorted({language for language, _ in sides})
-        tokenizer = build_tokenizer((sentence for _, sentence in sides), languages, size.vocab_size, scratch)
-        codec = Codec(tokenizer)
-        examples = [e for d, pairs in train.items() for e in encode_pairs(pairs, d, codec, settings.max_tokens)]
-        dev_examples = [e for d, pairs in dev.items() for e in encode_pairs(pairs, d, codec, settings.max_tokens)]
-        model = build_model(size, tokenizer, settings.seed)
-        last = _train(model, codec, examples, dev_examples, settings, report)
+        material = make(scratch)
+        last = _train(material, settings, report)
         logging.disable_progress_bar()
-        model.save_pretrained(scratch)
+        material.model.save_pretrained(scratch)
         directory.parent.mkdir(parents=True, exist_ok=True)
         if directory.exists():
             shutil.rmtree(directory)
@@ -75,19 +69,13 @@ def pretrain(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _train(
-    model: M2M100ForConditionalGeneration,
-    codec: Codec,
-    examples: Sequence[Example],
-    dev_examples: Sequence[Example],
-    settings: PretrainSettings,
-    report: Callable[[Progress], None],
-) -> Progress:
+def _train(material: Material, settings: PretrainSettings, report: Callable[[Progress], None]) -> Progress:
+    model, codec = material.model, material.codec
     rng = random.Random(settings.seed)
     torch.manual_seed(settings.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     average = {name: value.detach().clone() for name, value in model.named_parameters()}
-    dev_batches = [pad(batch, codec) for batch in by_tokens(dev_examples, settings.tokens_per_batch * 2, random.Random(0))]
+    dev_batches = [pad(batch, codec) for batch in by_tokens(material.dev, settings.tokens_per_batch * 2, random.Random(0))]
     every = max(1, min(500, settings.steps // 10))
     started, step, window_nll, window_tokens = time.monotonic(), 0, 0.0, 0
     model.train()
@@ -104,12 +92,12 @@ def _train(
         return step >= settings.steps or (settings.minutes > 0 and time.monotonic() - started > 60 * settings.minutes)
 
     while not ended():
-        for group in by_tokens(examples, settings.tokens_per_batch, rng):
+        for group in by_tokens(material.train, settings.tokens_per_batch, rng):
             step += 1
             for parameters in optimizer.param_groups:
                 parameters["lr"] = _inverse_square_root(step, settings)
             with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "bf16"):
-                nll, tokens = pad(group, codec).nll(model, settings.label_smoothing)
+                nll, tokens = pad([one.drawn(rng) for one in group], codec).nll(model, settings.label_smoothing)
             (nll / tokens).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

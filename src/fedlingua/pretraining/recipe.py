@@ -1,21 +1,28 @@
 """The recipe of a backbone that is trained from nothing: which corpora, which share of them, which size.
 
-The same file says to `fedlingua pretrain` what to train on and to a federation what its dev and test text must not touch.
+The same file says to `fedlingua pretrain` what to train on and to a federation what its dev and test text must not touch. With
+`task = "masked-language"` it is of an encoder, and its corpora have a `language`, which may stand several times, with `lines` or `nway`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedlingua.backbones.build import ModelSize
+from fedlingua.backbones.build_encoder import EncoderSize
 from fedlingua.corpora.clean import Account, CleaningRules, clean
-from fedlingua.corpora.read import CorpusFiles, Pair, read_pairs
+from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, read_pairs
 from fedlingua.corpora.sites import FOLDER_NAME, corpus_files, fill, refuse_unknown
 from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
-from fedlingua.languages import Direction, parse_direction
-from fedlingua.pretraining.settings import PretrainSettings
+from fedlingua.languages import Direction, nearest, parse_direction, parse_language
+from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings
+from fedlingua.tasks import TASKS
+
+RESERVED = ("demo", "demo-encoder")
+"""Names of backbones that need no recipe."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Recipe:
     name: str
     base: BaseShare
     cleaning: CleaningRules
-    model: ModelSize
+    model: ModelSize | EncoderSize
     training: PretrainSettings
     corpora: tuple[tuple[Direction, CorpusFiles], ...]
 
@@ -52,38 +59,62 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
     """Parse and check a recipe file; opens no corpus.
 
     Raises:
-        ConfigError: an unknown key or language, no corpus, a direction given twice.
+        ConfigError: an unknown key, task or language, no corpus, a direction given twice.
     """
     raw = read_toml(path)
-    tables = {"base": BaseShare, "cleaning": CleaningRules, "model": ModelSize, "training": PretrainSettings}
-    refuse_unknown(raw, {"name", "corpus", *tables}, path.name)
-    corpora: dict[Direction, CorpusFiles] = {}
+    task = raw.get("task", "translation")
+    if task not in TASKS:
+        raise ConfigError(f"{path.name}: task = {task!r} is not known{nearest(task, TASKS)}; choose one of {', '.join(TASKS)}")
+    refuse_unknown(raw, {"name", "task", "corpus", "base", "cleaning", "model", "training"}, path.name)
+    translates = task == "translation"
+    read_corpus = _pairs_corpus if translates else _text_corpus
+    corpora: list[tuple[Direction, CorpusFiles]] = []
     for number, entry in enumerate(raw.get("corpus", []), start=1):
         here = f"{path.name}, corpus {number}"
-        refuse_unknown(entry, {"direction", "tsv", "columns", "moses", "nway"}, here)
-        direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
-        if direction in corpora:
+        direction, files = read_corpus(entry, here, data_dir)
+        if translates and direction in dict(corpora):
             raise ConfigError(f"{here}: {direction} stands twice; give each direction one corpus")
-        corpora[direction] = corpus_files(entry, direction, here, data_dir)
+        corpora.append((direction, files))
     if not corpora:
-        raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with direction and tsv, moses or nway")
+        wanted = "direction and tsv, moses or nway" if translates else "language and lines or nway"
+        raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with {wanted}")
     name, base = str(raw.get("name", path.stem)), fill(BaseShare, raw.get("base", {}), f"{path.name} [base]")
-    if not FOLDER_NAME.fullmatch(name) or name == "demo":
+    if not FOLDER_NAME.fullmatch(name) or name in RESERVED:
         raise ConfigError(
-            f"{path.name}: name = {name!r}; wanted letters, digits, '.', '_' or '-', and not 'demo', which is built in"
+            f"{path.name}: name = {name!r}; wanted letters, digits, '.', '_' or '-', and not what is built in ({', '.join(RESERVED)})"
         )
     if not (0 < base.share <= 1 and 0 <= base.dev <= 1):
         raise ConfigError(
             f"{path.name} [base]: share = {base.share:g}, dev = {base.dev:g}; wanted share in (0, 1] and dev in [0, 1]"
         )
+    model, here = raw.get("model", {}), f"{path.name} [model]"
     return Recipe(
         name=name,
         base=base,
         cleaning=fill(CleaningRules, raw.get("cleaning", {}), f"{path.name} [cleaning]"),
-        model=fill(ModelSize, raw.get("model", {}), f"{path.name} [model]"),
-        training=fill(PretrainSettings, raw.get("training", {}), f"{path.name} [training]"),
-        corpora=tuple(corpora.items()),
+        model=fill(ModelSize, model, here) if translates else fill(EncoderSize, model, here),
+        training=fill(PretrainSettings if translates else EncoderSettings, raw.get("training", {}), f"{path.name} [training]"),
+        corpora=tuple(corpora),
     )
+
+
+def _pairs_corpus(entry: Mapping[str, Any], here: str, data_dir: Path) -> tuple[Direction, CorpusFiles]:
+    refuse_unknown(entry, {"direction", "tsv", "columns", "moses", "nway"}, here)
+    direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
+    return direction, corpus_files(entry, direction, here, data_dir)
+
+
+def _text_corpus(entry: Mapping[str, Any], here: str, data_dir: Path) -> tuple[Direction, CorpusFiles]:
+    """A line is a sentence, which stands for both sides of a pair."""
+    refuse_unknown(entry, {"language", "lines", "nway"}, here)
+    language = parse_language(str(entry.get("language", "")), f"{here}: language")
+    if ("lines" in entry) == ("nway" in entry):
+        raise ConfigError(
+            f"{here}: got {' and '.join(sorted({'lines', 'nway'} & set(entry))) or 'no corpus'}; wanted one of lines, nway"
+        )
+    if "nway" in entry:
+        return language, corpus_files(entry, language, here, data_dir)
+    return language, LineFiles(data_dir / str(entry["lines"]), data_dir / str(entry["lines"]))
 
 
 def base_text(recipe: Recipe) -> BaseText:
@@ -114,10 +145,12 @@ def forbidden_sides(recipe: Recipe) -> set[Side]:
 
 
 def _read(recipe: Recipe) -> tuple[Sequence[tuple[Direction, list[Pair]]], dict[Direction, Account]]:
-    accounts = {direction: Account() for direction, _ in recipe.corpora}
+    accounts: dict[Direction, Account] = {}
     cleaned = []
     for direction, files in recipe.corpora:
-        pairs = list(clean(read_pairs(files), direction, recipe.cleaning, accounts[direction]))
-        accounts[direction].check(f"corpus {direction}")
+        account = Account()
+        pairs = list(clean(read_pairs(files), direction, recipe.cleaning, account))
+        account.check(f"corpus {direction}")
+        accounts[direction] = accounts.get(direction, Account()) + account
         cleaned.append((direction, pairs))
     return cleaned, accounts

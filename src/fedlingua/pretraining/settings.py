@@ -23,3 +23,11 @@ class PretrainSettings:
     precision: Literal["fp32", "bf16"] = "fp32"
     threads: int = 2
     seed: int = 2022
+
+
+@dataclass(frozen=True)
+class EncoderSettings(PretrainSettings):
+    """The same of an encoder. mask_share: of a sequence's pieces, which are to be predicted; shown anew each time."""
+
+    label_smoothing: float = 0.0
+    mask_share: float = 0.15

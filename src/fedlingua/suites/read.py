@@ -30,7 +30,7 @@ from fedlingua.errors import ConfigError
 from fedlingua.experiment import default_run_config
 from fedlingua.files import read_toml
 from fedlingua.languages import nearest
-from fedlingua.methods import METHODS
+from fedlingua.methods import METHOD_NAMES
 from fedlingua.suites.paper import PAPERS, unlike_the_paper
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -163,7 +163,7 @@ def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
         keys = dict(_table(entry, f"{where}, row {number}", "[[row]] with keys below it"))
         name = keys.pop("name", keys.get("method"))
         if "method" not in keys:
-            raise ConfigError(f"{where}, row {name or number}: method is missing; choose one of {', '.join(METHODS)}")
+            raise ConfigError(f"{where}, row {name or number}: method is missing; choose one of {METHOD_NAMES}")
         if not isinstance(name, str) or not ROW_NAME.fullmatch(name):
             raise ConfigError(f"{where}, row {number}: name = {name!r}; wanted letters, digits, '.', '_', '+' and '-'")
         if name in entries:

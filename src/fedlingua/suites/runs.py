@@ -14,9 +14,9 @@ from fedlingua.corpora import phrasebook
 from fedlingua.corpora.sites import Federation, Register, Site, check_files, corpus_paths, read_federation
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.errors import BackboneError, ConfigError, RunError
-from fedlingua.evaluation.scores import check_tokenizers
+from fedlingua.evaluation.tasks import check_task
 from fedlingua.hashing import sha256
-from fedlingua.pretraining.demo import check_layers, demo_hash
+from fedlingua.pretraining.directories import BUILT_IN, check_backbone
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import RunFolder, check_resumable
 from fedlingua.suites.read import Row, Suite, check_figures
@@ -85,8 +85,8 @@ def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
     settings = next(row.settings for row in suite.rows if row.name == name)
     try:
         planned_clusters(settings, federation)
-        check_tokenizers(site.direction for site in federation.sites)
-        check_layers(settings)
+        check_task(settings.task, federation.directions)
+        check_backbone(settings)
     except (ConfigError, BackboneError) as error:
         raise ConfigError(f"{suite.file.name}, row {name}: {error}") from error
 
@@ -105,11 +105,12 @@ def _federation(suite: Suite, row: Row) -> Federation:
 
 def content_hash(settings: Settings, federation: Federation) -> str:
     """Of what the settings name: federation file, corpora and backbone. Files of many gigabytes go by name and size."""
+    built_in = BUILT_IN.get(settings.backbone)
     about = {
         "federation": sha256(settings.federation_path),
         "base": sha256(federation.base) if federation.base else "",
         "corpora": [_corpus(site) for site in federation.sites],
-        "backbone": demo_hash() if settings.backbone == "demo" else [settings.backbone, settings.backbone_revision],
+        "backbone": built_in.hash() if built_in else [settings.backbone, settings.backbone_revision],
     }
     return _digest(about)
 

@@ -24,12 +24,16 @@ class Batch(Protocol):
         """(nll_sum, number of predicted tokens): minus the log probability of what is to be predicted, in nats, not averaged."""
 
 
-class Example(Protocol):
-    """What a model learns from at once: ids of one pair, or of one masked sequence."""
+class Sized(Protocol):
+    """What can be put beside others of like length."""
 
     @property
     def length(self) -> tuple[int, int]:
         """By which examples are put side by side: the padded length first."""
+
+
+class Example(Sized, Protocol):
+    """What a model sees at once: ids of one pair, or of one masked sequence."""
 
     @property
     def num_targets(self) -> int:
@@ -40,7 +44,14 @@ class Example(Protocol):
         """Padded to the longest."""
 
 
-E = TypeVar("E", bound=Example)
+class TrainingExample(Sized, Protocol):
+    """What an example is made of each time that it is trained on."""
+
+    def drawn(self, rng: random.Random) -> Example:
+        """As the model sees it this time: a pair as it is, a sequence with new masks."""
+
+
+E = TypeVar("E", bound=Sized)
 
 
 def pad(examples: Sequence[Example], codec: Codec) -> Batch:

@@ -4,19 +4,22 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.training.batches import Example, optimiser_steps, pad
+from fedlingua.config import Settings
+from fedlingua.training.batches import TrainingExample, optimiser_steps, pad
+from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
+from fedlingua.training.sampling import Sampling
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a site trains in one round; an optimiser step sees batch_size x accumulation sentences."""
+    """How a site trains in one round; an optimiser step sees batch_size x accumulation examples."""
 
     batch_size: int
     accumulation: int
@@ -24,6 +27,26 @@ class LocalTraining:
     learning_rate: float
     whole_steps: bool
     precision: str
+    optimizer: str = "adam"
+    weight_decay: float = 0.0
+    epsilon: float = 1e-8
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @classmethod
+    def of(cls, settings: Settings) -> "LocalTraining":
+        """As the run config says."""
+        return cls(
+            settings.batch_size,
+            settings.accumulation,
+            settings.local_epochs,
+            settings.step_learning_rate,
+            settings.whole_steps,
+            settings.precision,
+            settings.optimizer,
+            settings.weight_decay,
+            settings.optimizer_epsilon,
+            Sampling(settings.sample_least, settings.sample_share, settings.sampling_temperature),
+        )
 
 
 @dataclass(frozen=True)
@@ -40,30 +63,34 @@ class LocalResult:
 def train_locally(
     model: PreTrainedModel,
     names: Sequence[str],
-    examples: Sequence[Example],
+    texts: Sequence[Sequence[TrainingExample]],
     codec: Codec,
     how: LocalTraining,
     seed: str,
+    kept: dict[str, Numbers] | None = None,
 ) -> LocalResult:
-    """Train the named parameters in place with an Adam made anew, at a constant rate, without decay, clipping or smoothing.
+    """Train the named parameters in place at a constant rate, without clipping or smoothing.
 
-    `seed` decides order and dropout, so that equal seeds give equal bits. `whole_steps` drops what does not fill a step, as the paper
-    does, unless there is less text than one step takes.
+    texts: the examples, text by text where several are trained on as one. `seed` decides order, masks and dropout, so that equal seeds give
+    equal bits. `whole_steps` drops what does not fill a step, as Liu et al. 2023 do, unless there is less text than one step takes. kept:
+    what the optimiser goes on from, and leaves there for the next time; None makes it anew.
     """
     started = time.monotonic()
     rng = random.Random(seed)
     torch.manual_seed(rng.getrandbits(63))
     wanted = set(names)
-    trained = []
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in wanted)
-        if name in wanted:
-            trained.append(parameter)
-    optimizer = torch.optim.Adam(trained, lr=how.learning_rate, fused=True)
+    trained = {name: parameter for name, parameter in model.named_parameters() if name in wanted}
+    optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
+    if kept:
+        restore_optimizer(optimizer, trained, kept)
     nll_sum, num_tokens, num_examples, steps = 0.0, 0, 0, 0
     model.train()
     for _ in range(how.epochs):
-        for step in optimiser_steps(_usable(examples, how, rng), how.batch_size, how.accumulation, rng):
+        examples = _usable(how.sampling.drawn(texts, rng), how, rng)
+        for batches in optimiser_steps(examples, how.batch_size, how.accumulation, rng):
+            step = [[example.drawn(rng) for example in batch] for batch in batches]
             tokens_of_step = sum(example.num_targets for batch in step for example in batch)
             for batch in step:
                 with autocast(model, how.precision):
@@ -76,6 +103,8 @@ def train_locally(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             steps += 1
+    if kept is not None:
+        kept.update(optimizer_state(optimizer, trained))
     model.eval()
     model.requires_grad_(False)
     return LocalResult(nll_sum, num_tokens, num_examples, steps, time.monotonic() - started)
@@ -86,7 +115,7 @@ def autocast(model: PreTrainedModel, precision: str) -> Any:
     return torch.autocast(model.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
-def _usable(examples: Sequence[Example], how: LocalTraining, rng: random.Random) -> Sequence[Example]:
+def _usable(examples: Sequence[TrainingExample], how: LocalTraining, rng: random.Random) -> Sequence[TrainingExample]:
     window = how.batch_size * how.accumulation
     if not how.whole_steps or len(examples) < window:
         return examples

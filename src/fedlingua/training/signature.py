@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import PLACES, BottleneckAdapter
+from fedlingua.backbones.bottleneck import BottleneckAdapter
 from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.layouts import Stack, layout_of
 from fedlingua.corpora.split import position
 from fedlingua.errors import ConfigError
 from fedlingua.training.batches import Example, by_tokens, pad
@@ -31,12 +32,12 @@ def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
         ConfigError: no such adapter; with those there are.
     """
     found = re.fullmatch(r"(encoder|decoder)\.(-?\d+)\.(\w+)", name)
-    part = found[1] if found else ""
-    layers: Any = model.get_submodule(f"model.{part}.layers") if found else []
-    adapters = [layer.adapters for layer in layers if hasattr(layer, "adapters")]
+    stacks: dict[str, Stack] = dict(layout_of(model).stacks.items())
+    stack = stacks.get(found[1]) if found else None
+    adapters = [layer.adapters for layer in stack.held(model) if hasattr(layer, "adapters")] if stack else []
     number = int(found[2]) if found else 0
-    if not found or found[3] not in PLACES[part] or not -len(adapters) <= number < len(adapters):
-        places = "; ".join(f"{part}.LAYER.PLACE, PLACE one of {', '.join(names)}" for part, names in PLACES.items())
+    if not found or not stack or found[3] not in stack.places or not -len(adapters) <= number < len(adapters):
+        places = "; ".join(f"{part}.LAYER.PLACE, PLACE one of {', '.join(each.places)}" for part, each in stacks.items())
         raise ConfigError(
             f"signature-adapter = {name!r}: there is no such adapter; wanted {places}; LAYER from 0, or from -1 backwards, "
             f"of {len(adapters) or 'the'} layers with adapters"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import NamedTuple, Self
 
 import torch
@@ -47,6 +48,10 @@ class PairExample(NamedTuple):
     @property
     def num_targets(self) -> int:
         return len(self.target)
+
+    def drawn(self, rng: Random) -> Self:
+        """Itself."""
+        return self
 
     @classmethod
     def stack(cls, examples: Sequence[Self], codec: Codec) -> PairBatch:

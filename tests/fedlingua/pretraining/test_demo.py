@@ -8,7 +8,8 @@ from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import bleu_score, score_sums
 from fedlingua.languages import Direction
 from fedlingua.pretraining import demo
-from fedlingua.pretraining.demo import backbone_directory, base_register, demo_backbone
+from fedlingua.pretraining.demo import base_register, demo_backbone
+from fedlingua.pretraining.directories import backbone_directory
 
 
 def test_the_demo_translates_unseen_base_sentences_at_bleu_95():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fedlingua.backbones.load import load_backbone
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.pretraining.loop import Progress, pretrain
+from fedlingua.pretraining.material import translation_material
 from fedlingua.pretraining.settings import PretrainSettings
 from fedlingua.training.batches import pad
 from fedlingua.training.objective import corpus_nll
@@ -25,7 +27,7 @@ Toy = tuple[dict[Direction, list[Pair]], dict[Direction, list[Pair]]]
 
 def trained(toy: Toy, directory: Path, settings: PretrainSettings = TRAINING) -> list[Progress]:
     reports: list[Progress] = []
-    pretrain(*toy, SIZE, settings, directory, reports.append)
+    pretrain(partial(translation_material, *toy, SIZE, settings), settings, directory, reports.append)
     return reports
 
 
@@ -82,7 +84,9 @@ def stopping_after(steps: int) -> Callable[[Progress], None]:
 def test_a_training_broken_off_leaves_nothing(toy_corpora: Toy, tmp_path: Path) -> None:
     for steps in (3, 30):
         with pytest.raises(Stop):
-            pretrain(*toy_corpora, SIZE, TRAINING, tmp_path / "toy", stopping_after(steps))
+            pretrain(
+                partial(translation_material, *toy_corpora, SIZE, TRAINING), TRAINING, tmp_path / "toy", stopping_after(steps)
+            )
         assert not list(tmp_path.iterdir())
 
 
@@ -90,7 +94,7 @@ def test_a_training_broken_off_leaves_an_older_backbone_as_it_was(toy_corpora: T
     trained(toy_corpora, tmp_path / "toy", replace(TRAINING, steps=1))
     before = files(tmp_path / "toy")
     with pytest.raises(Stop):
-        pretrain(*toy_corpora, SIZE, TRAINING, tmp_path / "toy", stopping_after(3))
+        pretrain(partial(translation_material, *toy_corpora, SIZE, TRAINING), TRAINING, tmp_path / "toy", stopping_after(3))
     assert files(tmp_path / "toy") == before
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 

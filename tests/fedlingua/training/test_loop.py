@@ -30,7 +30,7 @@ class Site:
 
     def trained(self, how: LocalTraining = HOW, seed: str = "2022/site/1", examples: list[PairExample] | None = None) -> Tensors:
         write_tensors(self.model, self.initial)
-        self.result = train_locally(self.model, self.set.names, examples or self.examples, self.codec, how, seed)
+        self.result = train_locally(self.model, self.set.names, [examples or self.examples], self.codec, how, seed)
         return read_tensors(self.model, self.set)
 
     def without_dropout(self) -> None:

@@ -1,0 +1,46 @@
+"""What a model makes of text that is masked."""
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.codec import TextCodec
+from fedlingua.evaluation.perplexity import PARTS, MaskedScores
+from fedlingua.training.batches import by_tokens
+from fedlingua.training.masked_language import MaskedBatch, MaskedExample, TextExample, masks_hash
+
+TOKENS_PER_BATCH = 3000
+"""Padded tokens: no gradients, so batches can be large."""
+
+
+def masked_scores(
+    model: PreTrainedModel, codec: TextCodec, sentences: int, examples: Sequence[TextExample], key: str
+) -> MaskedScores:
+    """Scores of a text every piece of which is masked once, in masks that the text and the key decide.
+
+    Sequence i falls into part i mod 4, so that each part is spread over the text.
+    """
+    parts = [[masked for one in examples[part::PARTS] for masked in one.fixed(key, len(one.ids))] for part in range(PARTS)]
+    sums = [masked_sums(model, _batches(part, codec, model.device)) for part in parts]
+    nll, tokens, correct = zip(*sums, strict=True)
+    return MaskedScores(sentences, nll, tokens, correct, masks_hash(masked for part in parts for masked in part))
+
+
+@torch.no_grad()
+def masked_sums(model: PreTrainedModel, batches: Iterable[MaskedBatch]) -> tuple[float, int, int]:
+    """(nll in nats, masked pieces, pieces guessed right), without dropout."""
+    model.eval()
+    nll_sum, num_tokens, correct = 0.0, 0, 0
+    for batch in batches:
+        logits, targets = batch.predicted(model)
+        nll_sum += float(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
+        num_tokens += int(targets.numel())
+        correct += int((logits.argmax(dim=-1) == targets).sum())
+    return nll_sum, num_tokens, correct
+
+
+def _batches(examples: Sequence[MaskedExample], codec: TextCodec, device: torch.device) -> Iterable[MaskedBatch]:
+    return (MaskedExample.stack(group, codec).to(device) for group in by_tokens(examples, TOKENS_PER_BATCH, Random(0)))

@@ -1,0 +1,27 @@
+"""What a run's task asks of its sites, told before anything is loaded."""
+
+from collections.abc import Collection
+
+from fedlingua.errors import ConfigError
+from fedlingua.evaluation.scores import check_tokenizers
+from fedlingua.languages import Direction
+
+
+def check_task(task: str, directions: Collection[Direction]) -> None:
+    """Refuse sites that the task is not for, and those whose result could not be scored here.
+
+    Raises:
+        ConfigError: names the first of them, and what to do.
+    """
+    for direction in directions:
+        if task == "translation" and direction.is_one_language:
+            raise ConfigError(
+                f"task = 'translation', and a site has text in one language ({direction}); give it a direction, or "
+                "task = 'masked-language'"
+            )
+        if task == "masked-language" and not direction.is_one_language:
+            raise ConfigError(
+                f"task = 'masked-language', and a site has the direction {direction}; give it a language, or task = 'translation'"
+            )
+    if task == "translation":
+        check_tokenizers(directions)

@@ -1,0 +1,54 @@
+"""The demo encoder: a tiny XLM-RoBERTa trained once on the phrasebook's base register and cached by the hash of what made it."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from fedlingua.backbones.build_encoder import EncoderSize
+from fedlingua.cache import cache_dir, making
+from fedlingua.corpora import phrasebook
+from fedlingua.corpora.read import Pair
+from fedlingua.languages import Direction
+from fedlingua.pretraining.loop import Progress, pretrain
+from fedlingua.pretraining.material import masked_material
+from fedlingua.pretraining.settings import EncoderSettings
+
+SIZE = EncoderSize(d_model=96, layers=2, heads=4, ffn_dim=192, vocab_size=1200, dropout=0.0)
+TRAINING = EncoderSettings(steps=600, tokens_per_batch=2000, learning_rate=3e-3, warmup_steps=60, max_tokens=64, threads=2)
+SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 3000, 40, 1
+
+
+def demo_encoder_hash() -> str:
+    """Of what decides the demo's weights: grammar, size, schedule, and the libraries that compute."""
+    made_from = {
+        "grammar": phrasebook.grammar_hash(),
+        "text": [SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],
+        "size": asdict(SIZE),
+        "training": asdict(TRAINING),
+        "versions": {name: version(name) for name in ("torch", "transformers", "sentencepiece")},
+    }
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def demo_encoder(report: Callable[[Progress], None] | None = None) -> Path:
+    """Directory of the demo encoder; trains it (about a minute on two cores) when the cache has none."""
+    directory = cache_dir() / "backbones" / f"demo-encoder-{demo_encoder_hash()}"
+    with making(directory):
+        if not (directory / "model.safetensors").is_file():
+            text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
+            pairs = {Direction(code, code): [Pair(one, one) for one in sentences] for code, sentences in text.items()}
+            train, dev = (
+                {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
+            )
+            pretrain(partial(masked_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print)
+    return directory
+
+
+def _print(progress: Progress) -> None:
+    line = f"demo encoder: step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s"
+    print(line, file=sys.stderr, flush=True)

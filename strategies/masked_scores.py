@@ -1,0 +1,73 @@
+"""Scores of a run that pre-trains: perplexity and accuracy of masked pieces, of the sums that its sites sent."""
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from typing import Any
+
+from flwr.app import MetricRecord
+
+from fedlingua.errors import ExchangeError
+from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity, split_perplexity
+from fedlingua.evaluation.scores import averages
+from fedlingua.languages import Direction
+
+
+def check_sums(record: MetricRecord, most: int) -> MaskedScores:
+    """A site's score sums.
+
+    Raises:
+        ExchangeError: not four finite losses and four counts of each kind, more guessed than asked, or more sentences than the site has.
+    """
+    wanted = {"sentences", "nll", "tokens", "correct", "masks"}
+    if set(record) != wanted:
+        raise ExchangeError(f"scores hold {', '.join(sorted(record))}; wanted {', '.join(sorted(wanted))}")
+    sentences, masks = record["sentences"], record["masks"]
+    lists = [record[key] for key in ("nll", "tokens", "correct")]
+    if not all(isinstance(one, list) and len(one) == PARTS for one in lists):
+        raise ExchangeError(f"scores are not {PARTS} losses, {PARTS} numbers of masked pieces and {PARTS} of those guessed")
+    nll, tokens, correct = ([*one] if isinstance(one, list) else [] for one in lists)
+    counts = [count for count in (*tokens, *correct) if type(count) is int and count >= 0]
+    losses = [float(loss) for loss in nll if isinstance(loss, int | float) and math.isfinite(loss) and loss >= 0]
+    if type(sentences) is not int or not 1 <= sentences <= most or type(masks) is not int:
+        raise ExchangeError(f"scores are of {sentences!r} sentences, masked as {masks!r}; the site has {most} sentences")
+    if len(counts) != 2 * PARTS or len(losses) != PARTS or not sum(counts[:PARTS]):
+        raise ExchangeError("scores hold something else than finite losses and counts, or nothing was masked")
+    if any(guessed > asked for guessed, asked in zip(counts[PARTS:], counts[:PARTS], strict=True)):
+        raise ExchangeError("scores hold more pieces guessed than masked")
+    return MaskedScores(sentences, tuple(losses), tuple(counts[:PARTS]), tuple(counts[PARTS:]), masks)
+
+
+def site_scores(direction: Direction, result: MaskedScores, base: MaskedScores) -> dict[str, Any]:
+    """What scores.json says of one site. masks: of what was masked, so that two runs can be seen to be measured on the same."""
+    mean, deviation = split_perplexity(result)
+    return {
+        "direction": str(direction),
+        "perplexity": perplexity(result),
+        "accuracy": accuracy(result),
+        "perplexity_of_parts": mean,
+        "perplexity_of_parts_sd": deviation,
+        "sentences": result.sentences,
+        "masked": sum(result.tokens),
+        "masks": f"{result.masks:012x}",
+        "base_perplexity": perplexity(base),
+        "base_accuracy": accuracy(base),
+    }
+
+
+def all_scores(sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[MaskedScores, MaskedScores]]) -> dict[str, Any]:
+    """What it says of all sites: plain means (macro), means weighted by masked pieces (micro), and of all pieces at once (pooled)."""
+    sizes = {site: entry["masked"] for site, entry in sites.items()}
+    mean = {name: averages({site: entry[name] for site, entry in sites.items()}, sizes) for name in _AVERAGED}
+    return {
+        "macro_perplexity": mean["perplexity"][0],
+        "micro_perplexity": mean["perplexity"][1],
+        "pooled_perplexity": perplexity(reduce(add, (result for result, _ in sums.values()))),
+        "base_macro_perplexity": mean["base_perplexity"][0],
+        "macro_accuracy": mean["accuracy"][0],
+        "base_macro_accuracy": mean["base_accuracy"][0],
+    }
+
+
+_AVERAGED = ("perplexity", "base_perplexity", "accuracy", "base_accuracy")
