@@ -26,7 +26,7 @@ from fedlingua.runs import RunFolder
 from fedlingua.suites.read import Suite, read_suite
 from fedlingua.suites.result import read_result, write_result, write_tables
 from fedlingua.suites.runs import Run, make_ready, plan, standing
-from fedlingua.suites.table import score_rows
+from fedlingua.suites.table import metric_of, score_rows
 
 LOOK_S = 0.5
 RESULTS = APP_DIR / "experiments" / "results"
@@ -84,7 +84,7 @@ def show_result(result_dir: Path, console: Console) -> None:
     rows = score_rows(suite, scores, lambda text: f"{text}*")
     if sum(max(len(row[column]) for row in rows) + 3 for column in range(len(rows[0]))) > console.width:
         rows = [[row[0], *row[-3:]] for row in rows]
-    table = Table(title=Text(suite["title"]), caption="BLEU; * the best of a column", box=box.SIMPLE_HEAD)
+    table = Table(title=Text(suite["title"]), caption=f"{metric_of(scores).name}; * the best of a column", box=box.SIMPLE_HEAD)
     for number, header in enumerate(rows[0]):
         table.add_column(Text(header), justify="right" if number else "left")
     for row in rows[1:]:

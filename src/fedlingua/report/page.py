@@ -10,13 +10,13 @@ from fedlingua.report.canvas import PALETTE
 from fedlingua.report.communication import BANDWIDTH_MBPS
 from fedlingua.report.dendrogram import cut_height, dendrogram_plot
 from fedlingua.report.publish import put_page, render_page
-from fedlingua.report.read import RunFolder, Score, difference, read_run
+from fedlingua.report.read import RunFolder, Score, change, read_run
 from fedlingua.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
 from fedlingua.report.sent import Sent, what_was_sent
 from fedlingua.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
 from fedlingua.report.sentences import SHOWN_SENTENCES, Line, shown_lines
-from fedlingua.report.tables import averages
+from fedlingua.report.tables import averages, headers
 from fedlingua.report.template import TEMPLATE
 from fedlingua.report.translations import Sentence, Text, Translations, read_translations
 from fedlingua.report.values import mapping, number, text, whole
@@ -49,6 +49,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         badge=BADGES.get(folder.status, "?"),
         key_figures=key_figures(folder),
         averages=averages(folder),
+        headers=headers(folder),
         communication=communication,
         translations=_translations(folder),
         shown_sentences=SHOWN_SENTENCES,
@@ -71,11 +72,11 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
 
 def key_figures(folder: RunFolder) -> list[tuple[str, str, str]]:
     """The row under the title: name, value, and a word on it."""
-    before, after = (number(folder.summary.get(key)) for key in ("base_macro_bleu", "macro_bleu"))
-    change = difference(after, before)
-    bleu = f"{units.score(before)} → {units.score(after)}" if after is not None else "not yet"
+    metric = folder.metrics[0]
+    macro = change(metric, folder.summary, "macro_")
+    value = f"{units.score(macro.before)} → {units.score(macro.after)}" if macro.after is not None else "not yet"
     return [
-        ("macro BLEU", bleu, "" if change is None else f"{units.gain(change)} over the base"),
+        (f"macro {metric.name}", value, "" if macro.gain is None else f"{units.gain(macro.gain)} over the base"),
         _round_figure(folder),
         ("exchanged parameters", units.parameters(number(_exchanged(folder))), _trained_word(folder)),
         ("uplink a round and site", units.data(mean_bytes(folder, "uplink")), ""),

@@ -12,21 +12,21 @@ from fedlingua.report.read import Round, RunFolder, Score, SiteRound
 
 
 def score_plot(folder: RunFolder) -> go.Figure:
-    """BLEU of each site before and after, joined by a line that shows the gain."""
-    lines = [line for line in folder.scores if line.bleu is not None or line.base_bleu is not None]
+    """The first metric of each site before and after, joined by a line that shows the gain."""
+    lines = [line for line in folder.scores if line.first.after is not None or line.first.before is not None]
     labels = score_labels(lines)
     figure = go.Figure()
     for worse in (False, True):
         _add_joints(figure, lines, worse)
-    before = [line.base_bleu for line in lines]
-    after = [line.bleu for line in lines]
-    hover = [f"{escape(label)}<br>gain {units.gain(line.bleu_gain)}" for label, line in zip(labels, lines, strict=True)]
+    before = [line.first.before for line in lines]
+    after = [line.first.after for line in lines]
+    hover = [f"{escape(label)}<br>gain {units.gain(line.first.gain)}" for label, line in zip(labels, lines, strict=True)]
     rows = list(range(len(lines)))
     shared = {"y": rows, "hovertext": hover, "hovertemplate": "%{hovertext}<br>%{fullData.name}: %{x:.2f}<extra></extra>"}
     open_circle = {"size": 11, "color": "rgba(0,0,0,0)", "symbol": "circle", "line": {"width": 2.5, "color": BEFORE}}
     figure.add_scatter(x=before, name="before", mode="markers", marker=open_circle, **shared)
     figure.add_scatter(x=after, name="after", mode="markers", marker={"size": 12, "color": UP}, **shared)
-    frame(figure, height=130 + 34 * len(lines), x_title="BLEU")
+    frame(figure, height=130 + 34 * len(lines), x_title=folder.metrics[0].name)
     row_axis(figure, labels)
     return figure
 
@@ -106,12 +106,12 @@ def _add_joints(figure: go.Figure, lines: list[Score], worse: bool) -> None:
     x: list[float | None] = []
     y: list[int | None] = []
     for row, line in enumerate(lines):
-        if line.bleu_gain is not None and (line.bleu_gain < 0) == worse:
-            x += [line.base_bleu, line.bleu, None]
+        if line.first.gain is not None and (line.first.gain < 0) == worse:
+            x += [line.first.before, line.first.after, None]
             y += [row, row, None]
     if x:
         style = {"width": 4, "color": WORSE if worse else "#56B4E9"}
-        name = "lower after" if worse else "higher after"
+        name = "lower after" if worse == lines[0].first.metric.more_is_better else "higher after"
         figure.add_scatter(x=x, y=y, name=name, mode="lines", line=style, hoverinfo="skip", legendrank=2000)
 
 

@@ -1,11 +1,13 @@
 """Read a run folder as far as it has come: what is missing or half-written leaves its part empty and says why."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedlingua.errors import RunError
+from fedlingua.evaluation.metrics import METRICS, Metric, metrics_of
 from fedlingua.report import site_signatures
 from fedlingua.report.site_signatures import SiteSignatures
 from fedlingua.report.values import integers, mapping, number, numbers, objects, sequence, text, whole
@@ -16,28 +18,30 @@ Traffic = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
+class Change:
+    """A metric before and after the training, as it is shown."""
+
+    metric: Metric
+    before: float | None = None
+    after: float | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """By how much it became better: above 0 is better, whether the metric is to rise or to fall."""
+        return difference(self.after, self.before) if self.metric.more_is_better else difference(self.before, self.after)
+
+
+@dataclass(frozen=True)
 class Score:
-    """One line of the score table: a site, a direction of a site, or an average; before and after the training."""
+    """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task."""
 
     site: str
+    first: Change
+    second: Change
     direction: str = ""
     sentences: int | None = None
-    bleu: float | None = None
-    base_bleu: float | None = None
-    chrf: float | None = None
-    base_chrf: float | None = None
     signature: str = ""
     chrf_signature: str = ""
-
-    @property
-    def bleu_gain(self) -> float | None:
-        """BLEU after less BLEU before."""
-        return difference(self.bleu, self.base_bleu)
-
-    @property
-    def chrf_gain(self) -> float | None:
-        """chrF after less chrF before."""
-        return difference(self.chrf, self.base_chrf)
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,11 @@ class RunFolder:
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
+    def metrics(self) -> tuple[Metric, Metric]:
+        """What the run is measured by."""
+        return METRICS.get(text(mapping(self.run.get("config")).get("task")), metrics_of(self.summary))
+
+    @property
     def name(self) -> str:
         """The name of the run; the folder's where run.json gives none."""
         return text(self.run.get("name"), self.path.name)
@@ -194,7 +203,7 @@ def read_run(run_dir: Path) -> RunFolder:
         clusters=_clusters(read_object(run_dir / "clusters.json", notes)),
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
         summary=summary,
-        scores=_scores(objects(summary.get("sites"))),
+        scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
         site_signatures=_site_signatures(run_dir / site_signatures.FILE, notes),
         traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
         notes=notes,
@@ -350,21 +359,22 @@ def _clusters(content: dict[str, Any]) -> Clusters:
     }
 
 
-def _scores(content: dict[str, dict[str, Any]]) -> list[Score]:
-    return [_score(key, each) for key, each in content.items()]
+def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Change:
+    """A metric of scores.json, or of one of its sites; prefix: of an average, as "macro_"."""
+    before, after = number(content.get(f"base_{prefix}{metric.key}")), number(content.get(f"{prefix}{metric.key}"))
+    return Change(metric, *(None if value is None else metric.scale * value for value in (before, after)))
 
 
-def _score(key: str, content: dict[str, Any]) -> Score:
+def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) -> Score:
     direction = text(content.get("direction"))
+    first, second = (change(metric, content) for metric in metrics)
     return Score(
         # A site with several directions has one entry for each, "<site>:<direction>".
         site=key.removesuffix(f":{direction}") if direction else key,
+        first=first,
+        second=second,
         direction=direction,
         sentences=whole(content.get("sentences")),
-        bleu=number(content.get("bleu")),
-        base_bleu=number(content.get("base_bleu")),
-        chrf=number(content.get("chrf")),
-        base_chrf=number(content.get("base_chrf")),
         signature=text(content.get("signature")),
         chrf_signature=text(content.get("chrf_signature")),
     )

@@ -32,12 +32,12 @@ class Point:
 
     row: Row
     x: float
-    bleu: float
+    score: float
 
     @property
     def sd(self) -> float:
-        """Of the BLEU, over seeds."""
-        return self.row.macro_bleu_sd or 0.0
+        """Of the score, over seeds."""
+        return self.row.macro_sd or 0.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def saving_points(result: SuiteResult) -> list[Point]:
     if all(row.number_saving is None for row in result.rows):
         return []
     shares = [(row, _not_sent(row)) for row in result.rows if row.name != BASE]
-    return [Point(row, 100 * share, row.macro_bleu) for row, share in shares if share is not None and row.macro_bleu is not None]
+    return [Point(row, 100 * share, row.macro) for row, share in shares if share is not None and row.macro is not None]
 
 
 def uplink_points(result: SuiteResult) -> tuple[list[Point], str]:
@@ -77,26 +77,31 @@ def uplink_points(result: SuiteResult) -> tuple[list[Point], str]:
     rows = [point.row for point in saving_points(result)]
     known = [(row, row.uplink_bytes) for row in rows if row.uplink_bytes is not None]
     size, unit = units.byte_unit(max((uplink for _, uplink in known), default=0.0))
-    return [Point(row, uplink / size, row.macro_bleu) for row, uplink in known if row.macro_bleu is not None], unit
+    return [Point(row, uplink / size, row.macro) for row, uplink in known if row.macro is not None], unit
 
 
 def saving_plot(result: SuiteResult) -> go.Figure:
-    """Macro BLEU against the share of numbers not sent: better is up and to the right."""
+    """Macro score against the share of numbers not sent: what is sent less lies to the right."""
     points = saving_points(result)
-    front = pareto_front([(point.x, point.bleu) for point in points])
-    return _plot(points, front, "vh", "numbers of an update not sent, %", result.base_macro_bleu)
+    front = pareto_front([(point.x, _upward(point, result)) for point in points])
+    return _plot(points, front, "vh", "numbers of an update not sent, %", result)
 
 
 def uplink_plot(result: SuiteResult) -> go.Figure:
-    """Macro BLEU against bytes: better is up and to the left."""
+    """Macro score against bytes: what is sent less lies to the left."""
     points, unit = uplink_points(result)
-    front = pareto_front([(-point.x, point.bleu) for point in points])[::-1]
-    return _plot(points, front, "hv", f"uplink of a site and round, {unit}", result.base_macro_bleu)
+    front = pareto_front([(-point.x, _upward(point, result)) for point in points])[::-1]
+    return _plot(points, front, "hv", f"uplink of a site and round, {unit}", result)
+
+
+def _upward(point: Point, result: SuiteResult) -> float:
+    """The score so that more is better."""
+    return point.score if result.metric.more_is_better else -point.score
 
 
 def base_in_view(result: SuiteResult) -> bool:
     """Whether the base's line is drawn: not where the rows would be left less than half of the height."""
-    return result.base_macro_bleu is not None and _heights(saving_points(result), result.base_macro_bleu)[2]
+    return result.base_macro is not None and _heights(saving_points(result), result.base_macro)[2]
 
 
 def _not_sent(row: Row) -> float | None:
@@ -104,13 +109,13 @@ def _not_sent(row: Row) -> float | None:
     return 0.0 if row.number_saving is None and row.uplink_bytes else row.number_saving
 
 
-def _plot(points: Sequence[Point], front: Sequence[int], steps: Steps, x_title: str, base: float | None) -> go.Figure:
+def _plot(points: Sequence[Point], front: Sequence[int], steps: Steps, x_title: str, result: SuiteResult) -> go.Figure:
     """front: places of the unbeaten points from left to right."""
     best, beaten = [points[place] for place in front], [each for place, each in enumerate(points) if place not in front]
-    low, high, with_base = _heights(points, base)
+    low, high, with_base = _heights(points, result.base_macro)
     ground = Ground(_range([point.x for point in points]), (low, high), height=280 + 8 * len(points))
     figure = go.Figure()
-    frame(figure, height=AROUND + ground.height, x_title=x_title, y_title="macro BLEU")
+    frame(figure, height=AROUND + ground.height, x_title=x_title, y_title=f"macro {result.metric.name}")
     _add_names(figure, [*best, *beaten], ground, _stairs(best, steps))
     _add_points(figure, beaten, "beaten by another row", BEFORE, mode="markers")
     _add_points(figure, best, "Pareto front", UP, mode="lines+markers", line={"width": 1.5, "shape": steps, "dash": "dash"})
@@ -118,14 +123,14 @@ def _plot(points: Sequence[Point], front: Sequence[int], steps: Steps, x_title: 
     figure.update_yaxes(range=ground.up)
     figure.update_layout(showlegend=True, legend_traceorder="reversed")
     if with_base:
-        figure.add_hline(y=base, line={"color": INK, "width": 1.5, "dash": "dot"})
+        figure.add_hline(y=result.base_macro, line={"color": INK, "width": 1.5, "dash": "dot"})
     return figure
 
 
 def _add_points(figure: go.Figure, points: Sequence[Point], name: str, colour: str, **style: Any) -> None:
     figure.add_scatter(
         x=[point.x for point in points],
-        y=[point.bleu for point in points],
+        y=[point.score for point in points],
         name=name,
         showlegend=bool(points),
         marker={"size": 11, "color": colour},
@@ -138,8 +143,8 @@ def _add_points(figure: go.Figure, points: Sequence[Point], name: str, colour: s
 
 def _add_names(figure: go.Figure, points: Sequence[Point], ground: Ground, stairs: Sequence[tuple[float, float]]) -> None:
     """Each row's name near its point, and a line to it from where near was taken."""
-    pixels = [ground.pixels(point.x, point.bleu) for point in points]
-    bars = [(ground.pixels(point.x, point.bleu - point.sd), ground.pixels(point.x, point.bleu + point.sd)) for point in points]
+    pixels = [ground.pixels(point.x, point.score) for point in points]
+    bars = [(ground.pixels(point.x, point.score - point.sd), ground.pixels(point.x, point.score + point.sd)) for point in points]
     steps = pairwise(ground.pixels(*corner) for corner in stairs)
     names = [short(point.row.name, LONGEST_NAME) for point in points]
     places = place_labels(pixels, names, ground.size, [_around(*each) for each in (*bars, *steps)])
@@ -148,7 +153,7 @@ def _add_names(figure: go.Figure, points: Sequence[Point], ground: Ground, stair
         each
         for point, place, (x, y) in zip(points, places, hung, strict=True)
         if not place.near
-        for each in ((point.x, point.bleu), (x, y), (None, None))
+        for each in ((point.x, point.score), (x, y), (None, None))
     ]
     style = {"hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(
@@ -171,8 +176,8 @@ def _stairs(front: Sequence[Point], steps: Steps) -> list[tuple[float, float]]:
     """The corners of the front's line, from left to right."""
     corners = []
     for one, after in pairwise(front):
-        corners += [(one.x, one.bleu), (one.x, after.bleu) if steps == "vh" else (after.x, one.bleu)]
-    return [*corners, *((point.x, point.bleu) for point in front[-1:])]
+        corners += [(one.x, one.score), (one.x, after.score) if steps == "vh" else (after.x, one.score)]
+    return [*corners, *((point.x, point.score) for point in front[-1:])]
 
 
 def _around(one: tuple[float, float], other: tuple[float, float]) -> Box:
@@ -183,15 +188,15 @@ def _around(one: tuple[float, float], other: tuple[float, float]) -> Box:
 
 def _hover(point: Point) -> str:
     row = point.row
-    told = f"{escape(row.name)}<br>{units.score(point.bleu)} ± {units.score(point.sd)}"
+    told = f"{escape(row.name)}<br>{units.score(point.score)} ± {units.score(point.sd)}"
     if row.number_saving is not None:
         told += f"<br>not sent: {units.share(row.tensor_saving)} of tensors, {units.share(row.number_saving)} of numbers"
     return told if row.uplink_bytes is None else f"{told}<br>uplink {units.data(row.uplink_bytes)}"
 
 
 def _heights(points: Sequence[Point], base: float | None) -> tuple[float, float, bool]:
-    """The range of BLEU that is drawn, and whether the base lies in it."""
-    bars = [point.bleu + side * point.sd for point in points for side in (-1, 1)]
+    """The range of scores that is drawn, and whether the base lies in it."""
+    bars = [point.score + side * point.sd for point in points for side in (-1, 1)]
     low, high = _range(bars)
     wide = _range([*bars, base]) if base is not None else (low, high)
     with_base = base is not None and wide[1] - wide[0] <= 2 * (high - low)

@@ -119,8 +119,9 @@ MACROS = """
  data-v="{{ '' if value is none else value }}">{{ value|gain }}</td>
 {% endmacro %}
 {% macro score_cells(line) %}
-{{ numeric(line.base_bleu, line.base_bleu|score) }}{{ numeric(line.bleu, line.bleu|score) }}{{ change(line.bleu_gain) }}
-{{ numeric(line.base_chrf, line.base_chrf|score) }}{{ numeric(line.chrf, line.chrf|score) }}{{ change(line.chrf_gain) }}
+{% for each in (line.first, line.second) %}
+{{ numeric(each.before, each.before|score) }}{{ numeric(each.after, each.after|score) }}{{ change(each.gain) }}
+{% endfor %}
 {% endmacro %}
 {% macro written(language) %} lang="{{ language }}" dir="{{ language|dir }}"{% endmacro %}
 {% macro sentence_cell(language, text) %}<td class="wrap"{{ written(language) }}>{{ text }}</td>{% endmacro %}

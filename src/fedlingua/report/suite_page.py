@@ -1,4 +1,4 @@
-"""The page of a suite: its rows beside each other, in BLEU and in what they cost."""
+"""The page of a suite: its rows beside each other, in their scores and in what they cost."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 from fedlingua import units
 from fedlingua.errors import RunError
+from fedlingua.evaluation.metrics import BLEU, Metric
 from fedlingua.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, full_model, round_cost
 from fedlingua.report.publish import put_page, render_page
-from fedlingua.report.read import difference
 from fedlingua.report.saving_plots import base_in_view, saving_plot, saving_points, uplink_plot, uplink_points
 from fedlingua.report.suite_plots import gain_plot, macro_plot, suite_cost_plot
 from fedlingua.report.suite_result import BASE, Paper, Row, SuiteResult, mean, read_suite
@@ -49,8 +49,9 @@ def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) ->
         SUITE_TEMPLATE,
         _figures(result, costs),
         result=result,
+        metric=result.metric.name,
         key_figures=suite_key_figures(result),
-        best=best_values(_columns(row) for row in result.rows if row.name != BASE),
+        best=best_values((_columns(row) for row in result.rows if row.name != BASE), result.metric),
         columns={row.name: _columns(row) for row in result.rows},
         paper_best=_paper_best(result.paper),
         traffic=traffic,
@@ -62,13 +63,13 @@ def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) ->
     )
 
 
-def best_values(rows: Iterable[dict[str, float | None]]) -> dict[str, str]:
-    """Column -> its highest value as it is shown, so that rows that read the same are best together."""
+def best_values(rows: Iterable[dict[str, float | None]], metric: Metric = BLEU) -> dict[str, str]:
+    """Column -> its best value as it is shown, so that rows that read the same are best together."""
     best: dict[str, float] = {}
     for row in rows:
         for column, value in row.items():
             if value is not None:
-                best[column] = max(value, best.get(column, value))
+                best[column] = metric.best([value, best.get(column, value)])
     return {column: units.score(value) for column, value in best.items()}
 
 
@@ -97,21 +98,21 @@ def suite_key_figures(result: SuiteResult) -> list[tuple[str, str, str]]:
 def _best_figures(result: SuiteResult) -> list[tuple[str, str, str]]:
     best, local = result.best, result.row(LOCAL)
     if best is None:
-        return [("best macro BLEU", "not yet", "")]
-    over_base = difference(best.macro_bleu, result.base_macro_bleu)
+        return [(f"best macro {result.metric.name}", "not yet", "")]
+    over_base = result.gain(best.macro, result.base_macro)
     figures = [
-        ("best macro BLEU", units.score(best.macro_bleu), best.name),
-        ("its gain over base", units.gain(over_base), f"base {units.score(result.base_macro_bleu)}"),
+        (f"best macro {result.metric.name}", units.score(best.macro), best.name),
+        ("its gain over base", units.gain(over_base), f"base {units.score(result.base_macro)}"),
     ]
     if local is None:
         return figures
-    word = f"{LOCAL} {units.score(local.macro_bleu)}"
-    return [*figures, (f"over {LOCAL}", units.gain(difference(best.macro_bleu, local.macro_bleu)), word)]
+    word = f"{LOCAL} {units.score(local.macro)}"
+    return [*figures, (f"over {LOCAL}", units.gain(result.gain(best.macro, local.macro)), word)]
 
 
 def _columns(row: Row) -> dict[str, float | None]:
     """The values of the table by column: the averages, then the sites."""
-    return {"macro": row.macro_bleu, "micro": row.micro_bleu, "pooled": row.pooled_bleu, **row.sites}
+    return {"macro": row.macro, "micro": row.micro, "pooled": row.pooled, **row.sites}
 
 
 def _paper_best(paper: Paper | None) -> dict[str, str]:
@@ -125,7 +126,7 @@ def _trained_instead(result: SuiteResult, row: str) -> list[float | None]:
 
 def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
     """The plots that there is something to draw for."""
-    figures = {"macro": macro_plot(result)} if any(row.macro_bleu is not None for row in result.rows) else {}
+    figures = {"macro": macro_plot(result)} if any(row.macro is not None for row in result.rows) else {}
     if result.base_sites and result.best:
         figures["gains"] = gain_plot(result)
     if saving_points(result):

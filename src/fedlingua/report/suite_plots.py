@@ -18,21 +18,21 @@ GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
 
 
 def macro_plot(result: SuiteResult) -> go.Figure:
-    """Macro BLEU of each row: every seed a point, the mean with its standard deviation, the paper's beside."""
+    """Macro score of each row: every seed a point, the mean with its standard deviation, the paper's beside."""
     rows = result.rows
     places = list(range(len(rows)))
     names = [escape(row.name) for row in rows]
     figure = go.Figure()
     _add_seeds(figure, result)
     figure.add_scatter(
-        x=[row.macro_bleu for row in rows],
+        x=[row.macro for row in rows],
         y=places,
         name="mean ± sd",
         mode="markers",
         marker={"size": 11, "color": UP},
-        error_x={"array": [row.macro_bleu_sd or 0.0 for row in rows], "color": UP, "thickness": 2.5, "width": 6},
+        error_x={"array": [row.macro_sd or 0.0 for row in rows], "color": UP, "thickness": 2.5, "width": 6},
         text=names,
-        customdata=[units.score(row.macro_bleu_sd) for row in rows],
+        customdata=[units.score(row.macro_sd) for row in rows],
         hovertemplate="%{text}<br>%{x:.2f} ± %{customdata}<extra></extra>",
     )
     if result.paper:
@@ -45,20 +45,18 @@ def macro_plot(result: SuiteResult) -> go.Figure:
             text=names,
             hovertemplate="%{text}, the paper's<br>%{x:.2f}<extra></extra>",
         )
-    frame(figure, height=120 + 30 * len(rows), x_title="macro BLEU")
-    if result.base_macro_bleu is not None:
-        figure.add_vline(x=result.base_macro_bleu, line={"color": INK, "width": 1.5, "dash": "dot"})
+    frame(figure, height=120 + 30 * len(rows), x_title=f"macro {result.metric.name}")
+    if result.base_macro is not None:
+        figure.add_vline(x=result.base_macro, line={"color": INK, "width": 1.5, "dash": "dot"})
     row_axis(figure, [row.name for row in rows], LONGEST_ROW)
     return figure
 
 
 def gain_plot(result: SuiteResult) -> go.Figure:
-    """BLEU of each row and site over the base, as a heat map with its figures; the base's own row is left out."""
+    """How much better each row is than the base at each site, as a heat map with its figures; the base's own row is left out."""
     base = result.base_sites
     rows = [row for row in result.rows if row.name != "base"]
-    cells = [
-        [row.sites[site] - base[site] if site in row.sites and site in base else None for site in result.sites] for row in rows
-    ]
+    cells = [[result.gain(row.sites.get(site), base.get(site)) for site in result.sites] for row in rows]
     reach = max((abs(value) for line in cells for value in line if value is not None), default=1.0) or 1.0
     figure = go.Figure()
     figure.add_heatmap(
@@ -74,7 +72,7 @@ def gain_plot(result: SuiteResult) -> go.Figure:
         texttemplate="%{text}",
         textfont={"size": 11 if len(result.sites) <= 12 else 10, "color": INK},
         customdata=[[f"{escape(row.name)} at {escape(site)}" for site in result.sites] for row in rows],
-        hovertemplate="%{customdata}<br>%{z:+.2f} BLEU<extra></extra>",
+        hovertemplate="%{customdata}<br>%{z:+.2f} " + result.metric.name + "<extra></extra>",
         hoverongaps=False,
         showscale=False,
     )
@@ -94,10 +92,10 @@ def suite_cost_plot(costs: dict[str, Cost]) -> go.Figure:
 def _add_seeds(figure: go.Figure, result: SuiteResult) -> None:
     """Every run at its place; a little above the mean's line, so that neither hides the other."""
     points = [
-        (run.macro_bleu, place - 0.3, f"{escape(row.name)}, seed {escape(run.seed)}")
+        (run.macro, place - 0.3, f"{escape(row.name)}, seed {escape(run.seed)}")
         for place, row in enumerate(result.rows)
         for run in result.runs_of(row.name)
-        if run.macro_bleu is not None
+        if run.macro is not None
     ]
     figure.add_scatter(
         x=[point[0] for point in points],

@@ -9,32 +9,39 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.errors import RunError
+from fedlingua.evaluation.metrics import BLEU, METRICS, Metric
 from fedlingua.report.communication import Traffic
-from fedlingua.report.read import read_object
+from fedlingua.report.read import difference, read_object
 from fedlingua.report.round_seconds import META, PHASES, seconds_column
 from fedlingua.report.values import mapping, number, numbers, objects, text, whole
 
 BASE = "base"
-# Every other column of table.csv is a site.
-FIGURES = (
-    *("macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu"),
-    *("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving"),
-)
+COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving")
 SECONDS = tuple(seconds_column(part) for part in (*PHASES, *META))
-COLUMNS = ("method", *FIGURES, *SECONDS, "seeds")
+
+
+def averages(metric: Metric) -> dict[str, str]:
+    """What a row knows its averages by -> their columns."""
+    key = metric.key
+    return {"macro": f"macro_{key}", "macro_sd": f"macro_{key}_sd", "micro": f"micro_{key}", "pooled": f"pooled_{key}"}
+
+
+def known_columns(metric: Metric) -> tuple[str, ...]:
+    """All columns but those of the sites."""
+    return ("method", *averages(metric).values(), *COSTS, *SECONDS, "seeds")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method over its seeds: mean BLEU of each site and the averages, 0-100; bytes of a site and round; shares not sent, 0-1."""
+    """One method over its seeds: mean score of each site and the averages; bytes of a site and round; shares not sent, 0-1."""
 
     name: str
     sites: dict[str, float]
     seeds: int | None = None
-    macro_bleu: float | None = None
-    macro_bleu_sd: float | None = None
-    micro_bleu: float | None = None
-    pooled_bleu: float | None = None
+    macro: float | None = None
+    macro_sd: float | None = None
+    micro: float | None = None
+    pooled: float | None = None
     exchanged_parameters: float | None = None
     uplink_bytes: float | None = None
     downlink_bytes: float | None = None
@@ -53,7 +60,7 @@ class Row:
 class SuiteRun:
     """One seed of a row: how it ended, and what it scored if it did.
 
-    `train_seconds`: training of one round, its longest site's. `base_sites`: BLEU of the untouched base at each site.
+    `train_seconds`: training of one round, its longest site's. `base_sites`: score of the untouched base at each site.
     """
 
     row: str
@@ -62,8 +69,8 @@ class SuiteRun:
     reason: str
     train_seconds: float | None = None
     num_sites: int | None = None
-    macro_bleu: float | None = None
-    base_macro_bleu: float | None = None
+    macro: float | None = None
+    base_macro: float | None = None
     base_sites: dict[str, float] = field(default_factory=dict)
     backbone_parameters: float | None = None
 
@@ -85,9 +92,10 @@ class Paper:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """All that the result folder of a suite tells; `notes`: file -> why it tells nothing."""
+    """All that the result folder of a suite tells; `metric`: what its rows are compared by; `notes`: file -> why it tells nothing."""
 
     path: Path
+    metric: Metric
     title: str
     settings: dict[str, Any]
     versions: dict[str, Any]
@@ -113,22 +121,26 @@ class SuiteResult:
 
     @property
     def best(self) -> Row | None:
-        """The row of the highest macro BLEU; the base is no method and never it."""
-        known = [row for row in self.rows if row.name != BASE and row.macro_bleu is not None]
-        return max(known, key=lambda row: row.macro_bleu or 0.0, default=None)
+        """The row of the best macro score; the base is no method and never it."""
+        known = {row.macro: row for row in reversed(self.rows) if row.name != BASE and row.macro is not None}
+        return known[self.metric.best(known)] if known else None
 
     @property
     def base_sites(self) -> dict[str, float]:
-        """BLEU of the base at each site: the table's row, or else what the runs scored before training."""
+        """Score of the base at each site: the table's row, or else what the runs scored before training."""
         row = self.row(BASE)
         told = [(site, value) for run in self.runs for site, value in run.base_sites.items()]
         return row.sites if row else {site: fmean(value for name, value in told if name == site) for site, _ in told}
 
     @property
-    def base_macro_bleu(self) -> float | None:
-        """Macro BLEU of the base, from the same place."""
+    def base_macro(self) -> float | None:
+        """Macro score of the base, from the same place."""
         row = self.row(BASE)
-        return row.macro_bleu if row else mean(run.base_macro_bleu for run in self.runs)
+        return row.macro if row else mean(run.base_macro for run in self.runs)
+
+    def gain(self, score: float | None, base: float | None) -> float | None:
+        """By how much a score is better than the base's."""
+        return difference(score, base) if self.metric.more_is_better else difference(base, score)
 
     @property
     def num_sites(self) -> int:
@@ -154,24 +166,25 @@ def read_suite(result_dir: Path) -> SuiteResult:
     """
     result_dir = Path(result_dir)
     notes: dict[str, str] = {}
-    sites, rows = _table(result_dir / "table.csv")
+    metric, sites, rows = _table(result_dir / "table.csv")
     suite = read_object(result_dir / "suite.json", notes, absent="is not there")
     return SuiteResult(
         path=result_dir,
+        metric=metric,
         title=text(suite.get("title"), result_dir.resolve().name),
         settings=mapping(suite.get("settings")),
         versions=mapping(suite.get("versions")),
         seconds=number(suite.get("seconds")),
         sites=sites,
         rows=rows,
-        runs=[_run(result_dir / "runs", key, each) for key, each in objects(suite.get("runs")).items()],
+        runs=[_run(result_dir / "runs", key, each, metric) for key, each in objects(suite.get("runs")).items()],
         paper=_paper(mapping(suite.get("paper"))),
         notes=notes,
     )
 
 
-def _table(path: Path) -> tuple[list[str], list[Row]]:
-    """The sites and the rows of table.csv."""
+def _table(path: Path) -> tuple[Metric, list[str], list[Row]]:
+    """The metric, the sites and the rows of table.csv."""
     try:
         with path.open(encoding="utf-8", newline="") as lines:
             table = csv.DictReader(lines)
@@ -179,25 +192,28 @@ def _table(path: Path) -> tuple[list[str], list[Row]]:
         got = f"the columns {', '.join(columns) or '(none)'}"
     except (OSError, ValueError, csv.Error) as error:
         columns, content, got = [], [], str(error)
-    if not {"method", "macro_bleu"} <= set(columns):
+    metric = next((first for first, _ in METRICS.values() if averages(first)["macro"] in columns), None)
+    if metric is None or "method" not in columns:
         raise RunError(
             f"The folder holds no result of a suite: {path}\n"
             f"  got:    {got}\n"
-            f"  wanted: a table with the columns {', '.join(COLUMNS)} and one for each site\n"
+            f"  wanted: a table with the columns {', '.join(known_columns(BLEU))} and one for each site\n"
             "  to do:  name a folder that a suite has written (experiments/results/<folder>/<suite>)"
         )
-    sites = [column for column in columns if column not in COLUMNS]
-    return sites, [_row(line, sites) for line in content]
+    sites = [column for column in columns if column not in known_columns(metric)]
+    return metric, sites, [_row(line, sites, metric) for line in content]
 
 
-def _row(line: dict[str, str | None], sites: list[str]) -> Row:
-    known = {column: _float(line.get(column)) for column in (*FIGURES, "seeds", *sites)}
+def _row(line: dict[str, str | None], sites: list[str], metric: Metric) -> Row:
+    means = averages(metric)
+    known = {column: _float(line.get(column)) for column in (*means.values(), *COSTS, "seeds", *sites)}
     scores = {site: known[site] for site in sites}
     return Row(
         name=line["method"] or "",
         sites={site: value for site, value in scores.items() if value is not None},
         seeds=whole(known["seeds"]),
-        **{column: known[column] for column in FIGURES},
+        **{name: known[column] for name, column in means.items()},
+        **{column: known[column] for column in COSTS},
     )
 
 
@@ -210,10 +226,10 @@ def _float(cell: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _run(folder: Path, key: str, told: dict[str, Any]) -> SuiteRun:
+def _run(folder: Path, key: str, told: dict[str, Any], metric: Metric) -> SuiteRun:
     row, _, seed = key.rpartition("-")
     scores, run = (read_object(folder / key / name, {}) for name in ("scores.json", "run.json"))
-    before = {site: number(each.get("base_bleu")) for site, each in objects(scores.get("sites")).items()}
+    before = {site: number(each.get(f"base_{metric.key}")) for site, each in objects(scores.get("sites")).items()}
     return SuiteRun(
         row=row,
         seed=seed,
@@ -221,8 +237,8 @@ def _run(folder: Path, key: str, told: dict[str, Any]) -> SuiteRun:
         reason=text(told.get("reason")),
         train_seconds=number(told.get("train_seconds")),
         num_sites=whole(told.get("num_sites")),
-        macro_bleu=number(scores.get("macro_bleu")),
-        base_macro_bleu=number(scores.get("base_macro_bleu")),
+        macro=number(scores.get(f"macro_{metric.key}")),
+        base_macro=number(scores.get(f"base_macro_{metric.key}")),
         base_sites={site: value for site, value in before.items() if value is not None},
         backbone_parameters=number(mapping(run.get("backbone")).get("parameters")),
     )

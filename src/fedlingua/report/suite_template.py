@@ -14,11 +14,11 @@ HEAD = """
 """
 
 TABLE = """
-{% macro bleu(value, best) %}
+{% macro cell(value, best) %}
 <td class="n" data-v="{{ '' if value is none else value }}">{% if value is not none and value|score == best %}
 <b>{{ value|score }}</b>{% else %}{{ value|score }}{% endif %}</td>
 {% endmacro %}
-<section id="table"><h2>BLEU</h2>
+<section id="table"><h2>{{ metric }}</h2>
 {% if "suite.json" in result.notes %}<p class="empty">{{ result.notes["suite.json"] }}</p>{% endif %}
 <p class="soft">On the {{ result.settings.get("score-split", "test") }} split, mean over the seeds. Macro: the mean of the
 sites; micro: weighted by their test sentences; pooled: all sentences as one corpus. Bold: the best of a column, the base not
@@ -32,39 +32,41 @@ counted. A heading sorts.</p>
 <tbody>
 {% for row in result.rows %}
 {% set cells = columns[row.name] %}
-{% set over = none if row.macro_bleu is none or result.base_macro_bleu is none else row.macro_bleu - result.base_macro_bleu %}
+{% set over = result.gain(row.macro, result.base_macro) %}
 <tr><th scope="row" class="nowrap">{{ row.name }}</th>{{ numeric(row.seeds, row.seeds|count) }}
 {% set bold = {} if row.name == "base" else best %}
-{{ bleu(row.macro_bleu, bold.get("macro")) }}
-{{ numeric(row.macro_bleu_sd, row.macro_bleu_sd|score) }}
+{{ cell(row.macro, bold.get("macro")) }}
+{{ numeric(row.macro_sd, row.macro_sd|score) }}
 {% if row.name == "base" %}{{ numeric(none, "") }}{% else %}{{ change(over) }}{% endif %}
 {% if result.paper %}{% set told = result.paper.rows.get(row.name, {}).get("macro") %}{{ numeric(told, told|score) }}{% endif %}
-{% for column in ["micro", "pooled"] + result.sites %}{{ bleu(cells.get(column), bold.get(column)) }}{% endfor %}
+{% for column in ["micro", "pooled"] + result.sites %}{{ cell(cells.get(column), bold.get(column)) }}{% endfor %}
 </tr>
 {% endfor %}
 </tbody></table></div>
-{{ plot("macro", "Macro BLEU of each row, with every seed", "table.csv") }}
-{% if result.base_macro_bleu is not none %}<p class="soft">The dotted line is the base.</p>{% endif %}
+{{ plot("macro", "Macro " + metric + " of each row, with every seed", "table.csv") }}
+{% if result.base_macro is not none %}<p class="soft">The dotted line is the base.</p>{% endif %}
 </section>
 """
 
 GAINS = """
-<section id="gains"><h2>BLEU over the base, by site</h2>
-{{ plot("gains", "BLEU of each row and site over the base", "table.csv") }}</section>
+<section id="gains"><h2>{{ metric }}: better than the base, by site</h2>
+{{ plot("gains", metric + " of each row and site, better than the base", "table.csv") }}</section>
 """
 
 SAVING = """
 {% if "saving" in figures %}
 <section id="saving"><h2>Quality and what was not sent</h2>
-<p class="soft">Macro BLEU, mean ± standard deviation over seeds, against the share of an update's numbers that a site did not send,
-mean over sites, rounds and seeds; better is up and to the right. The dashed line joins the rows that no other row
+<p class="soft">Macro {{ metric }}, mean ± standard deviation over seeds, against the share of an update's numbers that a site did not send,
+mean over sites, rounds and seeds; better is
+{{ "up" if result.metric.more_is_better else "down" }} and to the right. The dashed line joins the rows that no other row
 beats in both.
 {% if base_in_view %}The dotted line is the base.
-{% elif result.base_macro_bleu is not none %}The base lies far off, at {{ result.base_macro_bleu|score }}.{% endif %}</p>
-{{ plot("saving", "Macro BLEU of each row against the share of numbers that it did not send", "table.csv") }}
+{% elif result.base_macro is not none %}The base lies far off, at {{ result.base_macro|score }}.{% endif %}</p>
+{{ plot("saving", "Macro " + metric + " of each row against the share of numbers that it did not send", "table.csv") }}
 {% if "uplink" in figures %}
-<p class="soft">The same against the bytes that a site sent in a round: better is up and to the left.</p>
-{{ plot("uplink", "Macro BLEU of each row against its uplink", "table.csv") }}
+<p class="soft">The same against the bytes that a site sent in a round: better is
+{{ "up" if result.metric.more_is_better else "down" }} and to the left.</p>
+{{ plot("uplink", "Macro " + metric + " of each row against its uplink", "table.csv") }}
 {% endif %}
 </section>
 {% endif %}
@@ -107,7 +109,7 @@ other is the order of the rows and their distances.</p>
 <tbody>
 {% for name, scores in result.paper.rows.items() %}
 <tr><th scope="row" class="nowrap">{{ name }}</th>
-{% for column in result.paper.columns %}{{ bleu(scores.get(column), paper_best.get(column)) }}{% endfor %}</tr>
+{% for column in result.paper.columns %}{{ cell(scores.get(column), paper_best.get(column)) }}{% endfor %}</tr>
 {% endfor %}
 </tbody></table></div></section>
 {% endif %}

@@ -9,50 +9,59 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua import units
-from fedlingua.report.read import RunFolder, Score, read_run
-from fedlingua.report.values import number
+from fedlingua.evaluation.metrics import BLEU, METRICS
+from fedlingua.report.read import Change, RunFolder, Score, change, read_run
 
-HEADERS = ("site", "direction", "pairs", "BLEU before", "BLEU after", "gain", "chrF before", "chrF after", "gain")
 TEXT_COLUMNS = 2
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
 
+def headers(folder: RunFolder) -> tuple[str, ...]:
+    """Of the table, in the metrics of the run's task."""
+    first, second = (metric.name for metric in folder.metrics)
+    units_of_text = "pairs" if folder.metrics == METRICS["translation"] else "sentences"
+    return (
+        *("site", "direction", units_of_text),
+        *(f"{first} before", f"{first} after", "gain"),
+        *(f"{second} before", f"{second} after", "gain"),
+    )
+
+
 def averages(folder: RunFolder) -> list[Score]:
     """The averages that the run gives; a line without any number is left out."""
-    summary = {key: number(value) for key, value in folder.summary.items()}
+    first, second = folder.metrics
+    micro = change(first, folder.summary, "micro_")
     lines = [
-        Score(
-            "macro",
-            bleu=summary.get("macro_bleu"),
-            base_bleu=summary.get("base_macro_bleu"),
-            chrf=summary.get("macro_chrf"),
-            base_chrf=summary.get("base_macro_chrf"),
-        ),
+        Score("macro", change(first, folder.summary, "macro_"), change(second, folder.summary, "macro_")),
         Score(
             "micro",
-            bleu=summary.get("micro_bleu"),
-            base_bleu=_weighted(folder.scores, lambda line: line.base_bleu),
-            chrf=_weighted(folder.scores, lambda line: line.chrf),
-            base_chrf=_weighted(folder.scores, lambda line: line.base_chrf),
-        ),
-        Score("pooled", bleu=summary.get("pooled_bleu")),
+            Change(first, _weighted(folder.scores, lambda line: line.first.before), micro.after),
+            Change(
+                second,
+                _weighted(folder.scores, lambda line: line.second.before),
+                _weighted(folder.scores, lambda line: line.second.after),
+            ),
+        )
+        if first is BLEU
+        else Score("micro", micro, Change(second)),  # weighted by masked pieces, which a line does not tell
+        Score("pooled", change(first, folder.summary, "pooled_"), Change(second)),
     ]
-    return [line for line in lines if line.bleu is not None or line.chrf is not None]
+    return [line for line in lines if line.first.after is not None or line.second.after is not None]
 
 
 def cells(line: Score) -> list[str]:
-    """A line of the table as text, in the order of HEADERS."""
+    """A line of the table as text, in the order of `headers`."""
     return [
         line.site,
         line.direction,
         "" if line.sentences is None else units.count(line.sentences),
-        units.score(line.base_bleu),
-        units.score(line.bleu),
-        units.gain(line.bleu_gain),
-        units.score(line.base_chrf),
-        units.score(line.chrf),
-        units.gain(line.chrf_gain),
+        *_changed(line.first),
+        *_changed(line.second),
     ]
+
+
+def _changed(found: Change) -> list[str]:
+    return [units.score(found.before), units.score(found.after), units.gain(found.gain)]
 
 
 def score_table(run_dir: Path) -> Table:
@@ -61,7 +70,7 @@ def score_table(run_dir: Path) -> Table:
     caption = None if folder.scores else Text(_no_scores(folder))
     # No outer border, so that the nine columns fit a terminal of 80 characters.
     table = Table(title=Text(_title(folder)), caption=caption, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for index, header in enumerate(HEADERS):
+    for index, header in enumerate(headers(folder)):
         side: JustifyMethod = "left" if index < TEXT_COLUMNS else "right"
         table.add_column(header, justify=side, overflow="fold", min_width=len(header) if index < TEXT_COLUMNS else None)
     for line in folder.scores:
@@ -77,10 +86,11 @@ def score_markdown(run_dir: Path) -> str:
     folder = read_run(run_dir)
     if not folder.scores:
         return f"{_no_scores(folder)}\n"
-    rule = ["---"] * TEXT_COLUMNS + ["---:"] * (len(HEADERS) - TEXT_COLUMNS)
+    names = list(headers(folder))
+    rule = ["---"] * TEXT_COLUMNS + ["---:"] * (len(names) - TEXT_COLUMNS)
     rows = [[_plain(cell) for cell in cells(line)] for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [list(HEADERS), rule, *rows])
+    return "".join(f"| {' | '.join(row)} |\n" for row in [names, rule, *rows])
 
 
 def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> float | None:

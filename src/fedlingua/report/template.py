@@ -18,9 +18,7 @@ SCORES = """
 <p class="soft">On the {{ folder.summary.split|default("test") }} split. Before: the base as it came. After: the model the
 site ends up with. A heading sorts.</p>
 <div class="scroll"><table>
-<thead><tr>{{ sorted_head("site", false) }}{{ sorted_head("direction", false) }}{{ sorted_head("pairs") }}
-{{ sorted_head("BLEU before") }}{{ sorted_head("BLEU after") }}{{ sorted_head("gain") }}
-{{ sorted_head("chrF before") }}{{ sorted_head("chrF after") }}{{ sorted_head("gain") }}</tr></thead>
+<thead><tr>{% for label in headers %}{{ sorted_head(label, loop.index0 >= 2) }}{% endfor %}</tr></thead>
 <tbody>
 {% for line in folder.scores %}
 <tr><td class="name">{{ line.site }}</td><td class="nowrap">{{ line.direction }}</td>
@@ -33,7 +31,7 @@ site ends up with. A heading sorts.</p>
 {% endfor %}
 </tfoot></table></div>
 {% endif %}
-{{ plot("scores", "BLEU of each site before and after", "scores.json") }}
+{{ plot("scores", folder.metrics[0].name + " of each site before and after", "scores.json") }}
 </section>
 """
 

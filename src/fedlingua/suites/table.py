@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua import units
+from fedlingua.evaluation.metrics import BLEU, Metric, metrics_of
 from fedlingua.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
 from fedlingua.suites.paper import FED_MNMT
 
@@ -26,7 +27,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """BLEU over seeds, 0-100. sd: of the sample; 0 for one seed."""
+    """A score over seeds, of the suite's first metric. sd: of the sample; 0 for one seed."""
 
     mean: float
     sd: float
@@ -60,6 +61,11 @@ def figure(values: Sequence[float]) -> Figure:
     return Figure(fmean(values), stdev(values) if len(values) > 1 else 0.0)
 
 
+def metric_of(scores: Mapping[str, Json]) -> Metric:
+    """What the rows are compared by: the first metric of the runs' task."""
+    return metrics_of(next(iter(scores.values()), {}))[0]
+
+
 def columns(suite: Json, scores: Mapping[str, Json]) -> list[str]:
     """The sites as the runs' scores name them ("<site>:<direction>" where a site has several), in the federation's order."""
     order = {site: place for place, site in enumerate(suite["sites"])}
@@ -69,17 +75,20 @@ def columns(suite: Json, scores: Mapping[str, Json]) -> list[str]:
 
 def lines(suite: Json, scores: Mapping[str, Json]) -> list[Line]:
     """Every row of the suite. scores: "<row>-<seed>" -> a run's scores.json, of those that have one."""
+    key = metric_of(scores).key
     return [
-        _line(row, {seed: scores[name] for seed in row["seeds"] if (name := f"{row['name']}-{seed}") in scores}, suite["runs"])
+        _line(
+            row, {seed: scores[name] for seed in row["seeds"] if (name := f"{row['name']}-{seed}") in scores}, suite["runs"], key
+        )
         for row in suite["rows"]
     ]
 
 
-def _line(row: Json, runs: Mapping[int, Json], about: Json) -> Line:
+def _line(row: Json, runs: Mapping[int, Json], about: Json, key: str) -> Line:
     found = list(runs.values())
     sites = dict.fromkeys(site for run in found for site in run["sites"])
-    scores = {site: figure([run["sites"][site]["bleu"] for run in found if site in run["sites"]]) for site in sites}
-    scores |= {name: figure([run[f"{name}_bleu"] for run in found]) for name in AVERAGES if found}
+    scores = {site: figure([run["sites"][site][key] for run in found if site in run["sites"]]) for site in sites}
+    scores |= {name: figure([run[f"{name}_{key}"] for run in found]) for name in AVERAGES if found}
     told = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
     costs = {cost: round(fmean(run[told.get(cost, cost)] for run in found)) for cost in COSTS if found}
     savings = {saving: fmean(run[saving] for run in found) for saving in SAVINGS if found and all(saving in run for run in found)}
@@ -90,8 +99,8 @@ def _line(row: Json, runs: Mapping[int, Json], about: Json) -> Line:
 
 def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
     """Plain numbers, one row a method; what a row has no scores of is empty. seeds: how many; suite.json names them."""
-    sites = columns(suite, scores)
-    averages = ["macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu"]
+    sites, key = columns(suite, scores), metric_of(scores).key
+    averages = [f"macro_{key}", f"macro_{key}_sd", f"micro_{key}", f"pooled_{key}"]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     found = lines(suite, scores)
@@ -109,24 +118,24 @@ def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
     return stream.getvalue()
 
 
-def best(found: Sequence[Line]) -> dict[str, float]:
+def best(found: Sequence[Line], metric: Metric = BLEU) -> dict[str, float]:
     """Column -> the best mean of a row that trains, as shown."""
     shown = [(column, each.shown) for line in found if line.trains for column, each in line.scores.items()]
-    return {column: max(value for other, value in shown if other == column) for column, _ in shown}
+    return {column: metric.best(value for other, value in shown if other == column) for column, _ in shown}
 
 
 def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
     """The table with deviations, and all that one has to know to read it."""
-    parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite), _costs_table(suite, scores)]
+    parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite, metric_of(scores)), _costs_table(suite, scores)]
     parts += [_seconds_table(suite, scores)]
     parts += [_signatures(suite, scores), _what_was_run(suite), _trouble(suite)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def score_rows(suite: Json, scores: Mapping[str, Json], mark: Callable[[str], str]) -> list[list[str]]:
-    """Header and rows of BLEU as text; `mark` sets off the best of a column."""
+    """Header and rows of scores as text; `mark` sets off the best of a column."""
     sites, found = [*columns(suite, scores), *AVERAGES], lines(suite, scores)
-    top, printed = best(found), (suite.get("paper") or {}).get("rows", {})
+    top, printed = best(found, metric_of(scores)), (suite.get("paper") or {}).get("rows", {})
     rows = [["method", *sites]]
     for line in found:
         cells = [_cell(line, column, top, mark) for column in sites]
@@ -148,10 +157,10 @@ def _scores_table(suite: Json, scores: Mapping[str, Json]) -> str:
     return _markdown(score_rows(suite, scores, lambda text: f"**{text}**"))
 
 
-def _reading(suite: Json) -> str:
+def _reading(suite: Json, metric: Metric) -> str:
     words = (
-        "BLEU, mean ± sample standard deviation over seeds; bold: the best of a column, `base` left out. macro: mean over sites; "
-        "micro: weighted by test size; pooled: all sites as one corpus."
+        f"{metric.name if metric is BLEU else metric.name.capitalize()}, mean ± sample standard deviation over seeds; bold: the best of a "
+        "column, `base` left out. macro: mean over sites; micro: weighted by test size; pooled: all sites as one corpus."
     )
     if suite.get("paper"):
         paper = suite["paper"]
@@ -196,6 +205,8 @@ def _seconds_table(suite: Json, scores: Mapping[str, Json]) -> str:
 
 def _signatures(suite: Json, scores: Mapping[str, Json]) -> str:
     by_signature: dict[str, list[str]] = {}
+    if metric_of(scores) is not BLEU:
+        return _masks(suite, scores)
     for site in columns(suite, scores):
         for signature in sorted({run["sites"][site]["signature"] for run in scores.values() if site in run["sites"]}):
             by_signature.setdefault(signature, []).append(site)
@@ -204,6 +215,18 @@ def _signatures(suite: Json, scores: Mapping[str, Json]) -> str:
         for signature, sites in by_signature.items()
     ]
     return f"Signature: {'; '.join(told)}." if told else ""
+
+
+def _masks(suite: Json, scores: Mapping[str, Json]) -> str:
+    """Whether every method was measured on the same masked text."""
+    different = [
+        site
+        for site in columns(suite, scores)
+        if len({run["sites"][site]["masks"] for run in scores.values() if site in run["sites"]}) > 1
+    ]
+    if different:
+        return f"Not measured on the same masks, so not to be compared: {', '.join(different)}."
+    return "Every run was measured on the same text with the same masks, by their hashes; every piece is masked once."
 
 
 def _what_was_run(suite: Json) -> str:

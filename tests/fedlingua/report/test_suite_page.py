@@ -152,7 +152,7 @@ def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: list[dict[s
     result = read_suite(write(tmp_path, table))
     (heat,) = gain_plot(result).data
     assert [list(line) for line in heat.z] == [[-2.0, 6.0], [-4.0, 10.0]]
-    assert result.base_macro_bleu == 20.0
+    assert result.base_macro == 20.0
 
 
 def test_the_cost_of_a_row_is_that_of_all_its_sites(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_bandwidth_of_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> None:
     points = saving_points(read_suite(write(tmp_path, SELECTING)))
-    assert [(point.row.name, point.x, point.bleu) for point in points] == [
+    assert [(point.row.name, point.x, point.score) for point in points] == [
         *(("pmfl", 0.0, 24.0), ("dp-g", 50.0, 21.0), (EVIL, 50.0, 23.0), ("metasend-g", 75.0, 22.0)),
     ]
 

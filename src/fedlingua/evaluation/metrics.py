@@ -1,0 +1,35 @@
+"""What runs are measured by: its name in scores.json and for people, and whether more is better."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Metric:
+    """key: in scores.json, as in `macro_bleu` and `base_bleu`. scale: what a value is shown times."""
+
+    key: str
+    name: str
+    more_is_better: bool
+    scale: float = 1.0
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of some values."""
+        return max(values) if self.more_is_better else min(values)
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Whether one value is better than another."""
+        return value > than if self.more_is_better else value < than
+
+
+BLEU, CHRF = Metric("bleu", "BLEU", True), Metric("chrf", "chrF", True)
+PERPLEXITY, ACCURACY = Metric("perplexity", "perplexity", False), Metric("accuracy", "accuracy, %", True, 100.0)
+
+METRICS: dict[str, tuple[Metric, Metric]] = {"translation": (BLEU, CHRF), "masked-language": (PERPLEXITY, ACCURACY)}
+"""One line a task: `task` -> its two metrics, the one that methods are compared by first."""
+
+
+def metrics_of(scores: Mapping[str, Any]) -> tuple[Metric, Metric]:
+    """Those that a scores.json holds; of one without any, a translation's."""
+    return next((both for both in METRICS.values() if f"macro_{both[0].key}" in scores), METRICS["translation"])
