@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedlingua.cli.progress import duration
@@ -36,19 +37,19 @@ def finetune(
     console.print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")
     for table in score_tables(result):
         console.print(table)
-    console.print(f"scores: {folder.resolve() / FILE}", soft_wrap=True)
+    console.print(f"scores: {folder.resolve() / FILE}", soft_wrap=True, markup=False)
     return folder
 
 
 def score_tables(result: Result) -> list[Table]:
     """F1 of dev and test in every reckoning, and test's by label."""
     names = [name for name in result.scores["test"].overall if name.endswith("_f1") or name == "accuracy"]
-    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=f"{result.data}: F1, 0 to 1")
+    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=escape(f"{result.data}: F1, 0 to 1"))
     for split, scores in result.scores.items():
         overall.add_row(split, *(f"{scores.overall[name]:.4f}" for name in names))
     by_label = Table("label", "precision", "recall", "F1", "support", title="test")
     for label, score in result.scores["test"].by_label.items():
-        by_label.add_row(label, f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", str(score.support))
+        by_label.add_row(escape(label), f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", str(score.support))
     return [overall, by_label]
 
 

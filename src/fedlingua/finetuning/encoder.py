@@ -55,7 +55,8 @@ class Encoder:
         """Each word's ids, each taken by itself: at least one, whatever the tokenizer makes of the word."""
         if not words:
             return []
-        found: Any = self.tokenizer(list(words), add_special_tokens=False, verbose=False)["input_ids"]
+        # Text that spells a special token is text: "[SEP]" in a note ends nothing.
+        found: Any = self.tokenizer(list(words), add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
         return [ids or [self.tokenizer.unk_token_id] for ids in found]
 
 
