@@ -1,8 +1,8 @@
-"""The fedlingua command: run, suite, pretrain, translate, report, status, corpus; bundle, server and site for one across machines."""
+"""The fedlingua command: run, suite, pretrain, finetune, translate, report, status, corpus; bundle, server, site across machines."""
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -159,6 +159,69 @@ def corpus_prepare(
     from fedlingua.cli.corpus import prepare_corpus
 
     prepare_corpus(name, source, to, uniform, no_leaks, key, Console())
+
+
+finetune_app = typer.Typer(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
+app.add_typer(finetune_app, name="finetune")
+EncoderOption = Annotated[Path, typer.Option(help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT).")]
+ResultOption = Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Times through the training text; the best on dev is kept.")]
+LearningRate = Annotated[float, typer.Option(help="AdamW's, at its highest.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Sequences of a step.")]
+SeedOption = Annotated[int, typer.Option(help="Decides the head, order and dropout.")]
+MaxTokens = Annotated[
+    int | None, typer.Option(help="Subwords of a sequence; default: what the encoder can, up to 256.", show_default=False)
+]
+Threads = Annotated[int, typer.Option(min=1, help="torch threads; other counts change the last bits.")]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it trains.")]
+Precision = Annotated[Literal["fp32", "bf16"], typer.Option(help="Of the arithmetic; weights stay fp32.")]
+
+
+@finetune_app.command("ner")
+def finetune_ner(
+    encoder: EncoderOption,
+    data: Annotated[Path, typer.Option(help="Folder with train, devel and test.")],
+    layout: Annotated[
+        Literal["iob", "i2b2"], typer.Option(help="iob: token and tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
+    ] = "iob",
+    to: ResultOption = None,
+    epochs: Epochs = 10,
+    learning_rate: LearningRate = 5e-5,
+    batch_size: BatchSize = 16,
+    seed: SeedOption = 2022,
+    max_tokens: MaxTokens = None,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    precision: Precision = "fp32",
+) -> None:
+    """Named entities: micro, macro and weighted F1, strict and type matching."""
+    from fedlingua.cli.finetune import finetune
+    from fedlingua.finetuning.loop import FineTuning
+
+    how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
+    finetune("ner", encoder, data, to, how, max_tokens, device, threads, Console(), layout)
+
+
+@finetune_app.command("pairs")
+def finetune_pairs(
+    encoder: EncoderOption,
+    data: Annotated[Path, typer.Option(help="Folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz.")],
+    to: ResultOption = None,
+    epochs: Epochs = 10,
+    learning_rate: LearningRate = 5e-5,
+    batch_size: BatchSize = 16,
+    seed: SeedOption = 2022,
+    max_tokens: MaxTokens = None,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    precision: Precision = "fp32",
+) -> None:
+    """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
+    from fedlingua.cli.finetune import finetune
+    from fedlingua.finetuning.loop import FineTuning
+
+    how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
+    finetune("pairs", encoder, data, to, how, max_tokens, device, threads, Console())
 
 
 server_app = typer.Typer(no_args_is_help=True, help="The server of a federation across machines.")

@@ -1,0 +1,63 @@
+"""`fedlingua finetune`: an encoder learns to tag or to label, with its progress and a table of scores."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fedlingua.cli.progress import duration
+from fedlingua.errors import ConfigError
+from fedlingua.finetuning.loop import Epoch, FineTuning, best_epoch
+from fedlingua.finetuning.result import FILE, Result
+from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
+
+
+def finetune(
+    task: str,
+    encoder: Path,
+    data: Path,
+    to: Path | None,
+    how: FineTuning,
+    max_tokens: int | None,
+    device: str,
+    threads: int,
+    console: Console,
+    layout: str = "iob",
+) -> Path:
+    """Fine-tune, show the epochs and the scores, and return the folder; default: ./runs/<task>-<data>-<encoder>-<seed>."""
+    if not 0 < how.learning_rate < math.inf:
+        raise ConfigError(f"--learning-rate {how.learning_rate}: wanted a number above 0, for example 5e-5")
+    folder = to or Path("runs") / f"{task}-{data.resolve().name}-{encoder.resolve().name}-{how.seed}"
+    where = Setting(encoder, data, folder, max_tokens, device, threads)
+    report = _reporter(how.epochs, console)
+    result = finetune_tagging(where, how, layout, report) if task == "ner" else finetune_pairs(where, how, report)
+    console.print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")
+    for table in score_tables(result):
+        console.print(table)
+    console.print(f"scores: {folder.resolve() / FILE}", soft_wrap=True, markup=False)
+    return folder
+
+
+def score_tables(result: Result) -> list[Table]:
+    """F1 of dev and test in every reckoning, and test's by label."""
+    names = [name for name in result.scores["test"].overall if name.endswith("_f1") or name == "accuracy"]
+    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=escape(f"{result.data}: F1, 0 to 1"))
+    for split, scores in result.scores.items():
+        overall.add_row(split, *(f"{scores.overall[name]:.4f}" for name in names))
+    by_label = Table("label", "precision", "recall", "F1", "support", title="test")
+    for label, score in result.scores["test"].by_label.items():
+        by_label.add_row(escape(label), f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", str(score.support))
+    return [overall, by_label]
+
+
+def _reporter(epochs: int, console: Console) -> Callable[[Epoch], None]:
+    def report(epoch: Epoch) -> None:
+        console.print(
+            f"epoch {epoch.number} of {epochs}  train loss {epoch.loss:.3f}  dev F1 {epoch.dev_f1:.4f}  "
+            f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
+        )
+
+    return report
