@@ -111,11 +111,12 @@ class DeployedHost:
             raise ExchangeError(
                 "mixed = true deals out all sites' text in one place, in simulation only; a deployed site's text stays with it"
             )
-        if rules.split.mode == "components":
+        mine = [one for one in self._file.sites if one.name == site]
+        if rules.split.mode == "components" and not all(one.direction.is_one_language for one in mine):
             raise ExchangeError(
                 "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
             )
-        return read_text([mine for mine in self._file.sites if mine.name == site], rules)
+        return read_text(mine, rules)
 
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)
