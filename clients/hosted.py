@@ -17,6 +17,7 @@ from flwr.app import Context
 from clients.signature import Consent
 from fedlingua.config import Settings
 from fedlingua.corpora.mixed import held_texts
+from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_sites, read_text
@@ -83,7 +84,10 @@ class SimulatedHost:
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
         where = (self.settings.federation_path, self.settings.data_dir)
-        return _all_texts(*where) if self.settings.how.pooled else _held_texts(*where)[site]
+        if self.settings.how.pooled:
+            federation = read_federation(where[0], Path(where[1]).expanduser())
+            return pooled_texts(_all_texts(*where), federation, self.settings.how.pools)
+        return _held_texts(*where)[site]
 
     def directory(self, site: str, run: str) -> Path:
         return run_directory(self.settings, self._run_id) / "sites" / site
