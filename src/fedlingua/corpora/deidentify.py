@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.errors import ConfigError
+from fedlingua.files import APP_DIR
 from fedlingua.languages import nearest
 
 TIMEOUT_S = 60.0
@@ -83,6 +84,8 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
             raise ConfigError(f"{what}: there is no program {program!r} that can be started; check its path, or the PATH")
         return lambda document: _run(hook, document)
     module_name, function_name = hook.name.split(":")
+    if str(APP_DIR) not in sys.path:
+        sys.path.append(str(APP_DIR))  # as on a node, also where the command line reads the text
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

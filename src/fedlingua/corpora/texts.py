@@ -80,6 +80,7 @@ def _split_text(
 ) -> dict[str, SiteText]:
     """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
     accounts = {site.name: Account() for site in sites}
+    hooks = {site.name: load_hook(site.deidentify_with, f"site {site.name}") for site in sites if site.deidentify_with}
     divided: dict[str, dict[Split, list[Pair]]] = {}
     cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
     documents: dict[str, tuple[str, list[Document]]] = {}
@@ -88,8 +89,7 @@ def _split_text(
         if isinstance(site.corpus, SplitFiles):
             divided[site.name] = read_divided(site.corpus, site.direction, rules.cleaning, account)
         elif site.direction.is_one_language:
-            hook = load_hook(site.deidentify_with, here) if site.deidentify_with else None
-            taken = take_in(_documents(site, asked), site.direction, rules.cleaning, hook, account, here)
+            taken = take_in(_documents(site, asked), site.direction, rules.cleaning, hooks.get(site.name), account, here)
             documents[site.name] = (site.direction.source, taken)
         else:
             cleaned[site.name] = (site.direction, list(clean(_pairs(site, asked), site.direction, rules.cleaning, account)))

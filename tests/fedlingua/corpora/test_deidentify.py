@@ -156,6 +156,13 @@ def test_a_hook_that_is_not_there_is_told_before_any_text_is_read(
     assert told in str(caught.value)
 
 
+def test_a_module_is_found_beside_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hook_beside_the_app.py").write_text("def scrub(document):\n    return document.upper()\n")
+    monkeypatch.setattr(module, "APP_DIR", tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert deidentify("uno", load_hook(FunctionHook("hook_beside_the_app:scrub"), "site a")) == "UNO"
+
+
 def test_a_program_is_found_beside_the_corpus(tmp_path: Path) -> None:
     program = tmp_path / "scrub"
     program.write_text("#!/bin/sh\ntr a-z A-Z\n")
