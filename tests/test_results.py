@@ -12,6 +12,7 @@ import pytest
 from fedlingua.config_checks import settings_from
 from fedlingua.evaluation.scores import averages
 from fedlingua.experiment import default_run_config
+from fedlingua.evaluation.metrics import metrics_of
 from fedlingua.methods import METHODS, SELECTIONS
 from fedlingua.suites.result import rebuild
 
@@ -152,6 +153,11 @@ def test_a_learned_threshold_is_ahead_of_one_that_is_not_with_as_many_bytes(sent
     assert learned_bytes <= 1.001 * control_bytes
 
 
+def test_every_twin_of_the_sending_papers_tables_has_a_result():
+    twins = {file.stem for file in (ROOT / "experiments" / "metasend").glob("*_phrasebook*.toml")} - {"grid_phrasebook"}
+    assert twins == {folder.name for folder in SUITES if folder.parent.name == "metasend"}
+
+
 def test_all_phrasebook_suites_of_sending_take_three_and_a_half_hours_at_most():
     done = [folder for folder in SUITES if folder.parent.name == "metasend"]
     assert sum(suite(f"metasend/{folder.name}")["suite_seconds"] for folder in done) <= 3.5 * 3600
@@ -201,4 +207,4 @@ def test_every_score_in_the_readme_is_a_kept_one():
 
 def _scores(folder: Path) -> list[float]:
     scores = json.loads((folder / "scores.json").read_text())
-    return [scores["macro_bleu"], scores["macro_chrf"], scores["base_macro_bleu"], scores["base_macro_chrf"]]
+    return [scores[f"{of}macro_{metric.key}"] for metric in metrics_of(scores) for of in ("", "base_")]
