@@ -13,7 +13,6 @@ from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perpl
 from fedlingua.evaluation.scores import averages
 from fedlingua.languages import Direction
 
-
 MOST_NATS = 700
 """A masked piece: exp of more is no float64."""
 
@@ -22,8 +21,8 @@ def check_sums(record: MetricRecord, most: int) -> MaskedScores:
     """A site's score sums.
 
     Raises:
-        ExchangeError: not four losses and four counts of each kind, a loss that no perplexity can be made of, more guessed than asked, or more
-            sentences than the site has.
+        ExchangeError: not four losses and four counts of each kind, a loss that no perplexity can be made of, more guessed than asked, or
+            more sentences than the site has.
     """
     wanted = {"sentences", "nll", "tokens", "correct", "masks"}
     if set(record) != wanted:
