@@ -14,12 +14,14 @@ from fedlingua.exchange.joined import Flat, Joined, Numbers, separate
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
 from fedlingua.selection.masks import Selection
+from fedlingua.training.sampling import tempered
 from strategies.cores import BLOCK, SPAN, in_order
 
 
 @dataclass(frozen=True)
 class Update:
-    """A site's tensors after local training, and how many sentences it trained on.
+    """A site's tensors after local training, and how many sentences it counts by: those that it trained on or, where these are drawn,
+    all that they are drawn from.
 
     Large tensors may wait in a file until the round is folded: each is read when it is asked for, so a rule that takes one name after
     another needs the memory of one. None may be written to. selection: which of them the site sent; the others stand at what it was given.
@@ -48,10 +50,9 @@ def fed_mean(updates: Sequence[Update]) -> Tensors:
     return weighted_mean(updates, equally)
 
 
-def by_size(updates: Sequence[Update]) -> list[float]:
-    """The weights of FedAvg."""
-    total = sum(update.num_examples for update in updates)
-    return [update.num_examples / total for update in updates]
+def by_size(updates: Sequence[Update], temperature: float = 1.0) -> list[float]:
+    """The weights of FedAvg; above a temperature of 1 sizes count to the power of 1 / temperature, so that sites count more alike."""
+    return tempered([update.num_examples for update in updates], temperature)
 
 
 def equally(updates: Sequence[Update]) -> list[float]:
@@ -72,7 +73,7 @@ Weights = Callable[[Sequence[Update]], list[float]]
 
 WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
     "fed-mean": lambda _: equally,
-    "fed-avg": lambda _: by_size,
+    "fed-avg": lambda settings: partial(by_size, temperature=settings.sampling_temperature),
     "by-loss": lambda settings: partial(by_loss, temperature=settings.loss_temperature),
 }
 """One line a mean: `aggregation` -> its weights."""

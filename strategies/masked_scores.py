@@ -13,12 +13,16 @@ from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perpl
 from fedlingua.evaluation.scores import averages
 from fedlingua.languages import Direction
 
+MOST_NATS = 700
+"""A masked piece: exp of more is no float64."""
+
 
 def check_sums(record: MetricRecord, most: int) -> MaskedScores:
     """A site's score sums.
 
     Raises:
-        ExchangeError: not four finite losses and four counts of each kind, more guessed than asked, or more sentences than the site has.
+        ExchangeError: not four losses and four counts of each kind, a loss that no perplexity can be made of, more guessed than asked, or
+            more sentences than the site has.
     """
     wanted = {"sentences", "nll", "tokens", "correct", "masks"}
     if set(record) != wanted:
@@ -30,12 +34,14 @@ def check_sums(record: MetricRecord, most: int) -> MaskedScores:
     nll, tokens, correct = ([*one] if isinstance(one, list) else [] for one in lists)
     counts = [count for count in (*tokens, *correct) if type(count) is int and count >= 0]
     losses = [float(loss) for loss in nll if isinstance(loss, int | float) and math.isfinite(loss) and loss >= 0]
-    if type(sentences) is not int or not 1 <= sentences <= most or type(masks) is not int:
+    if type(sentences) is not int or not 1 <= sentences <= most or type(masks) is not int or not 0 <= masks < 2**48:
         raise ExchangeError(f"scores are of {sentences!r} sentences, masked as {masks!r}; the site has {most} sentences")
     if len(counts) != 2 * PARTS or len(losses) != PARTS or not sum(counts[:PARTS]):
         raise ExchangeError("scores hold something else than finite losses and counts, or nothing was masked")
     if any(guessed > asked for guessed, asked in zip(counts[PARTS:], counts[:PARTS], strict=True)):
         raise ExchangeError("scores hold more pieces guessed than masked")
+    if any(loss > MOST_NATS * asked for loss, asked in zip(losses, counts[:PARTS], strict=True)):
+        raise ExchangeError(f"scores hold a loss of more than {MOST_NATS} nats a masked piece, or one of no piece")
     return MaskedScores(sentences, tuple(losses), tuple(counts[:PARTS]), tuple(counts[PARTS:]), masks)
 
 

@@ -217,11 +217,12 @@ class MetaSend(FedMean):
             message.content[protocol.FILTER] = to_record({protocol.FILTER: self.filter.network})
 
     def _site_weights(self) -> dict[str, float]:
-        """What each site's dev loss counts in L_val: by its training sentences under fed-avg, else the same for all; by-loss, too, whose
-        weights are another's every round.
+        """What each site's dev loss counts in L_val: by its training sentences under fed-avg, as tempered as there, else the same for all;
+        by-loss, too, whose weights are another's every round.
         """
         if self.settings.aggregation == "fed-avg":
-            return {site: float(self.roll.about[site]["train"]) for site in self._answers}
+            power = 1 / self.settings.sampling_temperature
+            return {site: float(self.roll.about[site]["train"]) ** power for site in self._answers}
         return dict.fromkeys(self._answers, 1.0)
 
     def _packed_way(self, site: str) -> Tensors:

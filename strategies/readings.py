@@ -15,6 +15,7 @@ from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensor_sets import TensorSet
 from fedlingua.selection.masks import part_sizes
 from fedlingua.selection.second_filter import SIZE
+from fedlingua.training.sampling import most_samples
 from strategies import checks
 from strategies.aggregation import Update
 from strategies.measures import MEASURES
@@ -75,7 +76,7 @@ def read_training(reply: Message, size: int, asked: Asked) -> Training:
     """
     checks.check_size(size, checks.size_limit(None if asked.sent is None else asked.tensor_set, asked.settings.selects_numbers))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
-    most = int(asked.about["train"]) * asked.settings.local_epochs
+    most = _most_examples(asked.settings, asked.about)
     wanted = (*checks.TRAINING_SUMS, *_of_selection(asked.settings))
     sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
     if asked.sent is not None:
@@ -83,7 +84,7 @@ def read_training(reply: Message, size: int, asked: Asked) -> Training:
     if reply.content.array_records[protocol.ARRAYS]:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
     nothing = Joined({}, TensorSet(asked.tensor_set.name, ()))
-    return Training(Update(asked.site, nothing, int(sums["num_examples"])), sums, 0.0, "")
+    return Training(Update(asked.site, nothing, _size(asked, sums)), sums, 0.0, "")
 
 
 def read_probe(reply: Message, size: int, settings: Settings, about: Mapping[str, Any]) -> Sums:
@@ -94,9 +95,8 @@ def read_probe(reply: Message, size: int, settings: Settings, about: Mapping[str
     """
     checks.check_size(size, checks.size_limit(None))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
-    most = int(about["train"]) * settings.local_epochs
     wanted = (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S)
-    return checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
+    return checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, _most_examples(settings, about))
 
 
 def read_sent(reply: Message, size: int, asked: Asked, sums: Sums) -> Training:
@@ -109,6 +109,20 @@ def read_sent(reply: Message, size: int, asked: Asked, sums: Sums) -> Training:
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
     seconds = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))[protocol.SELECT_S]
     return _read_update(reply, asked, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds})
+
+
+def _most_examples(settings: Settings, about: Mapping[str, Any]) -> int:
+    """That a site may have trained on: every one of its sentences in each epoch, or as many as it may draw, which may be more."""
+    sentences, texts = int(about["train"]), len(about["directions"])
+    in_an_epoch = most_samples(sentences, texts, settings.sample_least, settings.sample_share) if settings.draws else sentences
+    return in_an_epoch * settings.local_epochs
+
+
+def _size(asked: Asked, sums: Sums) -> int:
+    """What a site counts by where sites count by size: what it trained on, as Liu et al. 2023 have it in eq. 2; where that is a sample,
+    the whole text that it is drawn from, N_i of Manoel et al. 2022, eq. 2.
+    """
+    return int(asked.about["train"] if asked.settings.draws else sums["num_examples"])
 
 
 def _of_selection(settings: Settings) -> tuple[str, ...]:
@@ -132,7 +146,7 @@ def _read_update(reply: Message, asked: Asked, sums: Sums) -> Training:
     if norm and digest == asked.earlier:
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
-    update = Update(asked.site, tensors, int(sums["num_examples"]), selection, sums["nll_sum"] / sums["num_tokens"])
+    update = Update(asked.site, tensors, _size(asked, sums), selection, sums["nll_sum"] / sums["num_tokens"])
     return Training(update, sums, norm, digest, deviations)
 
 

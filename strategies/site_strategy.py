@@ -173,7 +173,10 @@ class SiteStrategy(Strategy):
         if self.settings.resume:
             self._resume()
         patience, min_gain, best_by = self.settings.patience, self.settings.min_gain, self.settings.best_by
-        while self.progress.round < num_rounds and not self.progress.is_stale(patience, min_gain, best_by):
+        # Patience ends where a round is measured: of one that is not nobody can say that it was no better.
+        while self.progress.round < num_rounds and not (
+            self._measures(self.progress.round, num_rounds) and self.progress.is_stale(patience, min_gain, best_by)
+        ):
             self._round(grid, self.progress.round + 1, num_rounds)
         if self.progress.round < num_rounds:
             text = f"stopped after round {self.progress.round}: no better dev loss in {patience} rounds"
@@ -189,7 +192,7 @@ class SiteStrategy(Strategy):
         try:
             if number > 0:
                 self.train(*arguments, num_rounds)
-            if number % self.settings.evaluate_every == 0 or number == num_rounds:
+            if self._measures(number, num_rounds):
                 ask = partial(self.configure_evaluate, *arguments)
                 self.aggregate_evaluate(number, self._exchange(grid, ask, "evaluate", self._read_evaluation, num_rounds))
         except RoundSkippedError as skipped:
@@ -202,6 +205,10 @@ class SiteStrategy(Strategy):
             self._sent = {}
             self.update_files.clear()
         self._close_round(number, num_rounds, time.monotonic() - started)
+
+    def _measures(self, number: int, num_rounds: int) -> bool:
+        """Whether the dev loss is measured after a round."""
+        return number % self.settings.evaluate_every == 0 or number == num_rounds
 
     def train(self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, num_rounds: int) -> None:
         """From the first message of a round to the next `state`."""

@@ -16,7 +16,8 @@ from fedlingua.corpora.read import Pair
 from fedlingua.experiment import default_run_config
 from fedlingua.languages import Direction
 from fedlingua.training.translation import PairExample, encode_pairs
-from tests.federations import FOUR_SITES
+from tests.encoders import WORDS, build_xlmr
+from tests.federations import FOUR_SITES, FOUR_TEXTS
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +41,19 @@ def tiny_backbone(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPa
 def backbone(tiny_backbone: Path) -> Backbone:
     """The tiny backbone in memory of this test's own."""
     return load_backbone(tiny_backbone, "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of an XLM-R with random weights: d_model 32, 2 layers, 2 heads, feed-forward 64; a word of the phrasebook is a piece."""
+    words = sorted({word for lines in phrases.values() for line in lines for word in line.split()})
+    return build_xlmr(tmp_path_factory.mktemp("backbones") / "tiny-encoder", [*WORDS, *words])
+
+
+@pytest.fixture
+def encoder(tiny_encoder: Path) -> Backbone:
+    """The tiny encoder in memory of this test's own."""
+    return load_backbone(tiny_encoder, "tiny-encoder")
 
 
 @pytest.fixture
@@ -90,6 +104,14 @@ def four_sites(tiny_run_config: dict[str, Scalar], tmp_path: Path) -> dict[str, 
     """The tiny run config on a federation of four phrasebook sites."""
     (tmp_path / "four.toml").write_text(FOUR_SITES)
     return {**tiny_run_config, "federation": str(tmp_path / "four.toml"), "deadline-s": 30.0}
+
+
+@pytest.fixture
+def four_texts(four_sites: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path) -> dict[str, Scalar]:
+    """The same of four sites that each have text in one language, and pre-train the tiny encoder."""
+    (tmp_path / "texts.toml").write_text(FOUR_TEXTS)
+    masked = {"task": "masked-language", "backbone": str(tiny_encoder), "federation": str(tmp_path / "texts.toml")}
+    return {**four_sites, **masked, "lora-targets": "query,value"}
 
 
 FAULTS: dict[str, Any] = {"injected": 0, "as expected": 0, "lost": 0, "kinds": Counter()}

@@ -1,5 +1,6 @@
 """Federation files as tests want them."""
 
+import re
 from pathlib import Path
 
 from fedlingua.corpora.sites import Federation, read_federation
@@ -24,6 +25,8 @@ def phrasebook_federation(name: str, **sites: tuple[str, int]) -> str:
 
 TWO_SITES = phrasebook_federation("two", hospital=("de-fr", 40), court=("pl-es", 32))
 FOUR_SITES = phrasebook_federation("four", hospital=("de-fr", 48), court=("nl-es", 40), school=("pl-sv", 44), bank=("cs-de", 36))
+FOUR_TEXTS = re.sub(r'direction = "(..)-.."', r'language = "\1"', FOUR_SITES)
+"""The same registers, each in the language that its site translates from."""
 SITES = ["hospital", "court", "school", "bank"]
 """Of FOUR_SITES."""
 

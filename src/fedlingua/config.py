@@ -191,6 +191,11 @@ class Settings:
         return self.learns_threshold and not self.meta_frozen and (self.meta_estimator == "own" or self.second_filter)
 
     @property
+    def draws(self) -> bool:
+        """Whether a round trains on a sample of a site's text."""
+        return self.sample_least > 0 or self.sample_share > 0
+
+    @property
     def step_learning_rate(self) -> float:
         return self.learning_rate or PAPER_LEARNING_RATES[self.trained_set]
 

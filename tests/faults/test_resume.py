@@ -389,3 +389,43 @@ def test_run_json_says_the_round_that_the_run_goes_on_from(families, tmp_path):
     (folder.directory / "checkpoints" / "0003" / "checksums").unlink()
     begin({**families, "resume": True}, folder.directory, protocol.TRAIN, 3)
     assert folder.read("run.json")["rounds"] == 2
+
+
+# --- Pre-training: rounds that nobody measures, and optimisers that go on --------------------------------------------------------
+
+EVERY_OTHER = {"method": "adapter-fed", "evaluate-every": 2}
+KEPT_LOCAL = {"method": "adapter-local", "optimizer-state": "kept", "evaluate-every": 2}
+KEPT_POOLED = {"method": "centralized", "optimizer-state": "kept", "optimizer": "adamw", "learning-rate": 0.001}
+KEPT_NOTHING = {"method": "adapter-local", "optimizer-state": "kept", "optimizer": "sgd"}
+"""SGD remembers nothing, which is kept too."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase", "number"),
+    [
+        (EVERY_OTHER, protocol.TRAIN, 2),
+        (EVERY_OTHER, protocol.EVALUATE, 4),
+        (KEPT_LOCAL, protocol.TRAIN, 4),
+        (KEPT_LOCAL, protocol.EVALUATE, 2),
+        (KEPT_POOLED, protocol.EVALUATE, 3),
+        (KEPT_NOTHING, protocol.TRAIN, 3),
+    ],
+    ids=["every-other-train", "every-other-evaluate", "kept-train", "kept-evaluate", "kept-pooled", "kept-nothing"],
+)
+@pytest.mark.fault("resumed")
+def test_a_killed_pre_training_resumes_to_the_same_bytes(four_texts, tmp_path, unbroken, changes, phase, number):
+    config = {**four_texts, **changes, "rounds": 4}
+    wanted = whole(config, tmp_path, unbroken)
+    assert any(name.endswith(".safetensors") for name in wanted[0])
+    folder = begin(config, tmp_path / "killed", phase, number)
+    resume(config, folder, shuffle_seed=3)
+    assert (final_bytes(folder), losses(folder)) == wanted
+
+
+def test_a_kept_optimiser_is_another_training_than_a_fresh_one(four_texts, tmp_path, unbroken):
+    kept, fresh = ({**four_texts, **KEPT_LOCAL, "optimizer-state": state, "rounds": 2} for state in ("kept", "fresh"))
+    folder, _ = run(kept, tmp_path / "kept")
+    assert final_bytes(folder) != whole(fresh, tmp_path, unbroken)[0]
+    court = folder.directory / "sites" / "court"
+    states = [sorted(file.name for file in (court / what).iterdir()) for what in ("optimizer", "rounds")]
+    assert states[0] == states[1] != []

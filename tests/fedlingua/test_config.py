@@ -98,3 +98,25 @@ def changed(settings: Settings, name: str) -> Any:
 def test_the_hash_does_not_depend_on_the_order_of_keys(run_config: dict[str, Any]) -> None:
     turned = dict(reversed(run_config.items()))
     assert settings_from(turned).hash() == settings_from(run_config).hash()
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "matters"),
+    [
+        ("sampling-temperature", {"aggregation": "fed-avg"}, True),
+        ("sampling-temperature", {"method": "centralized"}, True),
+        ("sampling-temperature", {"aggregation": "fed-mean"}, False),
+        ("optimizer-epsilon", {"optimizer": "adamw"}, True),
+        ("optimizer-epsilon", {"optimizer": "sgd"}, False),
+        ("mask-share", {"task": "masked-language"}, True),
+        ("mask-share", {"task": "translation"}, False),
+        ("beam", {"task": "translation"}, True),
+        ("beam", {"task": "masked-language"}, False),
+    ],
+)
+def test_the_hash_follows_a_key_only_where_it_has_an_effect(
+    run_config: dict[str, Any], key: str, changes: dict[str, Any], matters: bool
+) -> None:
+    settings = replace(settings_from(run_config), **changes)
+    name = key.replace("-", "_")
+    assert (replace(settings, **{name: changed(settings, name)}).hash() != settings.hash()) == matters

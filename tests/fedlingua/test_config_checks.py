@@ -10,7 +10,7 @@ import pytest
 from fedlingua.config import known_keys
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
-from fedlingua.methods import METHODS
+from fedlingua.methods import METHOD_NAMES, METHODS
 
 
 def refusal(run_config: dict[str, Any], **changes: Any) -> str:
@@ -70,7 +70,11 @@ def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: st
 @pytest.mark.parametrize(
     ("key", "value", "near", "choices"),
     [
-        ("method", "adapter-family", "adapter-families", ", ".join(METHODS)),
+        ("method", "adapter-family", "adapter-families", METHOD_NAMES),
+        ("method", "centralised", "centralized", METHOD_NAMES),
+        ("task", "translate", "translation", "translation, masked-language"),
+        ("optimizer", "adamww", "adamw", "adam, adamw, sgd"),
+        ("optimizer_state", "keep", "kept", "fresh, kept"),
         ("aggregation", "fedavg", "fed-avg", "fed-mean, fed-avg"),
         ("cluster_by", "groups", "group", "group, family, given"),
         ("cluster_parts", "encode", "encoder", "both, encoder, decoder"),
@@ -116,6 +120,10 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("deadline-s", 0.0, 0.001),
         ("threads", 0, 1),
         ("seed", -1, 0),
+        ("sample-least", -1, 0),
+        ("sample-share", -0.1, 0.0),
+        ("weight-decay", -0.1, 0.0),
+        ("evaluate-every", 0, 1),
     ],
 )
 def test_a_number_below_its_least_is_refused_and_the_least_is_taken(
@@ -203,3 +211,69 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
 def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(reason)):
         settings_from({**run_config, **changes})
+
+
+# --- Pre-training --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_method_is_answered_with_one_name_for_all_silos(run_config: dict[str, Any]) -> None:
+    message = refusal(run_config, method="unheard-of")
+    assert message.endswith("server-lamb, centralized, centralized-public, silo-<language>")
+    assert "silo-de" not in message
+
+
+@pytest.mark.parametrize(("method", "pools"), [("centralized", "all"), ("centralized-public", "public"), ("silo-es", "es")])
+def test_a_centralized_method_trains_the_whole_model_on_its_pool(run_config: dict[str, Any], method: str, pools: str) -> None:
+    settings = settings_from({**run_config, "method": method})
+    assert (settings.trained_set, settings.how.pools) == ("full", pools)
+    assert settings.how.pooled
+    assert not settings.how.travels
+
+
+@pytest.mark.parametrize("key", ["mask-share", "evaluate-share"])
+@pytest.mark.parametrize("value", [0.0, -0.1, 1.01])
+def test_what_is_no_share_is_refused(run_config: dict[str, Any], key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{key} = {value:g} is no share; wanted more than 0 and at most 1")):
+        settings_from({**run_config, key: value})
+    assert settings_from({**run_config, key: 1.0}).flat()[key] == 1.0
+
+
+MASKED = {"task": "masked-language", "method": "model-fed"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"sampling-temperature": 0.5}, "sampling-temperature = 0.5; wanted 1 (by size) or more (more alike)"),
+        ({"method": "adapter-fed", "optimizer-state": "kept"}, "under method adapter-fed a round begins with other tensors"),
+        ({"method": "base", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adam divides by it"),
+        ({"optimizer": "adamw", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adamw divides by it"),
+        ({"selection": "metasend-g", "evaluate-every": 2}, "selection metasend-g learns from every round's dev text; leave it 1"),
+        ({**MASKED, "keep-translations": 2}, "keep-translations = 2, and nothing is translated under task = 'masked-language'"),
+        ({**MASKED, "tensor-set": "controllers"}, "give full, adapters or lora under task = 'masked-language'"),
+    ],
+)
+def test_keys_of_training_that_do_not_go_together_are_refused(
+    run_config: dict[str, Any], changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        settings_from({**run_config, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "sgd", "optimizer-epsilon": 0.0},
+        {"method": "adapter-local", "optimizer-state": "kept"},
+        {"method": "silo-de", "optimizer-state": "kept", "task": "masked-language"},
+        {"sample-least": 500, "sample-share": 0.8e-4, "sampling-temperature": 2.0},
+        {**MASKED, "aggregation": "fed-avg", "evaluate-every": 100, "evaluate-share": 0.1},
+    ],
+)
+def test_keys_of_training_that_go_together_are_taken(run_config: dict[str, Any], changes: dict[str, Any]) -> None:
+    settings_from({**run_config, **changes})
+
+
+def test_a_site_draws_with_either_key_above_nothing(run_config: dict[str, Any]) -> None:
+    draws = [settings_from({**run_config, **c}).draws for c in ({}, {"sample-least": 1}, {"sample-share": 0.1})]
+    assert draws == [False, True, True]

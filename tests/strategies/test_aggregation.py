@@ -7,10 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedlingua.config_checks import settings_from
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
 from strategies import aggregation
-from strategies.aggregation import Update, by_loss, fed_avg, fed_mean, inner_cluster_aggregation, start_everywhere, tensors_for
+from strategies.aggregation import (
+    Update,
+    by_loss,
+    by_size,
+    fed_avg,
+    fed_mean,
+    inner_cluster_aggregation,
+    start_everywhere,
+    tensors_for,
+    weighted_mean,
+    weights_of,
+)
 from strategies.cores import SPAN
 from strategies.update_files import UpdateFiles
 
@@ -25,6 +37,22 @@ def test_fed_mean_counts_every_site_the_same():
 
 def test_fed_avg_weighs_sites_by_their_sentences():
     assert fed_avg([update("a", 1.0, 1), update("b", 5.0, 3)])["w"].tolist() == [4.0, 4.0]
+
+
+def test_tempered_sizes_weigh_by_their_root(run_config) -> None:
+    """Of 1 and 9 sentences: 1 to 9, and at a temperature of 2, 1 to 3."""
+    updates = [update("a", 1.0, 1), update("b", 5.0, 9)]
+    assert by_size(updates) == [0.1, 0.9]
+    assert by_size(updates, 2.0) == pytest.approx([0.25, 0.75])
+    assert by_size(updates, 1e9) == pytest.approx([0.5, 0.5])
+    for temperature, value in ((1.0, 4.6), (2.0, 4.0)):
+        settings = settings_from({**run_config, "aggregation": "fed-avg", "sampling-temperature": temperature})
+        assert weighted_mean(updates, weights_of(settings))["w"].tolist() == pytest.approx([value] * 2)
+
+
+def test_a_temperature_of_one_changes_no_bit_of_fed_avg() -> None:
+    sizes = [412437, 477323, 502479, 400175, 132593658, 575559, 83963, 34104, 100762]
+    assert by_size([update("a", 1.0, size) for size in sizes]) == [size / sum(sizes) for size in sizes]
 
 
 def test_by_loss_a_site_counts_by_the_softmax_of_its_loss() -> None:

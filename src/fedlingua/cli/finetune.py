@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fedlingua.cli.progress import duration
 from fedlingua.errors import ConfigError
-from fedlingua.exchange.encoder_of_run import encoder_directory
+from fedlingua.finetuning.encoder_of_run import encoder_directory
 from fedlingua.finetuning.loop import Epoch, FineTuning, best_epoch
 from fedlingua.finetuning.result import FILE, Result
 from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging

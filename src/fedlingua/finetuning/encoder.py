@@ -20,7 +20,7 @@ from transformers.utils import logging
 from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
 from fedlingua.errors import BackboneError, ConfigError
 from fedlingua.exchange.delivery import ADAPTER
-from fedlingua.exchange.encoder_of_run import attached
+from fedlingua.finetuning.encoder_of_run import attached
 
 HEADS = {"ner": AutoModelForTokenClassification, "pairs": AutoModelForSequenceClassification}
 OF_THE_HEAD = ("classifier", "pooler", "score")

@@ -122,7 +122,9 @@ class TextExample(NamedTuple):
 
 
 def encode_text(sentences: Sequence[str], codec: TextCodec, max_tokens: int, share: float) -> list[TextExample]:
-    """Sentences one after the other in sequences of up to `max_tokens`: `[start] pieces [end] pieces [end]`. A longer sentence is cut."""
+    """Sentences one after the other in sequences of up to `max_tokens`: `[start] pieces [end] pieces [end]`. A longer sentence is cut; a
+    sequence of nothing that could be predicted, as of letters that the tokenizer does not know, is left out.
+    """
     packed: list[list[int]] = []
     for pieces in codec.pieces(sentences):
         ids = [*pieces[: max_tokens - 2], codec.end_id]
@@ -131,7 +133,7 @@ def encode_text(sentences: Sequence[str], codec: TextCodec, max_tokens: int, sha
         if not packed or len(packed[-1]) + len(ids) > max_tokens:
             packed.append([codec.start_id])
         packed[-1] += ids
-    return [TextExample(ids, codec, share) for ids in packed]
+    return [TextExample(ids, codec, share) for ids in packed if not codec.special_ids.issuperset(ids)]
 
 
 def masks_hash(examples: Iterable[MaskedExample]) -> int:

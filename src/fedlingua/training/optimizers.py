@@ -46,5 +46,6 @@ def restore_optimizer(
     """Take back what `optimizer_state` gave."""
     for key, value in state.items():
         name, _, what = key.rpartition("/")
-        kept = torch.from_numpy(value.copy()).to(parameters[name].device)
-        optimizer.state[parameters[name]][what] = kept[0] if what == "step" else kept
+        parameter, kept = parameters[name], torch.from_numpy(value.copy())
+        # Steps are counted in float32, whatever the parameter's own dtype.
+        optimizer.state[parameter][what] = kept[0].to(parameter.device) if what == "step" else kept.to(parameter)

@@ -1,6 +1,7 @@
 """Adapters against their equation, at their places, in M2M-100 and mBART; the paper's count for mBART-50."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedlingua.backbones.bottleneck import (
     attach_adapters,
     is_adapter_set,
 )
-from fedlingua.backbones.load import Backbone
+from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set
 from tests.mbart import tiny_mbart
@@ -169,3 +170,59 @@ def test_the_adapter_set_is_adapters_and_layer_norms_but_not_the_embeddings_norm
     assert is_adapter_set("model.encoder.layer_norm.weight")
     assert not is_adapter_set("model.encoder.layernorm_embedding.weight")
     assert not is_adapter_set("model.encoder.layers.0.fc2.weight")
+
+
+# --- In an encoder -------------------------------------------------------------------------------------------------------------
+
+TEXT = {
+    "input_ids": torch.tensor([[0, 17, 15, 16, 2], [0, 20, 21, 2, 1]]),
+    "attention_mask": torch.tensor([[1] * 5, [1, 1, 1, 1, 0]]),
+}
+
+
+def test_a_layer_of_an_encoder_adapts_attention_and_feed_forward_before_each_residual(encoder: Backbone) -> None:
+    attach_adapters(encoder.model, LARGE, seed=1)
+    shake(encoder.model)
+    layer: Any = encoder.model.get_submodule("roberta.encoder.layer.0")
+    hidden = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        got = layer(hidden)
+        with adapters_bypassed(encoder.model):
+            attended = layer.attention.output.dense(layer.attention.self(hidden)[0])
+            after = layer.attention.output.LayerNorm(hidden + by_hand(layer.adapters["attention"])(attended))
+            fed = layer.output.dense(layer.intermediate(after))
+            wanted = layer.output.LayerNorm(after + by_hand(layer.adapters["output"])(fed))
+    torch.testing.assert_close(got[0] if isinstance(got, tuple) else got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_encoders_adapters_change_what_it_says_unless_they_start_at_zero_or_are_bypassed(tiny_encoder: Path) -> None:
+    for config, same in ((AdapterConfig(4, "zero"), True), (LARGE, False)):
+        model = load_backbone(tiny_encoder).model
+        base = model(**TEXT).logits
+        attach_adapters(model, config, seed=1)
+        assert torch.equal(model(**TEXT).logits, base) == same
+        with adapters_bypassed(model):
+            assert torch.equal(model(**TEXT).logits, base)
+
+
+def test_of_an_encoders_norms_those_of_the_layers_are_in_the_set(encoder: Backbone) -> None:
+    attach_adapters(encoder.model, AdapterConfig(4), seed=1)
+    chosen = tensor_set(encoder.model, "adapters")
+    layers = [f"roberta.encoder.layer.{number}" for number in (0, 1)]
+    norms = {
+        f"{layer}.{place}.LayerNorm.{kind}" for layer in layers for place in ("attention.output", "output") for kind in KINDS
+    }
+    adapters = {
+        f"{layer}.adapters.{place}.{way}.{kind}"
+        for layer in layers
+        for place in ("attention", "output")
+        for way in ("down", "up")
+        for kind in KINDS
+    }
+    assert set(chosen.names) == norms | adapters
+    assert {spec.part for spec in chosen.specs} == {"encoder"}
+    assert chosen.num_parameters == 4 * (2 * 32) + 4 * (32 * 4 + 4 + 4 * 32 + 32)
+
+
+KINDS = ("weight", "bias")

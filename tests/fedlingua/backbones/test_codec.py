@@ -1,8 +1,10 @@
 """Sentences to ids and back: language first, end last, never longer than asked for."""
 
+from random import Random
+
 import pytest
 
-from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.load import Backbone
 from fedlingua.errors import BackboneError
 from fedlingua.languages import Direction
@@ -65,3 +67,15 @@ def test_a_direction_without_a_language_token_is_refused_by_name(codec: Codec) -
     codec.check([Direction("de", "fr"), Direction("pl", "zh")])
     with pytest.raises(BackboneError, match=r"direction de-qq: the backbone has no language 'qq'"):
         codec.check([Direction("de", "fr"), Direction("de", "qq")])
+
+
+def test_any_piece_is_every_piece_but_a_special_one(encoder: Backbone) -> None:
+    codec, rng = encoder.codec, Random(1)
+    assert isinstance(codec, TextCodec)
+    size = encoder.model.config.vocab_size
+    drawn = {codec.any_piece(rng) for _ in range(20 * size)}
+    assert drawn == set(range(size)) - {0, 1, 2, 3, codec.mask_id}
+
+
+def test_text_may_be_of_any_language(encoder: Backbone) -> None:
+    encoder.codec.check([Direction("yo", "yo")])

@@ -130,3 +130,8 @@ def test_attaching_twice_is_refused(backbone: Backbone) -> None:
     attach_controllers(backbone.model, 1)
     with pytest.raises(BackboneError, match="carries controllers already"):
         attach_controllers(backbone.model, 1)
+
+
+def test_an_encoder_takes_no_controllers(encoder: Backbone) -> None:
+    with pytest.raises(BackboneError, match=r"layers of a translation model, and this backbone is a xlm-roberta"):
+        attach_controllers(encoder.model, 1)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
+from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.load import PINNED_REVISIONS, Backbone, load_backbone, published_or_local
 from fedlingua.errors import BackboneError
+from tests.encoders import build_bert
 
 
 @pytest.fixture
@@ -156,3 +159,44 @@ def test_random_weights_are_of_the_seed_alone_and_keep_shape_and_tokenizer(tiny_
     assert not torch.equal(drawn.model.lm_head.weight, backbone.model.lm_head.weight)
     assert drawn.fingerprint == again.fingerprint
     assert len({drawn.fingerprint, other.fingerprint, backbone.fingerprint}) == 3
+
+
+# --- Encoders ------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_loads_with_a_codec_of_text(encoder: Backbone, tiny_encoder: Path) -> None:
+    assert encoder.task == "masked-language"
+    assert isinstance(encoder.codec, TextCodec)
+    assert (encoder.codec.start_id, encoder.codec.pad_id, encoder.codec.end_id) == (0, 1, 2)
+    assert encoder.codec.mask_id == encoder.model.config.vocab_size - 1
+    assert not any(parameter.requires_grad for parameter in encoder.model.parameters())
+    assert load_backbone(tiny_encoder).fingerprint == encoder.fingerprint
+
+
+def test_an_encoders_bytes_are_its_fingerprint(encoder: Backbone, tiny_encoder: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(tiny_encoder, tmp_path / "other"))
+    weights = bytearray((other / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (other / "model.safetensors").write_bytes(weights)
+    assert load_backbone(other).fingerprint != encoder.fingerprint
+
+
+def test_random_weights_of_an_encoder_are_the_seeds(tiny_encoder: Path, encoder: Backbone) -> None:
+    drawn, again = (load_backbone(tiny_encoder, random_weights=1).model.lm_head.decoder.weight for _ in range(2))
+    assert torch.equal(drawn, again)
+    assert not torch.equal(drawn, encoder.model.lm_head.decoder.weight)
+
+
+def test_a_tokenizer_without_a_mask_is_refused(tiny_encoder: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(tiny_encoder, tmp_path / "other"))
+    tokenizer = AutoTokenizer.from_pretrained(other)
+    tokenizer.mask_token = None
+    tokenizer.save_pretrained(other)
+    assert AutoTokenizer.from_pretrained(other).mask_token_id is None
+    with pytest.raises(BackboneError, match=r"'clinical': its tokenizer \(\w+\) has no mask token; wanted an encoder's"):
+        load_backbone(other, "clinical")
+
+
+def test_an_encoder_of_a_type_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match=r"'bert'; wanted one of m2m_100, mbart, xlm-roberta, roberta, camembert"):
+        load_backbone(build_bert(tmp_path / "bert"))

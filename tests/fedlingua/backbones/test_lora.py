@@ -109,3 +109,26 @@ def test_attaching_twice_is_refused(backbone: Backbone) -> None:
 def test_peft_is_imported_only_where_it_is_needed() -> None:
     code = "import sys, fedlingua.exchange.trainable; sys.exit('peft' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0
+
+
+@torch.no_grad()
+def test_an_encoders_queries_and_values_take_additions(encoder: Backbone) -> None:
+    tokens = {"input_ids": torch.tensor([[0, 17, 15, 16, 2]])}
+    base = encoder.model(**tokens).logits
+    chosen = attached(encoder, LowRank(rank=2, targets="query,value"))
+    assert {name.partition(".lora_")[0] for name in chosen.names} == {
+        f"roberta.encoder.layer.{number}.attention.self.{target}" for number in (0, 1) for target in ("query", "value")
+    }
+    assert chosen.num_parameters == 2 * 2 * 2 * 2 * 32
+    assert torch.equal(encoder.model(**tokens).logits, base)
+    for name, parameter in encoder.model.named_parameters():
+        if ".lora_B." in name:
+            parameter.fill_(0.5)
+    assert not torch.allclose(encoder.model(**tokens).logits, base)
+    with lora_bypassed(encoder.model):
+        assert torch.equal(encoder.model(**tokens).logits, base)
+
+
+def test_a_target_of_translation_models_is_refused_with_an_encoders(encoder: Backbone) -> None:
+    with pytest.raises(BackboneError, match=r"no linear layer's name ends in 'q_proj'; the layers have dense, key, query, value"):
+        attach_lora(encoder.model, LowRank(), seed=1)

@@ -46,3 +46,15 @@ def test_a_third_that_is_empty_is_refused_with_the_numbers(backbone: Backbone) -
         BackboneError, match=r"keeps no layer of the encoder, which has 2 \(input-end 1, middle 0, output-end 1\)"
     ):
         attach_adapters(backbone.model, AdapterConfig(dim=4, layers="middle"), seed=1)
+
+
+def test_a_third_of_an_encoder_keeps_its_layers_alone(encoder: Backbone) -> None:
+    attach_adapters(encoder.model, AdapterConfig(dim=4, layers="output-end"), seed=1)
+    chosen = tensor_set(encoder.model, "adapters", "output-end")
+    assert {(spec.part, spec.layer) for spec in chosen.specs} == {("encoder", 1)}
+    assert sum(isinstance(module, BottleneckAdapter) for module in encoder.model.modules()) == 2
+
+
+def test_a_third_of_an_encoder_that_is_empty_is_refused(encoder: Backbone) -> None:
+    with pytest.raises(BackboneError, match=r"keeps no layer of the encoder, which has 2"):
+        attach_adapters(encoder.model, AdapterConfig(dim=4, layers="middle"), seed=1)

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from fedlingua.backbones.build import ModelSize
+from fedlingua.backbones.build_encoder import EncoderSize
 from fedlingua.corpora.clean import CleaningRules
-from fedlingua.corpora.read import Pair, TsvFile
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile
 from fedlingua.corpora.split import Side
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
 from fedlingua.pretraining.recipe import BaseShare, BaseText, Recipe, base_text, forbidden_sides, read_recipe
-from fedlingua.pretraining.settings import PretrainSettings
+from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings
 
 CORPUS = '[[corpus]]\ndirection = "de-en"\ntsv = "de-en.tsv"\n'
 DE_EN, FR_EN = Direction("de", "en"), Direction("fr", "en")
@@ -139,3 +140,60 @@ def test_a_corpus_of_which_nothing_is_kept_is_named(tmp_path: Path) -> None:
     (tmp_path / "de-en.tsv").write_text("kurz\tshort\n")
     with pytest.raises(CorpusError, match="corpus de-en: none of 1 pairs was kept"):
         base_text(recipe(tmp_path, CORPUS))
+
+
+# --- Of an encoder ---------------------------------------------------------------------------------------------------------------
+
+TEXT = '[[corpus]]\nlanguage = "de"\nlines = "de.txt"\n'
+ENCODER = 'task = "masked-language"\n'
+
+
+def test_an_encoders_recipe_takes_every_default_of_encoders(tmp_path: Path) -> None:
+    read = recipe(tmp_path, ENCODER + TEXT)
+    assert (read.model, read.training) == (EncoderSize(), EncoderSettings())
+    assert (read.training.label_smoothing, EncoderSettings().mask_share) == (0.0, 0.15)
+    assert read.corpora == ((Direction("de", "de"), LineFiles(tmp_path / "de.txt", tmp_path / "de.txt")),)
+
+
+def test_an_encoders_tables_are_read(tmp_path: Path) -> None:
+    read = recipe(
+        tmp_path,
+        f"{ENCODER}[model]\nlayers = 1\n[training]\nmask-share = 0.3\n"
+        + TEXT.replace("lines", "nway").replace("de.txt", "d.{}.txt"),
+    )
+    assert isinstance(read.training, EncoderSettings)
+    assert isinstance(read.model, EncoderSize)
+    assert (read.model.layers, read.training.mask_share) == (1, 0.3)
+    assert read.corpora[0][1] == LineFiles(tmp_path / "d.de.txt", tmp_path / "d.de.txt")
+
+
+def test_a_language_may_stand_twice_and_its_accounts_are_one(tmp_path: Path) -> None:
+    for name, lines in (("a", 30), ("b", 20)):
+        (tmp_path / f"{name}.txt").write_text("".join(f"Der Satz {name} {number} ist da\n" for number in range(lines)))
+    both = "".join(TEXT.replace("de.txt", f"{name}.txt") for name in "ab")
+    text = base_text(recipe(tmp_path, f"{ENCODER}[base]\ndev = 0.0\n{both}"))
+    german = Direction("de", "de")
+    assert len(text.train[german]) == 50
+    assert text.accounts[german].read == 50
+    assert all(pair.source == pair.target for pair in text.train[german])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('task = "masked"\n' + TEXT, "task = 'masked' is not known; did you mean 'masked-language'?; choose one of translation"),
+        (ENCODER, "half.toml has no [[corpus]]; give at least one with language and lines or nway"),
+        (ENCODER + CORPUS, "corpus 1: direction = 'de-en': there is no such key"),
+        (TEXT, "corpus 1: language = 'de': there is no such key"),
+        (ENCODER + TEXT.replace('"de"', '"deu"'), "corpus 1: language = 'deu' is not known; did you mean 'de'?"),
+        (ENCODER + '[[corpus]]\nlanguage = "de"\n', "corpus 1: got no corpus; wanted one of lines, nway"),
+        (ENCODER + TEXT + 'nway = "d.{}"\n', "corpus 1: got lines and nway; wanted one of lines, nway"),
+        (ENCODER + TEXT.replace("lines", "nway"), "has no place for the language"),
+        (ENCODER + "[model]\nencoder-layers = 2\n" + TEXT, "[model]: encoder-layers = 2: there is no such key"),
+        ("[training]\nmask-share = 0.2\n" + CORPUS, "[training]: mask-share = 0.2: there is no such key"),
+        ('name = "demo-encoder"\n' + ENCODER + TEXT, "name = 'demo-encoder'; wanted letters"),
+        ('name = "demo"\n' + CORPUS, "not what is built in (demo, demo-encoder)"),
+    ],
+)
+def test_a_mistake_in_an_encoders_recipe_is_named_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refusal(tmp_path, text)

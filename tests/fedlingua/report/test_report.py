@@ -348,3 +348,83 @@ def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> No
     kept = json.loads((tmp_path / "kept" / "run.json").read_text())["config"]
     assert (kept["data-dir"], kept["run-dir"], kept["resume"]) == ("", "", False)
     assert kept.keys() == run["config"].keys()
+
+
+# --- Of a run that pre-trains ----------------------------------------------------------------------------------------------------
+
+
+def masked_entry(before: float, after: float, accuracy: float) -> dict[str, Any]:
+    told = {"perplexity": after, "base_perplexity": before, "accuracy": accuracy, "base_accuracy": 0.25}
+    return {"direction": "de", "sentences": 200, "masked": 900, "masks": "00000000abcd", **told}
+
+
+MASKED_SCORES: dict[str, Any] = {
+    **{key: value for key, value in SCORES.items() if "bleu" not in key and "chrf" not in key},
+    "sites": {"alpha": masked_entry(30.0, 12.5, 0.5), "beta": masked_entry(20.0, 21.5, 0.2)},
+    "macro_perplexity": 17.0,
+    "micro_perplexity": 17.25,
+    "pooled_perplexity": 16.0,
+    "base_macro_perplexity": 25.0,
+    "macro_accuracy": 0.35,
+    "base_macro_accuracy": 0.25,
+}
+
+MASKED_MARKDOWN = """\
+| site | direction | sentences | perplexity before | perplexity after | gain | accuracy, % before | accuracy, % after | gain |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| alpha | de | 200 | 30.00 | 12.50 | +17.50 | 25.00 | 50.00 | +25.00 |
+| beta | de | 200 | 20.00 | 21.50 | -1.50 | 25.00 | 20.00 | -5.00 |
+| **macro** |  |  | **25.00** | **17.00** | **+8.00** | **25.00** | **35.00** | **+10.00** |
+| **micro** |  |  | – | **17.25** | – | – | – | – |
+| **pooled** |  |  | – | **16.00** | – | – | – | – |
+"""
+
+
+@pytest.fixture
+def pretrained(make: Maker) -> Path:
+    folder = make(config={"task": "masked-language", "rounds": 2})
+    (folder / "scores.json").write_text(json.dumps(MASKED_SCORES), encoding="utf-8")
+    return folder
+
+
+def test_a_gain_is_above_0_where_perplexity_falls_and_where_accuracy_rises(pretrained: Path) -> None:
+    assert score_markdown(pretrained) == MASKED_MARKDOWN
+
+
+def test_the_page_of_a_run_that_pre_trains_speaks_of_perplexity(pretrained: Path) -> None:
+    seen = words(write_report(pretrained))
+    for expected in (
+        "macro perplexity",
+        "25.00 → 17.00",
+        "+8.00 over the base",
+        "+17.50",
+        "-1.50",
+        "accuracy, %",
+        "best round 2",
+    ):
+        assert expected in seen
+    assert "BLEU" not in seen
+    assert "chrF" not in seen
+
+
+def test_the_plot_of_perplexities_joins_what_is_better_and_what_is_worse(pretrained: Path) -> None:
+    figure = plots.score_plot(read_run(pretrained))
+    traces = {trace.name: trace for trace in figure.data}
+    assert (list(traces["before"].x), list(traces["after"].x)) == ([30.0, 20.0], [12.5, 21.5])
+    joints = [list(trace.x) for trace in figure.data if None in list(trace.x)]
+    assert joints == [[30.0, 12.5, None], [20.0, 21.5, None]]
+    assert figure.layout.xaxis.title.text == "perplexity"
+
+
+def test_before_its_scores_a_run_that_pre_trains_has_headers_of_its_task(make: Maker) -> None:
+    folder = make(without=("scores.json",), status="running", config={"task": "masked-language"})
+    assert [metric.name for metric in read_run(folder).metrics] == ["perplexity", "accuracy, %"]
+    assert "macro perplexity not yet" in words(write_report(folder))
+
+
+def test_a_table_of_perplexities_for_the_terminal(pretrained: Path) -> None:
+    console = Console(width=150, file=StringIO(), record=True)
+    console.print(score_table(pretrained))
+    text = console.export_text()
+    assert re.search(r"alpha\s.*12\.50.*\+17\.50", text)
+    assert re.search(r"macro.*\+8\.00", text)

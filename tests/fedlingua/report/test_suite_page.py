@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedlingua.errors import ConfigError, RunError
+from fedlingua.evaluation.metrics import PERPLEXITY
 from fedlingua.report import write_suite_report
 from fedlingua.report.saving_plots import saving_plot, saving_points, uplink_plot
 from fedlingua.report.suite_page import best_values, row_traffic, suite_key_figures
@@ -250,3 +251,40 @@ def test_selecting_rows_without_scores_or_bytes(tmp_path: Path) -> None:
     page = write_suite_report(alone, tmp_path)
     assert 'id="plot-saving"' in markup(page)
     assert 'id="plot-uplink"' not in markup(page)
+
+
+# --- Of runs that pre-train --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def perplexities(tmp_path: Path) -> Path:
+    """The same table, whose figures are perplexities now: adapter-local is lower than adapter-fed."""
+    result = write(tmp_path)
+    for file in (result / "table.csv", *result.glob("runs/*/scores.json")):
+        file.write_text(file.read_text().replace("bleu", "perplexity"))
+    return result
+
+
+def test_of_perplexities_the_lowest_is_the_best_and_a_fall_is_a_gain(perplexities: Path) -> None:
+    result = read_suite(perplexities)
+    assert (result.metric, result.sites) == (PERPLEXITY, ["north", EVIL])
+    assert result.best is not None
+    assert result.best.name == "adapter-local"
+    assert result.gain(22.0, 30.0) == 8.0
+    (heat,) = gain_plot(result).data
+    assert [list(line) for line in heat.z] == [[2.0, -6.0], [4.0, -10.0]]
+
+
+def test_the_page_of_perplexities_says_so(perplexities: Path, tmp_path: Path) -> None:
+    seen = words(write_suite_report(perplexities, tmp_path / "runs"))
+    assert "best macro perplexity 22.00 adapter-local" in seen
+    assert "-2.00 base 20.00" in seen
+    assert "BLEU" not in seen
+    text = markup(write_suite_report(perplexities, tmp_path / "runs"))
+    assert "<b>26.00</b>" in text  # adapter-fed at the first site
+    assert "<b>16.00</b>" in text  # adapter-local at the second; the base's 10 is no method's
+    assert "<b>10.00</b>" not in text
+
+
+def test_the_lowest_of_a_column_is_best() -> None:
+    assert best_values([{"a": 3.0}, {"a": 2.001, "b": None}, {"a": 2.002, "b": 5.0}], PERPLEXITY) == {"a": "2.00", "b": "5.00"}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fedlingua.evaluation.metrics import PERPLEXITY
 from fedlingua.suites.table import Figure, best, columns, figure, lines, table_csv, table_markdown
 from tests.recorded import scores
 
@@ -163,3 +164,63 @@ def test_columns_are_the_scores_own_names_in_the_federations_order(suite: dict[s
     mixed = scores({"court:de-fr": 1.0, "court:pl-es": 2.0, "hospital": 3.0}, {"court:de-fr": 1, "court:pl-es": 1, "hospital": 1})
     assert columns(suite, {"base-1": mixed}) == ["hospital", "court:de-fr", "court:pl-es"]
     assert columns(suite, {}) == ["hospital", "court"]
+
+
+# --- Of runs that pre-train --------------------------------------------------------------------------------------------------------
+
+
+def masked(perplexity: dict[str, float], masks: str = "ab") -> dict[str, Any]:
+    """A scores.json with these perplexities; micro and pooled are made up."""
+    sites = {
+        name: {"direction": "de", "perplexity": value, "accuracy": 0.5, "sentences": 1, "masked": 2, "masks": masks}
+        for name, value in perplexity.items()
+    }
+    macro = sum(perplexity.values()) / len(perplexity)
+    averages = {"macro_perplexity": macro, "micro_perplexity": macro + 1, "pooled_perplexity": macro - 1, "macro_accuracy": 0.5}
+    costs = {"uplink_bytes_per_round": 100, "downlink_bytes_per_round": 90, "exchanged_parameters": 7}
+    return {"sites": sites, **averages, **costs}
+
+
+@pytest.fixture
+def perplexities() -> dict[str, Any]:
+    """adapter-fed has 10 and 14 at the hospital, 6 and 6 at the court; the base is lower than any at the hospital."""
+    return {
+        "base-1": masked({"hospital": 2.0, "court": 50.0}),
+        "adapter-fed-1": masked({"hospital": 10.0, "court": 6.0}),
+        "adapter-fed-2": masked({"hospital": 14.0, "court": 6.0}),
+        "adapter-families-1": masked({"hospital": 13.0, "court": 5.0}),
+    }
+
+
+def test_the_csv_of_perplexities_has_columns_of_their_name(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
+    assert table_csv(suite, perplexities) == (
+        "method,hospital,court,macro_perplexity,macro_perplexity_sd,micro_perplexity,pooled_perplexity,"
+        "exchanged_parameters,uplink_bytes,downlink_bytes,seeds\n"
+        "base,2.0,50.0,26.0,0.0,27.0,25.0,7,100,90,1\n"
+        "adapter-fed,12.0,6.0,9.0,1.414214,10.0,8.0,7,100,90,2\n"
+        "adapter-families,13.0,5.0,9.0,0.0,10.0,8.0,7,100,90,1\n"
+    )
+
+
+def test_the_lowest_perplexity_of_a_row_that_trains_is_the_best(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
+    assert best(lines(suite, perplexities), PERPLEXITY) == {
+        "hospital": 12.0,
+        "court": 5.0,
+        "macro": 9.0,
+        "micro": 10.0,
+        "pooled": 8.0,
+    }
+    markdown = table_markdown(suite, perplexities)
+    assert "| base | 2.00 | 50.00 | 26.00 | 27.00 | 25.00 |" in markdown
+    assert "| adapter-fed | **12.00 ± 2.83** | 6.00 ± 0.00 | **9.00 ± 1.41** |" in markdown
+    assert "| adapter-families | 13.00 | **5.00** | **9.00** | **10.00** | **8.00** |" in markdown
+    assert "\n\nPerplexity, mean ± sample standard deviation over seeds; bold: the best of a column" in markdown
+    assert "Signature" not in markdown
+
+
+def test_perplexities_are_compared_on_the_same_masks_or_it_is_said(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
+    assert "Every run was measured on the same text with the same masks" in table_markdown(suite, perplexities)
+    perplexities["adapter-fed-2"]["sites"]["court"]["masks"] = "cd"
+    markdown = table_markdown(suite, perplexities)
+    assert "Not measured on the same masks, so not to be compared: court." in markdown
+    assert "same text with the same masks" not in markdown

@@ -1,6 +1,8 @@
 """Local training: what changes, what does not, and what the seed decides."""
 
 import dataclasses
+import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ from torch import nn
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone
+from fedlingua.config_checks import settings_from
 from fedlingua.exchange.tensor_sets import Tensors, TensorSet, read_tensors, tensor_set, write_tensors
-from fedlingua.training.batches import pad
+from fedlingua.training.batches import optimiser_steps, pad
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import corpus_nll
+from fedlingua.training.optimizers import OPTIMIZERS, Numbers
+from fedlingua.training.sampling import Sampling
 from fedlingua.training.translation import PairExample, translation_nll
 
 HOW = LocalTraining(batch_size=8, accumulation=1, epochs=1, learning_rate=1e-3, whole_steps=True, precision="fp32")
@@ -157,3 +162,97 @@ def test_bf16_trains_float32_tensors(site: Site) -> None:
     assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in trained.values())
     assert as_bytes(trained) != as_bytes(site.trained())
     assert all(isinstance(p, nn.Parameter) and p.dtype == torch.float32 for p in site.model.parameters())
+
+
+# --- Samples, optimisers, and what they are set by ---------------------------------------------------------------------------
+
+
+def test_the_run_config_says_how_a_site_trains(run_config: dict[str, Any]) -> None:
+    changes = {
+        "batch-size": 3,
+        "accumulation": 2,
+        "local-epochs": 4,
+        "learning-rate": 0.5,
+        "whole-steps": False,
+        "precision": "bf16",
+        "optimizer": "sgd",
+        "weight-decay": 0.25,
+        "optimizer-epsilon": 0.125,
+        "sample-least": 7,
+        "sample-share": 0.75,
+        "sampling-temperature": 3.0,
+    }
+    how = LocalTraining.of(settings_from({**run_config, **changes}))
+    assert how == LocalTraining(3, 2, 4, 0.5, False, "bf16", "sgd", 0.25, 0.125, Sampling(7, 0.75, 3.0))
+    assert LocalTraining.of(settings_from(run_config)) == LocalTraining(16, 1, 1, 0.01, True, "fp32")
+
+
+def test_what_is_off_changes_no_byte(site: Site) -> None:
+    """Written out, and as two texts instead of one, with their temperature: nothing is drawn."""
+    plain = site.trained()
+    explicit = dataclasses.replace(HOW, optimizer="adam", weight_decay=0.0, epsilon=1e-8, sampling=Sampling(0, 0.0, 9.0))
+    assert as_bytes(site.trained(explicit)) == as_bytes(plain)
+    write_tensors(site.model, site.initial)
+    train_locally(site.model, site.set.names, [site.examples[:5], site.examples[5:]], site.codec, HOW, "2022/site/1")
+    assert as_bytes(read_tensors(site.model, site.set)) == as_bytes(plain)
+
+
+def test_a_sample_is_drawn_anew_in_every_epoch(site: Site) -> None:
+    site.trained(dataclasses.replace(HOW, epochs=3, sampling=Sampling(least=40)))
+    assert site.result is not None
+    assert (site.result.num_examples, site.result.steps) == (120, 15)
+    draws = set()
+    for number in range(4):
+        site.trained(dataclasses.replace(HOW, sampling=Sampling(share=0.4)), seed=f"1/a/{number}")
+        assert site.result.num_examples == 8  # of 21
+        draws.add(site.result.num_tokens)
+    assert len(draws) > 1
+
+
+def test_one_step_of_sgd_is_the_gradient_times_the_rate(site: Site) -> None:
+    site.without_dropout()
+    examples = site.examples[:8]
+    got = site.trained(dataclasses.replace(HOW, optimizer="sgd", learning_rate=0.5, weight_decay=0.25), examples=examples)
+    write_tensors(site.model, site.initial)
+    parameters = {name: value for name, value in site.model.named_parameters() if name in site.initial}
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
+    nll, num_tokens = translation_nll(site.model, pad(examples, site.codec))
+    (nll / num_tokens).backward()
+    for name, parameter in parameters.items():
+        assert parameter.grad is not None
+        wanted = site.initial[name] - 0.5 * (parameter.grad.numpy() + 0.25 * site.initial[name])
+        np.testing.assert_allclose(got[name], wanted, rtol=0, atol=1e-6)
+    site.model.requires_grad_(False)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_a_kept_state_over_two_rounds_is_one_training(site: Site, optimizer: str) -> None:
+    """Against torch's own loop over the same batches with one optimiser that nobody interrupts."""
+    site.without_dropout()
+    how = dataclasses.replace(HOW, optimizer=optimizer, weight_decay=0.01, whole_steps=False, batch_size=21)
+    write_tensors(site.model, site.initial)
+    kept: dict[str, Numbers] = {}
+    for number in (1, 2):
+        train_locally(site.model, site.set.names, [site.examples], site.codec, how, f"1/a/{number}", kept)
+    ours = as_bytes(read_tensors(site.model, site.set))
+    write_tensors(site.model, site.initial)
+    trained = [value for name, value in site.model.named_parameters() if name in site.initial]
+    for parameter in trained:
+        parameter.requires_grad_(True)
+    one = OPTIMIZERS[optimizer](trained, how.learning_rate, how.weight_decay, how.epsilon)
+    for number in (1, 2):
+        rng = random.Random(f"1/a/{number}")
+        rng.getrandbits(63)  # torch's own seed, for dropout
+        ((batch,),) = optimiser_steps(site.examples, 21, 1, rng)
+        nll, tokens = translation_nll(site.model, pad(batch, site.codec))
+        (nll / tokens).backward()
+        one.step()
+        one.zero_grad()
+    assert as_bytes(read_tensors(site.model, site.set)) == ours
+    site.model.requires_grad_(False)
+    fresh = [None, None]
+    write_tensors(site.model, site.initial)
+    for number, state in enumerate(fresh, start=1):
+        train_locally(site.model, site.set.names, [site.examples], site.codec, how, f"1/a/{number}", state)
+    assert (as_bytes(read_tensors(site.model, site.set)) == ours) == (optimizer == "sgd")  # which remembers nothing

@@ -1,0 +1,122 @@
+"""Whole federations that pre-train an encoder, in one process: when and what is measured, what a site counts, and what is scored."""
+
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedlingua import protocol
+from fedlingua.config_checks import settings_from
+from fedlingua.exchange.records import unpack
+from fedlingua.exchange.trainable import build_trainable
+from tests.federations import SITES
+from tests.in_process import rounds, run
+
+
+@pytest.fixture
+def config(four_texts):
+    return {**four_texts, "method": "adapter-fed"}
+
+
+def evaluations(grid) -> list[tuple[str, int]]:
+    tasks = [m.content[protocol.TASK] for m in grid.sent if m.metadata.message_type == protocol.EVALUATE]
+    return sorted((task["site"], task["round"]) for task in tasks)
+
+
+def told(grid, phase: str) -> dict[tuple[str, int], dict[str, float]]:
+    """(site, round) -> the sums that it answered."""
+    replies = [r.content for r in grid.received if r.metadata.message_type == phase]
+    return {(r[protocol.TASK]["site"], r[protocol.TASK]["round"]): dict(r[protocol.METRICS]) for r in replies}
+
+
+@pytest.mark.parametrize(("every", "total", "measured"), [(2, 5, [0, 2, 4, 5]), (3, 3, [0, 3]), (9, 2, [0, 2])])
+def test_only_every_so_many_rounds_are_measured_and_always_the_last(config, tmp_path, every, total, measured):
+    folder, grid = run({**config, "rounds": total, "evaluate-every": every}, tmp_path / "run")
+    assert evaluations(grid) == sorted((site, number) for site in SITES for number in measured)
+    losses = {record["round"]: record["dev_loss"] for record in rounds(folder)}
+    assert list(losses) == list(range(total + 1))
+    assert [number for number, loss in losses.items() if loss is not None] == measured
+    assert folder.read("run.json")["best_round"] == min(measured[1:], key=lambda number: losses[number])
+
+
+def test_patience_ends_no_run_before_a_round_is_measured(config, tmp_path):
+    """Nothing is learned: without the patience's wait for round 4 nothing but the base would be delivered, from round 3."""
+    still = {**config, "learning-rate": 1e-30, "rounds": 12, "evaluate-every": 4, "patience": 3}
+    folder, _ = run(still, tmp_path / "run")
+    assert [record["round"] for record in rounds(folder)] == list(range(9))
+    assert folder.read("run.json")["best_round"] == 4
+
+
+def test_a_share_of_the_dev_text_is_measured_and_is_the_same_in_every_round(config, tmp_path):
+    config = {**config, "learning-rate": 1e-30, "max-tokens": 16}
+    whole, part = (told(run({**config, "evaluate-share": s}, tmp_path / str(s))[1], protocol.EVALUATE) for s in (1.0, 0.5))
+    for site in SITES:
+        assert len({part[site, number]["num_tokens"] for number in (0, 1, 2)}) == 1
+        # Adapters that start anywhere but at the base are not there in round 0.
+        assert part[site, 1]["nll_sum"] == pytest.approx(part[site, 2]["nll_sum"], rel=1e-5)
+        assert 0.2 < part[site, 1]["num_tokens"] / whole[site, 1]["num_tokens"] < 0.8
+        assert part[site, 1]["num_examples"] == whole[site, 1]["num_examples"]  # sentences of the text, not of the share
+
+
+def test_under_sampling_fed_avg_weighs_a_site_by_its_whole_text(config, tmp_path):
+    """All draw 6 sequences, so by what they trained on they would count the same."""
+    folder, grid = run({**config, "rounds": 1, "aggregation": "fed-avg", "sample-least": 6}, tmp_path / "run")
+    assert {sums["num_examples"] for sums in told(grid, protocol.TRAIN).values()} == {6}
+    sizes = {site: entry["train"] for site, entry in folder.read("sites.json").items()}
+    assert len(set(sizes.values())) > 1
+    chosen = build_trainable(settings_from(config)).tensor_set
+    updates = {
+        reply.content[protocol.TASK]["site"]: unpack(reply.content.array_records[protocol.ARRAYS], chosen)
+        for reply in grid.received
+        if reply.metadata.message_type == protocol.TRAIN
+    }
+    kept = load_file(folder.directory / "checkpoints" / "0001" / "encoder.all.safetensors")
+    assert kept
+    for name, array in kept.items():
+        wanted = sum(sizes[site] / sum(sizes.values()) * updates[site][name] for site in SITES)
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-7)
+
+
+@pytest.fixture
+def scored(config, tmp_path):
+    return run(config, tmp_path / "scored")[0]
+
+
+SITE_KEYS = {
+    *("direction", "perplexity", "accuracy", "perplexity_of_parts", "perplexity_of_parts_sd", "sentences", "masked", "masks"),
+    *("base_perplexity", "base_accuracy"),
+}
+AVERAGES = {
+    *("macro_perplexity", "micro_perplexity", "pooled_perplexity", "base_macro_perplexity"),
+    *("macro_accuracy", "base_macro_accuracy"),
+}
+
+
+def test_scores_are_perplexity_and_accuracy_of_every_site_and_of_all(scored):
+    scores = scored.read("scores.json")
+    assert set(scores) == AVERAGES | {
+        *("method", "seed", "split", "sites", "uplink_bytes_per_round", "downlink_bytes_per_round", "exchanged_parameters")
+    }
+    assert list(scores["sites"]) == SITES
+    for site, entry in scores["sites"].items():
+        assert set(entry) == SITE_KEYS
+        assert entry["sentences"] == scored.read("sites.json")[site]["test"]
+        assert 1 < entry["perplexity"] < entry["base_perplexity"] * 1.01
+        assert 0 <= entry["accuracy"] <= 1
+    entries = scores["sites"].values()
+    assert scores["macro_perplexity"] == pytest.approx(sum(e["perplexity"] for e in entries) / 4)
+    masked = sum(e["masked"] for e in entries)
+    assert scores["micro_perplexity"] == pytest.approx(sum(e["perplexity"] * e["masked"] for e in entries) / masked)
+    pooled = math.exp(sum(math.log(e["perplexity"]) * e["masked"] for e in entries) / masked)
+    assert scores["pooled_perplexity"] == pytest.approx(pooled)
+    assert (scored.directory / "sites" / "court" / "adapter" / "adapter.safetensors").is_file()
+
+
+def test_every_method_and_seed_is_measured_on_the_same_masks(config, scored, tmp_path):
+    other = run({**config, "method": "adapter-local", "seed": 7, "rounds": 1}, tmp_path / "other")[0].read("scores.json")
+    base = run({**config, "method": "base"}, tmp_path / "base")[0].read("scores.json")
+    for site, entry in scored.read("scores.json")["sites"].items():
+        assert entry["masks"] == other["sites"][site]["masks"] == base["sites"][site]["masks"]
+        assert entry["base_perplexity"] == other["sites"][site]["base_perplexity"] == base["sites"][site]["perplexity"]
+    assert base["macro_perplexity"] == base["base_macro_perplexity"]
