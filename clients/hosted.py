@@ -15,6 +15,7 @@ from flwr.app import Context
 
 from clients.signature import Consent
 from fedlingua.config import Settings
+from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_text
@@ -81,7 +82,10 @@ class SimulatedHost:
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
         where = (self.settings.federation_path, self.settings.data_dir)
-        return all_texts(*where) if self.settings.how.pooled else texts_by_site(*where)[site]
+        if self.settings.how.pooled:
+            federation = read_federation(where[0], Path(where[1]).expanduser())
+            return pooled_texts(all_texts(*where), federation, self.settings.how.pools)
+        return texts_by_site(*where)[site]
 
     def directory(self, site: str, run: str) -> Path:
         return run_directory(self.settings, self._run_id) / "sites" / site
@@ -109,11 +113,12 @@ class DeployedHost:
             raise ExchangeError(
                 "mixed = true deals out all sites' text in one place, in simulation only; a deployed site's text stays with it"
             )
-        if rules.split.mode == "components":
+        mine = [one for one in self._file.sites if one.name == site]
+        if rules.split.mode == "components" and not all(one.direction.is_one_language for one in mine):
             raise ExchangeError(
                 "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
             )
-        return read_text([mine for mine in self._file.sites if mine.name == site], rules)
+        return read_text(mine, rules)
 
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)

@@ -172,9 +172,9 @@ def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
         raise ExchangeError(f"has the directions {record['directions']}; the federation file says {list(directions)}")
     reasons, dropped = record["reasons"], record["dropped"]
     if not isinstance(reasons, list) or not isinstance(dropped, list) or len(reasons) != len(dropped):
-        raise ExchangeError("its reasons and numbers of dropped pairs are not two lists of one length")
+        raise ExchangeError("its reasons and numbers of what is dropped are not two lists of one length")
     if not set(reasons) <= set(REASONS):
-        raise ExchangeError(f"drops pairs for reasons that are not known; wanted some of {', '.join(REASONS)}")
+        raise ExchangeError(f"drops sentences for reasons that are not known; wanted some of {', '.join(REASONS)}")
     counts = {key: record[key] for key in ("read", "kept", "train", "dev", "test")} | dict(zip(reasons, dropped, strict=True))
     for key, count in counts.items():
         if type(count) is not int or not 0 <= count < 2**53:

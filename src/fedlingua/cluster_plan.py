@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from fedlingua.clustering import CLUSTERED, Clusters, alone, at_random, by_families, check_number, no_clusters, only
 from fedlingua.config import Settings
+from fedlingua.corpora.pooled import check_pool
 from fedlingua.corpora.sites import POOLED, Federation
 from fedlingua.errors import ConfigError
 from fedlingua.parts import Part
@@ -22,6 +23,8 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
             f"method {settings.method} clusters sites by their languages, and under [split] mixed = true every site has all of them; "
             "choose a method without clusters, as adapter-fed, or leave mixed out"
         )
+    if settings.how.pooled:
+        check_pool(federation, settings.how.pools)
     if clustering == "alone":
         return alone([POOLED] if settings.how.pooled else sites)
     if clustering == "none":

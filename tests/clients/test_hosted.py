@@ -100,6 +100,17 @@ def test_a_split_by_components_cannot_be_deployed(settings: Settings, tmp_path: 
         deployed(settings, site_file(tmp_path)).texts("clinic", TextRules())["clinic"]
 
 
+def test_text_in_one_language_is_split_at_its_site_alone_in_either_mode(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("".join(f"El paciente vino {number}.\n" for number in range(60)))
+    text = '[[site]]\nname = "clinic"\nlanguage = "es"\nlines = "notes.txt"\n[server]\naddress = "a:1"\n'
+    (tmp_path / "site.toml").write_text(text)
+    host = deployed(settings, tmp_path / "site.toml")
+    shared = TextRules(SplitRules("shared-side", "k"), directions=(Direction("es", "es"),))
+    components = TextRules(SplitRules("components", "k"), directions=shared.directions)
+    assert host.texts("clinic", components) == host.texts("clinic", shared)
+    assert host.texts("clinic", shared)["clinic"].account.kept == 60
+
+
 def test_text_of_a_deployed_site_is_never_mixed(settings: Settings, tmp_path: Path) -> None:
     mixed = TextRules(replace(SHARED.split, mixed=True), directions=SHARED.directions)
     with pytest.raises(ExchangeError, match=r"mixed = true deals out all sites' text.*in simulation only"):

@@ -163,7 +163,9 @@ def corpus_prepare(
 
 finetune_app = typer.Typer(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 app.add_typer(finetune_app, name="finetune")
-EncoderOption = Annotated[Path, typer.Option(help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT).")]
+EncoderOption = Annotated[Path | None, typer.Option(help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT).")]
+RunOfEncoder = Annotated[Path | None, typer.Option("--run", help="Or a run: the encoder that it has pre-trained.")]
+SiteOfEncoder = Annotated[str | None, typer.Option("--site", help="With --run: whose, where sites end with different ones.")]
 ResultOption = Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Times through the training text; the best on dev is kept.")]
 LearningRate = Annotated[float, typer.Option(help="AdamW's, at its highest.")]
@@ -179,8 +181,10 @@ Precision = Annotated[Literal["fp32", "bf16"], typer.Option(help="Of the arithme
 
 @finetune_app.command("ner")
 def finetune_ner(
-    encoder: EncoderOption,
     data: Annotated[Path, typer.Option(help="Folder with train, devel and test.")],
+    encoder: EncoderOption = None,
+    run: RunOfEncoder = None,
+    site: SiteOfEncoder = None,
     layout: Annotated[
         Literal["iob", "i2b2"], typer.Option(help="iob: token and tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
     ] = "iob",
@@ -199,13 +203,15 @@ def finetune_ner(
     from fedlingua.finetuning.loop import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
-    finetune("ner", encoder, data, to, how, max_tokens, device, threads, Console(), layout)
+    finetune("ner", (encoder, run, site), data, to, how, max_tokens, device, threads, Console(), layout)
 
 
 @finetune_app.command("pairs")
 def finetune_pairs(
-    encoder: EncoderOption,
     data: Annotated[Path, typer.Option(help="Folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz.")],
+    encoder: EncoderOption = None,
+    run: RunOfEncoder = None,
+    site: SiteOfEncoder = None,
     to: ResultOption = None,
     epochs: Epochs = 10,
     learning_rate: LearningRate = 5e-5,
@@ -221,7 +227,7 @@ def finetune_pairs(
     from fedlingua.finetuning.loop import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
-    finetune("pairs", encoder, data, to, how, max_tokens, device, threads, Console())
+    finetune("pairs", (encoder, run, site), data, to, how, max_tokens, device, threads, Console())
 
 
 server_app = typer.Typer(no_args_is_help=True, help="The server of a federation across machines.")

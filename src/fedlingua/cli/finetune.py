@@ -10,6 +10,7 @@ from rich.table import Table
 
 from fedlingua.cli.progress import duration
 from fedlingua.errors import ConfigError
+from fedlingua.exchange.encoder_of_run import encoder_directory
 from fedlingua.finetuning.loop import Epoch, FineTuning, best_epoch
 from fedlingua.finetuning.result import FILE, Result
 from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
@@ -17,7 +18,7 @@ from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
 
 def finetune(
     task: str,
-    encoder: Path,
+    of: tuple[Path | None, Path | None, str | None],
     data: Path,
     to: Path | None,
     how: FineTuning,
@@ -27,10 +28,17 @@ def finetune(
     console: Console,
     layout: str = "iob",
 ) -> Path:
-    """Fine-tune, show the epochs and the scores, and return the folder; default: ./runs/<task>-<data>-<encoder>-<seed>."""
+    """Fine-tune, show the epochs and the scores, and return the folder; default: ./runs/<task>-<data>-<encoder>-<seed>.
+
+    of: the encoder's directory, or a run that has pre-trained it, with the site whose it is.
+    """
     if not 0 < how.learning_rate < math.inf:
         raise ConfigError(f"--learning-rate {how.learning_rate}: wanted a number above 0, for example 5e-5")
-    folder = to or Path("runs") / f"{task}-{data.resolve().name}-{encoder.resolve().name}-{how.seed}"
+    given, run, site = of
+    if (given is None) == (run is None):
+        raise ConfigError(f"got {'--encoder and --run' if run else 'no encoder'}; wanted one of --encoder and --run")
+    encoder = encoder_directory(run, site) if run else given or Path()
+    folder = to or Path("runs") / f"{task}-{data.resolve().name}-{(run or encoder).resolve().name}-{how.seed}"
     where = Setting(encoder, data, folder, max_tokens, device, threads)
     report = _reporter(how.epochs, console)
     result = finetune_tagging(where, how, layout, report) if task == "ner" else finetune_pairs(where, how, report)

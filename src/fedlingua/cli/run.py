@@ -166,7 +166,7 @@ def _federation(settings: Settings, server: ServerFile | None) -> Federation:
         raise ConfigError(
             f"{server.federation}: [split] mixed = true deals out all sites' text in one place, in simulation only; leave it out"
         )
-    elif federation.rules.split.mode == "components":
+    elif federation.rules.split.mode == "components" and not all(site.direction.is_one_language for site in federation.sites):
         raise ConfigError(
             f"{server.federation}: [split] mode = 'components' needs all sites' text in one place; deployed sites take 'shared-side'"
         )

@@ -1,4 +1,7 @@
-"""Which pairs are kept: the paper's rule and four more, with an account that adds up."""
+"""Which pairs are kept: the paper's rule and four more, with an account that adds up.
+
+A sentence of text in one language is a pair of itself with itself, and counted as one sentence.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,8 +10,12 @@ from fedlingua.corpora.read import Pair
 from fedlingua.errors import CorpusError
 from fedlingua.languages import WITHOUT_SPACES, Direction
 
-REASONS = ("empty", "too-short", "too-long", "ratio", "duplicate")
-"""Why a pair is dropped. The first reason that holds, in this order, is the one counted."""
+REASONS = ("empty", "too-short", "too-long", "ratio", "duplicate", "not-deidentified", "in-train")
+"""Why a pair is dropped. Of the first five, the rules of cleaning, the first that holds, in this order, is the one counted.
+
+not-deidentified: a sentence of a document that its site's hook failed on. in-train: one of dev or test that is in train, too, or one of
+dev that is in test.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,25 +41,41 @@ class Account:
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
 
-    def drop(self, reason: str) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+    def drop(self, reason: str, count: int = 1) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def leave_out(self, reason: str, count: int) -> None:
+        """So many were read, and none of them kept."""
+        self.read += count
+        self.drop(reason, count)
+
+    def take_back(self, reason: str, count: int) -> None:
+        """So many that were kept are dropped after all."""
+        if count:
+            self.kept -= count
+            self.drop(reason, count)
 
     def __add__(self, other: "Account") -> "Account":
         reasons = dict.fromkeys([*self.dropped, *other.dropped])
         dropped = {reason: self.dropped.get(reason, 0) + other.dropped.get(reason, 0) for reason in reasons}
         return Account(self.read + other.read, self.kept + other.kept, dropped)
 
-    def check(self, where: str) -> None:
+    def check(self, where: str, unit: str = "pairs") -> None:
         assert self.read == self.kept + sum(self.dropped.values()), f"{where}: {self}"
         if self.kept == 0:
             reasons = ", ".join(f"{reason} {count}" for reason, count in self.dropped.items())
             raise CorpusError(
-                f"{where}: none of {self.read} pairs was kept ({reasons}); relax the cleaning rules or check the languages"
+                f"{where}: none of {self.read} {unit} was kept ({reasons}); relax the cleaning rules or check the languages"
             )
 
 
 def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, account: Account) -> Iterator[Pair]:
     """The pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason."""
+    return usable(pairs, judge(direction, rules), account)
+
+
+def judge(direction: Direction, rules: CleaningRules) -> Callable[[Pair], str | None]:
+    """Tells of one stripped pair after another why it is dropped, or None; it remembers them, so the second of two equal ones is."""
     seen: set[Pair] = set()
 
     def reason(pair: Pair) -> str | None:
@@ -62,7 +85,7 @@ def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, acc
             seen.add(pair)
         return found
 
-    return usable(pairs, reason, account)
+    return reason
 
 
 def usable(pairs: Iterable[Pair], reason: Callable[[Pair], str | None], account: Account) -> Iterator[Pair]:

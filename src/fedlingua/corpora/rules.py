@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.sizes import Sizes
@@ -22,10 +22,18 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class IntakeRules:
+    """What is asked of text before it is used. deidentify: "required" uses no document that a hook of its site has not passed."""
+
+    deidentify: Literal["required", "off"] = "off"
+
+
+@dataclass(frozen=True)
 class TextRules:
     """Rules of one federation.
 
-    directions: of all its sites, since they decide which side of a pair is the shared one. sizes: of every site that asks for none.
+    directions: of all its sites, since they decide which side of a pair is the shared one; of text in one language its language. sizes:
+    of every site that asks for none.
     """
 
     split: SplitRules = field(default_factory=SplitRules)
@@ -33,11 +41,12 @@ class TextRules:
     cleaning: CleaningRules = field(default_factory=CleaningRules)
     directions: Sequence[Direction] = ()
     sizes: Sizes = field(default_factory=Sizes)
+    text: IntakeRules = field(default_factory=IntakeRules)
 
     def flat(self) -> dict[str, Any]:
         """As values that a Flower ConfigRecord holds."""
         tables = dataclasses.asdict(self)
-        flat = {f"{name}.{key}": tables[name][key] for name in ("split", "limits", "cleaning", "sizes") for key in tables[name]}
+        flat = {f"{name}.{key}": tables[name][key] for name in _TABLES for key in tables[name]}
         return {**flat, "directions": [str(direction) for direction in self.directions]}
 
     @classmethod
@@ -45,7 +54,8 @@ class TextRules:
         """What `flat` gave.
 
         Raises:
-            ConfigError: a key or split mode that is missing or not known here, which another version of this project would send.
+            ConfigError: a key, split mode or rule of de-identification that is missing or not known here, which another version of this
+                project would send.
         """
         if other := sorted(set(flat) ^ set(cls().flat())):
             raise ConfigError(f"the server's rules for the text are not those of this version ({', '.join(other)})")
@@ -53,11 +63,19 @@ class TextRules:
             raise ConfigError(
                 f"the server's rules for the text have the split mode {flat['split.mode']!r}, unknown to this version"
             )
-        tables: dict[str, dict[str, Any]] = {"split": {}, "limits": {}, "cleaning": {}, "sizes": {}}
+        if flat["text.deidentify"] not in get_args(get_type_hints(IntakeRules)["deidentify"]):
+            raise ConfigError(
+                f"the server's rules for the text have deidentify = {flat['text.deidentify']!r}, unknown to this version"
+            )
+        tables: dict[str, dict[str, Any]] = {table: {} for table in _TABLES}
         for key, value in flat.items():
             if key != "directions":
                 table, _, name = key.partition(".")
                 tables[table][name] = value
         directions = tuple(parse_written(text) for text in flat["directions"])
         split, limits, cleaning = SplitRules(**tables["split"]), Limits(**tables["limits"]), CleaningRules(**tables["cleaning"])
-        return cls(split, limits, cleaning, directions, Sizes(**tables["sizes"]))
+        return cls(split, limits, cleaning, directions, Sizes(**tables["sizes"]), IntakeRules(**tables["text"]))
+
+
+_TABLES = ("split", "limits", "cleaning", "sizes", "text")
+"""Fields of TextRules that are tables of a federation file."""

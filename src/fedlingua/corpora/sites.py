@@ -8,6 +8,8 @@ A federation file is TOML:
                                               # mixed = true: train and dev of all sites dealt out, so that each has all directions
     [sizes]                                   # optional: train, dev, test: exactly so many sentences of a site that asks for none
     [cleaning]                                # optional, see CleaningRules
+    [text]
+    deidentify = "required"                   # optional: no document is used that a hook of its site has not passed; or "off"
     [families]                                # optional: name = ["de", "nl"], goes before the built-in families
     [clusters.encoder]                        # optional, and [clusters.decoder]: name = ["site", "site"], for cluster-by = "given"
     [[site]]
@@ -20,6 +22,19 @@ A federation file is TOML:
     public-key = "ecdsa-sha2-nistp384 AAAA"   # or none of these in a deployment: the site knows its text, the server the site's key
 
 `splits` is text that comes divided (`fedlingua corpus prepare`). It goes with [split] mode = "given", and then every site has it.
+
+Text in one language, which is not translated, has `language` instead of `direction`, at every site of the federation or at none:
+
+    [[site]]
+    name = "clinic"
+    language = "es"
+    lines = "notes.txt.gz"                    # a document a line; or jsonl = "docs.jsonl.gz", field = "text": a JSON object a line, with
+                                              # the document in that field; or notes = "folder": a .txt file a document; or
+                                              # nway = "tico19/dev.{}.txt.gz"; or phrasebook = "hospital"
+    share = "2/7"                             # optional, with lines and nway: lines 2, 9, 16, ...
+    deidentify-with = "scrubbing:scrub"       # optional: a function, a document -> what may be used of it; or a command that reads and
+                                              # writes it, as a list of words, started in the folder that paths are relative to
+    public = true                             # optional: a centralized run on public text may use this site's
 """
 
 import dataclasses
@@ -31,20 +46,26 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from fedlingua.clustering import Clusters, Relatives, given_clusters
-from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.deidentify import Hook, read_hook
 from fedlingua.corpora.divided import SplitFiles, split_files
-from fedlingua.corpora.read import CorpusFiles, LineFiles, TsvFile, tsv_columns
-from fedlingua.corpora.rules import Limits, TextRules
-from fedlingua.corpora.sizes import (
-    Sizes,
-    check_limits,
-    read_sizes,
+from fedlingua.corpora.documents import (
+    DOCUMENT_KEYS,
+    DocumentFiles,
+    Notes,
+    check_goes_with,
+    document_files,
+    document_paths,
+    no_notes,
 )
+from fedlingua.corpora.read import CorpusFiles, LineFiles, TsvFile, tsv_columns
+from fedlingua.corpora.registers import Register, count, read_register
+from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
+from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.files import read_toml
-from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction
+from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction, parse_language
 
 T = TypeVar("T")
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -53,28 +74,25 @@ POOLED = "pooled"
 """The one pseudo-site of a centralized method; no site may have its name."""
 
 
-@dataclass(frozen=True)
-class Register:
-    """Text that the phrasebook writes: one register, so many sentences; None: as many as the sizes asked need."""
-
-    name: str
-    sentences: int | None
-    seed: int
+Corpus = CorpusFiles | SplitFiles | DocumentFiles | Register
 
 
 @dataclass(frozen=True)
 class Site:
-    """One institution: its name, its direction, and where its text comes from, which a deployment's server does not know.
+    """One institution: its name, its direction or language, and where its text comes from, which a deployment's server does not know.
 
     public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
-    sizes: what the site asks for itself; the federation's where it does not.
+    sizes: what the site asks for itself; the federation's where it does not. Of text in one language alone: public, whether a centralized
+    run on public text may use it, and deidentify_with, which every document passes.
     """
 
     name: str
     direction: Direction
-    corpus: CorpusFiles | SplitFiles | Register | None
+    corpus: Corpus | None
     public_key: str = ""
     sizes: Sizes = field(default_factory=Sizes)
+    public: bool = False
+    deidentify_with: Hook | None = None
 
 
 @dataclass(frozen=True)
@@ -109,20 +127,21 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
 
     Raises:
         ConfigError: no such file, an unknown key, language or register, a name given twice, no site, shares that do not add up to 1,
-            a size above its limit, a site with splits and one without, text to be mixed that is not here.
+            a size above its limit, a site with splits and one without, text to be mixed that is not here, a site with a direction and one
+            with a language, no hook where de-identification is required.
     """
     raw = read_toml(path)
     where = path.name
-    for table in ("split", "sizes", "cleaning", "families", "clusters"):
+    for table in ("split", "sizes", "cleaning", "text", "families", "clusters"):
         if not isinstance(raw.get(table, {}), dict):
             raise ConfigError(f"{where}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
     if not isinstance(raw.get("site", []), list):
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    refuse_unknown(raw, {"name", "base", "split", "sizes", "cleaning", "families", "clusters", "site"}, where)
+    refuse_unknown(raw, {"name", "base", "split", "sizes", "cleaning", "text", "families", "clusters", "site"}, where)
     split_raw = dict(raw.get("split", {}))
-    limits = Limits(**{s: _count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
+    limits = Limits(**{s: count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
     if abs(split.train + split.dev + split.test - 1) > 1e-9:
         raise ConfigError(f"{where} [split]: train + dev + test = {split.train + split.dev + split.test:g}; wanted 1")
@@ -140,6 +159,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             f"{where}: [split] mixed = true deals out all sites' text in one place, so in simulation only, and {', '.join(without)} "
             "has no corpus here; leave mixed out, or give every site its corpus"
         )
+    _check_languages(sites, split, where)
     names = [site.name for site in sites]
     for name in names:
         if names.count(name) > 1:
@@ -149,9 +169,11 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     cleaning = fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]")
     refuse_unknown(raw.get("sizes", {}), set(SPLITS), f"{where} [sizes]")
     sizes = read_sizes(raw.get("sizes", {}), f"{where} [sizes]")
-    rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes)
+    text = fill(IntakeRules, raw.get("text", {}), f"{where} [text]")
+    rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes, text)
     for site in sites:
         sizes_asked(site, rules)
+        check_deidentified(site, rules)
     return Federation(
         name=raw.get("name", path.stem),
         sites=sites,
@@ -160,6 +182,37 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
         clusters=given_clusters(raw["clusters"], names, where) if "clusters" in raw else None,
     )
+
+
+def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> None:
+    """All sites have text in one language, or all translate."""
+    of_one = [site.name for site in sites if site.direction.is_one_language]
+    if of_one and len(of_one) < len(sites):
+        others = ", ".join(site.name for site in sites if site.name not in of_one)
+        raise ConfigError(
+            f"{where}: got a language ({', '.join(of_one)}) and a direction ({others}); a federation either translates or trains on text "
+            "in one language, so give every site the same of the two"
+        )
+    if of_one and split.mode == "given":
+        raise ConfigError(
+            f"{where}: [split] mode = 'given' is for translated text that comes divided; text in one language takes 'components', "
+            "'shared-side' or 'paper'"
+        )
+
+
+def check_deidentified(site: Site, rules: TextRules) -> None:
+    """Refuse text without a hook where the rules require one.
+
+    Raises:
+        ConfigError: names the site.
+    """
+    if rules.text.deidentify == "required" and site.corpus and not site.deidentify_with:
+        how = (
+            "name its hook in deidentify-with"
+            if site.direction.is_one_language
+            else "hooks are for text in one language, so leave deidentify out"
+        )
+        raise ConfigError(f"site {site.name}: [text] deidentify = 'required', and nothing de-identifies this site's text; {how}")
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
@@ -194,9 +247,10 @@ def check_corpora(sites: Iterable[Site]) -> None:
         files = site.corpus
         if files is None:
             raise ConfigError(
-                f"site {site.name} has no corpus here; give it tsv, moses, nway, splits or phrasebook, "
-                "or run it where the sites are (--server)"
+                f"site {site.name} has no corpus here; give it {corpora_of(site.direction)}, or run it where the sites are (--server)"
             )
+        if isinstance(files, Notes) and not document_paths(files):
+            raise CorpusError(f"site {site.name}: {no_notes(files)}")
         for path in corpus_paths(files):
             if not path.is_file():
                 raise CorpusError(
@@ -204,12 +258,21 @@ def check_corpora(sites: Iterable[Site]) -> None:
                 )
 
 
-def corpus_paths(corpus: CorpusFiles | SplitFiles | Register) -> Sequence[Path | zipfile.Path]:
+def corpora_of(direction: Direction) -> str:
+    """What a site's text may come as, in words."""
+    if direction.is_one_language:
+        return "lines, jsonl, notes, nway or phrasebook"
+    return "tsv, moses, nway, splits or phrasebook"
+
+
+def corpus_paths(corpus: Corpus) -> Sequence[Path | zipfile.Path]:
     """The files that a site's text is read from; none, where the phrasebook writes it."""
     if isinstance(corpus, Register):
         return []
     if isinstance(corpus, SplitFiles):
         return [file.path for file in corpus.by_split().values()]
+    if isinstance(corpus, DocumentFiles):
+        return document_paths(corpus)
     return [corpus.path] if isinstance(corpus, TsvFile) else [corpus.source_path, corpus.target_path]
 
 
@@ -272,15 +335,24 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
             )
 
 
-CORPUS_KEYS = frozenset({"tsv", "moses", "nway", "splits", "phrasebook"})
-SITE_KEYS = CORPUS_KEYS | {"name", "direction", "columns", "sentences", "seed", "public-key", *SPLITS}
+TRANSLATED_KEYS = frozenset({"tsv", "moses", "splits", "columns"})
+"""Of an entry, for a direction only."""
+ONE_LANGUAGE_KEYS = DOCUMENT_KEYS | {"public", "deidentify-with"}
+"""Of an entry, for a language only."""
+CORPUS_KEYS = frozenset({"tsv", "moses", "nway", "splits", "phrasebook", "lines", "jsonl", "notes"})
+SITE_KEYS = (
+    CORPUS_KEYS
+    | TRANSLATED_KEYS
+    | ONE_LANGUAGE_KEYS
+    | {"name", "direction", "language", "sentences", "seed", "public-key", *SPLITS}
+)
 
 
 def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
     """One [[site]] table, of a federation file or of a site's own.
 
     Raises:
-        ConfigError: an unknown key, name, direction or register, or more than one corpus.
+        ConfigError: an unknown key, name, direction, language or register, more than one corpus, or a key that does not go with another.
     """
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where}: site {number} is {entry!r}; wanted a table, [[site]] with keys below it")
@@ -293,41 +365,54 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
         )
     if name == POOLED:
         raise ConfigError(f"{here}: centralized methods call all sites together {POOLED!r}; give the site another name")
-    direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
-    key, sizes = str(entry.get("public-key", "")), read_sizes(entry, here)
-    kinds = CORPUS_KEYS & set(entry)
-    if not kinds:
-        if sizes != Sizes():
+    direction = _direction(entry, here)
+    key, sizes, public = str(entry.get("public-key", "")), read_sizes(entry, here), entry.get("public", False)
+    if not isinstance(public, bool):
+        raise ConfigError(f"{here}: public = {public!r}; wanted true or false")
+    if not CORPUS_KEYS & set(entry):
+        if own := sorted({*SPLITS, "share", "field", "deidentify-with"} & set(entry)):
             raise ConfigError(
-                f"{here}: got sizes and no corpus; a deployed site asks for sizes in its own file, beside its corpus, or takes [sizes]"
+                f"{here}: got {', '.join(own)} and no corpus; a deployed site says this in its own file, beside its corpus"
             )
-        return Site(name, direction, None, key)
-    if not {"phrasebook", "splits"} & kinds:
-        return Site(name, direction, corpus_files(entry, direction, here, data_dir), key, sizes)
-    if len(kinds) > 1:
-        raise ConfigError(f"{here}: got {' and '.join(sorted(kinds))}; wanted one corpus")
-    if "splits" in kinds:
-        return Site(name, direction, split_files(entry, here, data_dir), key, sizes)
-    register = str(entry["phrasebook"])
-    if register not in phrasebook.REGISTERS:
-        choices = phrasebook.REGISTERS
+        return Site(name, direction, None, key, public=public)
+    hook = read_hook(entry["deidentify-with"], here, data_dir) if "deidentify-with" in entry else None
+    return Site(name, direction, _corpus(entry, direction, here, data_dir), key, sizes, public, hook)
+
+
+def _direction(entry: Mapping[str, Any], here: str) -> Direction:
+    """An entry's `direction`, or its `language`, with no key that goes with the other."""
+    if "language" not in entry:
+        if odd := sorted(ONE_LANGUAGE_KEYS & set(entry)):
+            raise ConfigError(
+                f"{here}: got {', '.join(odd)}, which goes with language, for text that is not translated; give language"
+            )
+        return parse_direction(str(entry.get("direction", "")), f"{here}: direction")
+    if "direction" in entry:
         raise ConfigError(
-            f"{here}: phrasebook = {register!r} is not known{nearest(register, choices)}; choose one of {', '.join(choices)}"
+            f"{here}: got direction = {entry['direction']!r} and language = {entry['language']!r}; wanted direction for text that is "
+            "translated, or language for text in one"
         )
-    for code in (direction.source, direction.target):
-        if code not in phrasebook.LANGUAGES:
-            known = ", ".join(phrasebook.LANGUAGES)
-            raise ConfigError(
-                f"{here}: the phrasebook has no language {code!r}{nearest(code, phrasebook.LANGUAGES)}; it has {known}"
-            )
-    sentences = _count(entry["sentences"], f"{here}: sentences") if "sentences" in entry else None
-    return Site(name, direction, Register(register, sentences, _count(entry.get("seed", 1), f"{here}: seed")), key, sizes)
+    language = parse_language(str(entry["language"]), f"{here}: language")
+    if odd := sorted(TRANSLATED_KEYS & set(entry)):
+        raise ConfigError(
+            f"{here}: got {', '.join(odd)}, which goes with direction; text in one language is {corpora_of(language)}"
+        )
+    return language
 
 
-def _count(value: Any, what: str) -> int:
-    if type(value) is not int or value < 0:
-        raise ConfigError(f"{what} = {value!r}; wanted a whole number, 0 or above")
-    return value
+def _corpus(entry: Mapping[str, Any], direction: Direction, here: str, data_dir: Path) -> Corpus:
+    """What an entry with at least one of CORPUS_KEYS names."""
+    kinds = CORPUS_KEYS & set(entry)
+    if {"phrasebook", "splits"} & kinds:
+        if len(kinds) > 1:
+            raise ConfigError(f"{here}: got {' and '.join(sorted(kinds))}; wanted one corpus")
+        if "splits" in kinds:
+            return split_files(entry, here, data_dir)
+        check_goes_with(entry, "phrasebook", here)
+        return read_register(entry, direction, here)
+    if direction.is_one_language:
+        return document_files(entry, direction.source, here, data_dir)
+    return corpus_files(entry, direction, here, data_dir)
 
 
 def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:

@@ -7,6 +7,8 @@ shared-side: the keyed hash of the sentence on the shared side (English in many-
     each other's text agree without talking. Where no language is everybody's, the side whose language most sites have decides.
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
 given: the corpora come divided, a file a split; nothing is moved.
+
+Text in one language is split by document instead, see split_documents.py.
 """
 
 import hashlib
@@ -103,13 +105,14 @@ def split_sites(
     for name, (direction, pairs) in sites.items():
         roots = [components.root((direction.source, pair.source)) for pair in pairs]
         labels: list[Split] = [
-            "base" if root in tainted else _by_share(position(rules.key, "split", *root), rules) for root in roots
+            "base" if root in tainted else by_share(position(rules.key, "split", *root), rules) for root in roots
         ]
         result[name] = _group(pairs, labels)
     return result
 
 
-def _by_share(value: float, rules: SplitRules) -> Split:
+def by_share(value: float, rules: SplitRules) -> Split:
+    """The split of what has this position, by the shares. value: in [0, 1)."""
     if value < rules.train:
         return "train"
     return "dev" if value < rules.train + rules.dev else "test"
@@ -133,7 +136,7 @@ def _by_shared_side(
     direction: Direction, pairs: Sequence[Pair], rules: SplitRules, everybody: Sequence[Direction]
 ) -> dict[Split, list[Pair]]:
     side = shared_side(direction, everybody)
-    return _group(pairs, [_by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
+    return _group(pairs, [by_share(position(rules.key, "split", pair[side]), rules) for pair in pairs])
 
 
 def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:

@@ -1,17 +1,21 @@
-"""The text of a federation's sites: read, cleaned, split and cut to the sizes asked."""
+"""The text of a federation's sites: read, cleaned, split and cut to the sizes asked; translated, or in one language."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import Account, clean
+from fedlingua.corpora.deidentify import load_hook
 from fedlingua.corpora.divided import SplitFiles, read_divided
-from fedlingua.corpora.read import Pair, read_pairs
+from fedlingua.corpora.documents import DocumentFiles, read_documents
+from fedlingua.corpora.intake import take_in
+from fedlingua.corpora.read import CorpusFiles, Pair, read_pairs
+from fedlingua.corpora.registers import Register, register_lines
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, Register, Site, check_files, sizes_asked
+from fedlingua.corpora.sites import Federation, Site, check_deidentified, check_files, sizes_asked
 from fedlingua.corpora.sizes import REGISTER_SENTENCES, Sizes, check_found, first_sentences, more_sentences, take
 from fedlingua.corpora.split import SPLITS, Side, Split, split_sites
+from fedlingua.corpora.split_documents import Document, split_documents
 from fedlingua.errors import CorpusError
 from fedlingua.languages import Direction
 
@@ -51,9 +55,12 @@ def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozens
 
     Raises:
         CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
-        ConfigError: a size above its limit, or splits where the rules divide text, or the other way about.
+        ConfigError: a size above its limit, splits where the rules divide text, or the other way about, no hook where the rules require
+            de-identification, or a hook that is not here.
     """
     sites = tuple(sites)
+    for site in sites:
+        check_deidentified(site, rules)
     wanted = {site.name: sizes_asked(site, rules) for site in sites}
     growing = {site.name: first_sentences(wanted[site.name], rules.split) for site in sites if _grows(site)}
     while True:
@@ -73,17 +80,27 @@ def _split_text(
 ) -> dict[str, SiteText]:
     """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
     accounts = {site.name: Account() for site in sites}
+    hooks = {site.name: load_hook(site.deidentify_with, f"site {site.name}") for site in sites if site.deidentify_with}
     divided: dict[str, dict[Split, list[Pair]]] = {}
     cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
+    documents: dict[str, tuple[str, list[Document]]] = {}
     for site in sites:
-        account = accounts[site.name]
+        account, here, asked = accounts[site.name], f"site {site.name}", sentences.get(site.name, REGISTER_SENTENCES)
         if isinstance(site.corpus, SplitFiles):
             divided[site.name] = read_divided(site.corpus, site.direction, rules.cleaning, account)
+        elif site.direction.is_one_language:
+            taken = take_in(_documents(site, asked), site.direction, rules.cleaning, hooks.get(site.name), account, here)
+            documents[site.name] = (site.direction.source, taken)
         else:
-            pairs = _pairs(site, sentences.get(site.name, REGISTER_SENTENCES))
-            cleaned[site.name] = (site.direction, list(clean(pairs, site.direction, rules.cleaning, account)))
-        account.check(f"site {site.name}")
-    splits = divided or split_sites(cleaned, rules.split, base, rules.directions)
+            cleaned[site.name] = (site.direction, list(clean(_pairs(site, asked), site.direction, rules.cleaning, account)))
+        account.check(here, "sentences" if site.direction.is_one_language else "pairs")
+    splits = dict(divided)
+    if cleaned:
+        splits |= split_sites(cleaned, rules.split, base, rules.directions)
+    if documents:
+        splits |= split_documents(documents, rules.split, base)
+    for name in documents:
+        accounts[name].take_back("in-train", accounts[name].kept - sum(map(len, splits[name].values())))
     return {site.name: SiteText(site.direction, accounts[site.name], splits[site.name]) for site in sites}
 
 
@@ -104,13 +121,16 @@ def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
 
 def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
     """sentences: of a register that gives no number."""
-    assert site.corpus is not None, site.name  # check_corpora refuses it before
-    if not isinstance(site.corpus, Register):
-        assert not isinstance(site.corpus, SplitFiles), site.name  # divided already
-        return read_pairs(site.corpus)
-    try:
-        given = site.corpus.sentences
-        text = phrasebook.register_corpus(site.corpus.name, sentences if given is None else given, site.corpus.seed)
-    except ValueError as error:
-        raise CorpusError(f"site {site.name}: {error}") from error
-    return map(Pair, text[site.direction.source], text[site.direction.target])
+    if isinstance(site.corpus, Register):
+        text = register_lines(site.corpus, sentences, f"site {site.name}")
+        return map(Pair, text[site.direction.source], text[site.direction.target])
+    assert isinstance(site.corpus, CorpusFiles), site.name  # check_corpora refuses what is not there, read_site what does not fit
+    return read_pairs(site.corpus)
+
+
+def _documents(site: Site, sentences: int) -> Iterable[str]:
+    """Of a register each sentence. sentences: where it gives no number."""
+    if isinstance(site.corpus, Register):
+        return register_lines(site.corpus, sentences, f"site {site.name}")[site.direction.source]
+    assert isinstance(site.corpus, DocumentFiles), site.name  # as above
+    return read_documents(site.corpus)

@@ -133,9 +133,11 @@ def add_site(server: ServerFile, join_file: Path) -> str:
     taken = {other.get("name") for other in read_toml(server.federation).get("site", [])}
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
-        raise ConfigError(f"{join_file}: wanted [[site]] with name, direction and public-key, as `fedlingua site init` writes it")
+        raise ConfigError(
+            f"{join_file}: wanted [[site]] with name, direction or language, and public-key, as `fedlingua site init` writes it"
+        )
     for number, entry in enumerate(entries, start=1):
-        refuse_unknown(entry, {"name", "direction", "public-key"}, join_file.name)
+        refuse_unknown(entry, {"name", "direction", "language", "public-key"}, join_file.name)
         site = read_site(entry, number, join_file.name, Path())
         if site.public_key:
             read_public_key(site.public_key, f"{join_file.name}, site {site.name}")

@@ -2,8 +2,11 @@
 
     [[site]]                            # as in a federation file; several, where one node speaks for several
     name = "hospital"
-    direction = "de-fr"
+    direction = "de-fr"                 # or language = "es", with a corpus in one language
     tsv = "corpus.tsv.gz"
+
+    [text]
+    deidentify = "off"                  # "required": no site of this file without deidentify-with, whatever the server asks for
 
     [server]
     address = "server.example.org:9092"
@@ -35,7 +38,8 @@ import tomli_w
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.config import Settings
-from fedlingua.corpora.sites import FOLDER_NAME, Site, read_site, refuse_unknown
+from fedlingua.corpora.rules import IntakeRules, TextRules
+from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, fill, read_site, refuse_unknown
 from fedlingua.errors import ConfigError, ExchangeError
 from fedlingua.files import read_toml
 from fedlingua.methods import METHOD_NAMES, METHODS
@@ -103,22 +107,28 @@ def read_site_file(path: Path) -> SiteFile:
     """Parse and check a site's file; opens neither corpus nor key.
 
     Raises:
-        ConfigError: an unknown key, a wrong type, no site, a site without a corpus, a name given twice, or no address.
+        ConfigError: an unknown key, a wrong type, no site, a site without a corpus, a name given twice, no address, or no hook where this
+            file requires de-identification.
     """
     raw = read_toml(path)
     folder = path.resolve().parent
-    refuse_unknown(raw, {"site", "server", "node", "backbones"}, path.name)
+    refuse_unknown(raw, {"site", "text", "server", "node", "backbones"}, path.name)
     server, node, backbones = (_table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
     refuse_unknown(node, {"key", "state", "home", "device", "methods", "raw-gradients", "max-epsilon"}, f"{path.name} [node]")
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
-        raise ConfigError(f"{path.name}: wanted [[site]] with name, direction and a corpus; `fedlingua site init` writes one")
+        raise ConfigError(
+            f"{path.name}: wanted [[site]] with name, direction or language, and a corpus; `fedlingua site init` writes one"
+        )
     sites = tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1))
     names = [site.name for site in sites]
+    text = fill(IntakeRules, _table(raw, "text", path.name), f"{path.name} [text]")
     for site in sites:
+        # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
+        check_deidentified(site, TextRules(text=text))
         if site.corpus is None:
-            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of tsv, moses, nway, splits, phrasebook")
+            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {corpora_of(site.direction)}")
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
     address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")

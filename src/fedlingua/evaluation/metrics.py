@@ -7,10 +7,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Metric:
-    """key: in scores.json, as in `macro_bleu` and `base_bleu`. scale: what a value is shown times."""
+    """key: in scores.json, as in `macro_bleu` and `base_bleu`. short: where there is little room. scale: what a value is shown times."""
 
     key: str
     name: str
+    short: str
     more_is_better: bool
     scale: float = 1.0
 
@@ -23,8 +24,8 @@ class Metric:
         return value > than if self.more_is_better else value < than
 
 
-BLEU, CHRF = Metric("bleu", "BLEU", True), Metric("chrf", "chrF", True)
-PERPLEXITY, ACCURACY = Metric("perplexity", "perplexity", False), Metric("accuracy", "accuracy, %", True, 100.0)
+BLEU, CHRF = Metric("bleu", "BLEU", "BLEU", True), Metric("chrf", "chrF", "chrF", True)
+PERPLEXITY, ACCURACY = Metric("perplexity", "perplexity", "PPL", False), Metric("accuracy", "accuracy, %", "acc %", True, 100.0)
 
 METRICS: dict[str, tuple[Metric, Metric]] = {"translation": (BLEU, CHRF), "masked-language": (PERPLEXITY, ACCURACY)}
 """One line a task: `task` -> its two metrics, the one that methods are compared by first."""

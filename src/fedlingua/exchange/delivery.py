@@ -16,7 +16,7 @@ from fedlingua.errors import RunError
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors
 from fedlingua.exchange.trainable import Trainable
 
-_ADAPTER = Path("adapter", "adapter.safetensors")
+ADAPTER = Path("adapter", "adapter.safetensors")
 _MODEL = Path("model.safetensors")
 _ABOUT = "delivered.json"
 
@@ -24,7 +24,7 @@ _ABOUT = "delivered.json"
 def deliver(folder: Path, trainable: Trainable, settings: Settings, site: Mapping[str, Any]) -> None:
     """Keep the trained tensors that the model holds now; `site`: its name, direction and best round, as the files say them."""
     tensors = read_tensors(trainable.model, trainable.trained)
-    file = folder / (_MODEL if trainable.adapter is None else _ADAPTER)
+    file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(dict(tensors), file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
@@ -46,9 +46,9 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
     """
     if not is_delivered(folder):
         raise RunError(f"{folder}: nothing was delivered here; the run has not come to its end, or trained nothing")
-    files = [folder / name for name in (_ADAPTER, _MODEL) if (folder / name).is_file()]
+    files = [folder / name for name in (ADAPTER, _MODEL) if (folder / name).is_file()]
     if not files:
-        raise RunError(f"{folder}: the delivered tensors are gone; wanted {_ADAPTER} or {_MODEL}")
+        raise RunError(f"{folder}: the delivered tensors are gone; wanted {ADAPTER} or {_MODEL}")
     about: dict[str, Any] = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
     return load_file(files[0]), about
 

@@ -19,6 +19,8 @@ from transformers.utils import logging
 
 from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
 from fedlingua.errors import BackboneError, ConfigError
+from fedlingua.exchange.delivery import ADAPTER
+from fedlingua.exchange.encoder_of_run import attached
 
 HEADS = {"ner": AutoModelForTokenClassification, "pairs": AutoModelForSequenceClassification}
 OF_THE_HEAD = ("classifier", "pooler", "score")
@@ -103,6 +105,9 @@ def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, m
             f"encoder {directory}: its tokenizer has no first and last special token (cls, sep), as BERT's and XLM-R's have"
         )
     files = [file for file in sorted(directory.iterdir()) if file.suffix in KEPT | {".safetensors"}]
+    files += [file for file in (directory / ADAPTER,) if file.is_file()]
+    attached(model, directory)
+    model.requires_grad_(True)  # what is attached freezes the rest
     encoder = Encoder(name, files_hash(files), model.to(device), tokenizer, _length(model, max_tokens))
     if len(tokenizer) > encoder.rows:
         raise BackboneError(

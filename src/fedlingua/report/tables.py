@@ -18,7 +18,7 @@ NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
 def headers(folder: RunFolder) -> tuple[str, ...]:
     """Of the table, in the metrics of the run's task."""
-    first, second = (metric.name for metric in folder.metrics)
+    first, second = (metric.short for metric in folder.metrics)
     units_of_text = "pairs" if folder.metrics == METRICS["translation"] else "sentences"
     return (
         *("site", "direction", units_of_text),

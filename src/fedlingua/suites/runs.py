@@ -11,7 +11,8 @@ from typing import Literal
 from fedlingua.cluster_plan import planned_clusters
 from fedlingua.config import MAY_CHANGE, Settings
 from fedlingua.corpora import phrasebook
-from fedlingua.corpora.sites import Federation, Register, Site, check_files, corpus_paths, read_federation
+from fedlingua.corpora.registers import Register
+from fedlingua.corpora.sites import Federation, Site, check_files, corpus_paths, read_federation
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task

@@ -229,6 +229,12 @@ def test_a_deployment_takes_the_servers_federation_whose_text_is_elsewhere(exper
     assert federation.site_names == ["clinic"]
 
 
+def test_text_in_one_language_is_deployed_in_either_mode(experiment, server):
+    text = server.federation.read_text().replace('direction = "de-fr"', 'language = "de"')
+    server.federation.write_text(text.replace('"shared-side"', '"components"'))
+    assert check_experiment(experiment, None, [], None, server)[1].sites[0].direction.is_one_language
+
+
 def test_mixed_text_is_refused_for_a_deployment_even_where_the_server_has_it(experiment, server):
     text = server.federation.read_text().replace("[split]\n", "[split]\nmixed = true\n")
     server.federation.write_text(text)

@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
 from fedlingua.corpora.clean import CleaningRules
-from fedlingua.corpora.rules import Limits, TextRules
+from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
 from fedlingua.errors import ConfigError
@@ -17,8 +17,9 @@ RULES = TextRules(
     SplitRules("shared-side", "ü", 0.7, 0.1, 0.2, True),
     Limits(1, 2, 3),
     CleaningRules(1, 99, 4.5, False),
-    (Direction("de", "fr"), Direction("pl", "es")),
+    (Direction("de", "fr"), Direction("pl", "es"), Direction("sv", "sv")),
     Sizes(4, 0, 6),
+    IntakeRules("required"),
 )
 
 
@@ -34,8 +35,9 @@ def test_rules_arrive_through_flowers_records_as_they_were_sent(rules: TextRules
 def test_the_flat_form_names_every_rule_with_its_table() -> None:
     flat = RULES.flat()
     assert (flat["split.key"], flat["limits.dev"], flat["cleaning.max_ratio"], flat["sizes.test"]) == ("ü", 2, 4.5, 6)
-    assert flat["directions"] == ["de-fr", "pl-es"]
-    assert len(flat) == 6 + 3 + 4 + 3 + 1
+    assert flat["text.deidentify"] == "required"
+    assert flat["directions"] == ["de-fr", "pl-es", "sv"]
+    assert len(flat) == 6 + 3 + 4 + 3 + 1 + 1
 
 
 @pytest.mark.parametrize("key", sorted(RULES.flat()))
@@ -53,6 +55,7 @@ def test_a_rule_that_is_missing_is_refused_rather_than_guessed(key: str) -> None
         ({"other.key": 3}, "other.key"),
         ({"": 3}, "not those of this version"),
         ({"split.mode": "by-moon"}, "split mode 'by-moon'"),
+        ({"text.deidentify": "Required"}, "deidentify = 'Required', unknown to this version"),
         ({"directions": ["de-xx"]}, "language 'xx' is not known"),
     ],
 )

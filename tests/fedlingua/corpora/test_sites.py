@@ -7,8 +7,9 @@ import pytest
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, TsvFile
+from fedlingua.corpora.registers import Register
 from fedlingua.corpora.rules import Limits
-from fedlingua.corpora.sites import Register, check_files, read_federation
+from fedlingua.corpora.sites import check_files, read_federation
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction

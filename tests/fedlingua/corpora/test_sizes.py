@@ -119,7 +119,7 @@ def test_text_of_the_backbone_does_not_count(tmp_path: Path) -> None:
         ("sizes = 3\n" + tsv_site("a"), "wanted a table"),
         ("[split]\nmax-dev = 4\n" + tsv_site("a", "dev = 5"), r"site a: dev = 5 is above max-dev = 4 in \[split\]"),
         ("[split]\nmax-dev = 4\n[sizes]\ndev = 5\n" + tsv_site("a"), "site a: dev = 5 is above max-dev = 4"),
-        ('[[site]]\nname = "a"\ndirection = "de-en"\ntrain = 5\n', "site a: got sizes and no corpus; a deployed site asks"),
+        ('[[site]]\nname = "a"\ndirection = "de-en"\ntrain = 5\n', "site a: got train and no corpus; a deployed site says"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused_before_any_text_is_read(tmp_path: Path, text: str, told: str) -> None:

@@ -115,6 +115,13 @@ def test_a_site_is_entered_with_its_key_and_the_rest_stays(tmp_path: Path) -> No
     assert not list(server.federation.parent.glob(".*"))
 
 
+def test_a_site_with_text_in_one_language_is_entered_with_it(tmp_path: Path) -> None:
+    server = made(tmp_path)
+    (tmp_path / "clinic.toml").write_text('[[site]]\nname = "clinic"\nlanguage = "es"\n')
+    add_site(server, tmp_path / "clinic.toml")
+    assert read_federation(server.federation, Path()).sites[0].direction == Direction("es", "es")
+
+
 def test_sites_are_entered_one_after_the_other(tmp_path: Path) -> None:
     server = made(tmp_path)
     for name in ("clinic", "court"):

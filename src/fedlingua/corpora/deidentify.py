@@ -1,0 +1,152 @@
+"""The hook that takes out of a document what tells of whom it is, before anything else sees it: a function or a command of the site's own.
+
+A document that the hook fails on is left out. What the hook says then may quote the document, so of a failure only its type is told,
+and what the hook prints or logs is heard by nobody. The same document has to come out the same each time: every process reads it anew.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlingua.errors import ConfigError
+from fedlingua.files import APP_DIR
+from fedlingua.languages import nearest
+
+TIMEOUT_S = 60.0
+"""For a command, of one document; a function takes its time."""
+
+
+@dataclass(frozen=True)
+class FunctionHook:
+    """`package.module:function`, a document -> what may be used of it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class CommandHook:
+    """A program that reads a document on its standard input and writes what may be used of it on its standard output.
+
+    folder: that it is started in, the one that paths of corpora are relative to.
+    """
+
+    words: tuple[str, ...]
+    folder: Path
+
+
+Hook = FunctionHook | CommandHook
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A hook failed on a document. kind: the type of what it raised, never its words."""
+
+    kind: str
+
+
+def read_hook(raw: Any, where: str, folder: Path) -> Hook:
+    """What `deidentify-with` says; imports and starts nothing.
+
+    Raises:
+        ConfigError: neither a function's name nor a command.
+    """
+    if isinstance(raw, str) and re.fullmatch(r"[\w.]+:\w+", raw):
+        return FunctionHook(raw)
+    if isinstance(raw, list) and raw and all(isinstance(word, str) for word in raw) and raw[0]:
+        return CommandHook(tuple(raw), folder)
+    raise ConfigError(
+        f"{where}: deidentify-with = {raw!r}; wanted 'package.module:function', or a command as a list of its words, "
+        'for example ["scrub", "--lang", "es"]'
+    )
+
+
+def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
+    """The hook as a function, before any text is read.
+
+    Raises:
+        ConfigError: a module, function or program that is not here.
+    """
+    what = f"{where}: deidentify-with"
+    if isinstance(hook, CommandHook):
+        program = hook.words[0]
+        found = shutil.which(str(hook.folder / program) if os.sep in program else program)
+        if found is None:
+            raise ConfigError(f"{what}: there is no program {program!r} that can be started; check its path, or the PATH")
+        return lambda document: _run(hook, document)
+    module_name, function_name = hook.name.split(":")
+    if str(APP_DIR) not in sys.path:
+        sys.path.append(str(APP_DIR))  # as on a node, also where the command line reads the text
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"{what} = {hook.name!r}: cannot import {module_name!r} ({error}); it has to be installed where the text is, "
+            "or to lie beside pyproject.toml"
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        near = nearest(function_name, vars(module))
+        raise ConfigError(f"{what} = {hook.name!r}: {module_name} has no function {function_name!r}{near}")
+    return function  # type: ignore[no-any-return]  # callable() tells nothing of what comes back, so deidentify looks
+
+
+def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
+    """What may be used of a document, or how the hook failed on it: raised, ended badly, took too long, or gave no text."""
+    try:
+        with _unheard():
+            found = function(document)
+        if not isinstance(found, str):
+            return Failure(type(found).__name__)
+        found.encode()  # half a character, which no file or hash takes
+    except (Exception, SystemExit) as error:
+        return Failure(type(error).__name__)
+    return found if found.strip() else Failure("empty")
+
+
+def _run(hook: CommandHook, document: str) -> str:
+    """Raises TimeoutExpired, CalledProcessError, UnicodeError or OSError, all of which `deidentify` takes for a failure."""
+    process = subprocess.Popen(
+        hook.words,
+        cwd=hook.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(document.encode(), timeout=TIMEOUT_S)
+    except BaseException:
+        # With all that it has started, which else would hold its output open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, hook.words[0])
+    return output.decode("utf-8")
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """What is printed and logged goes nowhere: a node's output is seen by more than the site. For a moment that holds for other threads."""
+    level = logging.root.manager.disable
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        logging.disable(sys.maxsize)
+        try:
+            yield
+        finally:
+            logging.disable(level)

@@ -1,0 +1,157 @@
+"""Text in one language, document by document: a line each, a JSON object each, or a file each in a folder of notes.
+
+A document of white space alone is none. Errors name file and line and never quote the text.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlingua.corpora.read import read_lines
+from fedlingua.errors import ConfigError, CorpusError
+
+DOCUMENT_KEYS = frozenset({"lines", "jsonl", "notes", "field", "share"})
+"""Of an entry, for text in one language only."""
+
+
+@dataclass(frozen=True)
+class LineDocuments:
+    """A file, plain or gzipped, whose every line is a document. Of `parts` shares this is number `part`: lines part, part + parts, ..."""
+
+    path: Path
+    part: int = 1
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class JsonDocuments:
+    """A file, plain or gzipped, with a JSON object a line; `field` names the document in it."""
+
+    path: Path
+    field: str = "text"
+
+
+@dataclass(frozen=True)
+class Notes:
+    """A folder whose every .txt file, in subfolders too, is a document."""
+
+    folder: Path
+
+
+DocumentFiles = LineDocuments | JsonDocuments | Notes
+
+
+def document_files(entry: Mapping[str, Any], language: str, where: str, data_dir: Path) -> DocumentFiles:
+    """What an entry's `lines`, `jsonl`, `notes` or `nway` names, relative to the data directory.
+
+    Raises:
+        ConfigError: none of them or more than one, a share that is none, or a key that goes with another of them.
+    """
+    kinds = [kind for kind in ("lines", "jsonl", "notes", "nway") if kind in entry]
+    if len(kinds) != 1:
+        raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of lines, jsonl, notes, nway")
+    kind = kinds[0]
+    text = str(entry[kind])
+    check_goes_with(entry, kind, where)
+    if kind == "jsonl":
+        return JsonDocuments(data_dir / text, str(entry.get("field", "text")))
+    if kind == "notes":
+        return Notes(data_dir / text)
+    if kind == "nway" and text.count("{}") != 1:
+        raise ConfigError(
+            f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
+        )
+    return LineDocuments(data_dir / text.replace("{}", language if kind == "nway" else "{}"), *_share(entry, where))
+
+
+def check_goes_with(entry: Mapping[str, Any], kind: str, where: str) -> None:
+    """Refuse `share` and `field` beside a kind of corpus that they say nothing of, rather than read more text than was meant.
+
+    Raises:
+        ConfigError: names the key and the kind.
+    """
+    for key, kinds in {"share": ("lines", "nway"), "field": ("jsonl",)}.items():
+        if key in entry and kind not in kinds:
+            raise ConfigError(
+                f"{where}: {key} = {entry[key]!r} goes with {' and '.join(kinds)}, and here is {kind}; leave it out"
+            )
+
+
+def _share(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
+    raw = entry.get("share", "1/1")
+    numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", raw) if isinstance(raw, str) else None
+    part, parts = map(int, numbers.groups()) if numbers else (0, 0)
+    if not 1 <= part <= parts:
+        raise ConfigError(f"{where}: share = {raw!r}; wanted a part of all lines, from '1/7' to '7/7' for seven sites")
+    return part, parts
+
+
+def document_paths(files: DocumentFiles) -> list[Path]:
+    """The files that documents are read from; of notes in the order of their paths inside the folder, none where there is no folder."""
+    if not isinstance(files, Notes):
+        return [files.path]
+    found = (path for path in files.folder.rglob("*.txt") if path.is_file())
+    return sorted(found, key=lambda path: path.relative_to(files.folder).as_posix())
+
+
+def read_documents(files: DocumentFiles) -> Iterator[str]:
+    """Yield the documents in the order of the file, or of the notes' paths.
+
+    Raises:
+        CorpusError: a missing file or folder, an empty one, bad UTF-8, a line that is no JSON object or has no text in the field.
+    """
+    if isinstance(files, Notes):
+        found = _read_notes(files)
+    elif isinstance(files, JsonDocuments):
+        found = _read_json(files)
+    else:
+        lines = enumerate(read_lines(files.path))
+        found = (line for number, line in lines if number % files.parts == files.part - 1)
+    return (document for document in found if document.strip())
+
+
+def _read_json(files: JsonDocuments) -> Iterator[str]:
+    for number, line in enumerate(read_lines(files.path), start=1):
+        if not line.strip():
+            continue
+        here = f"{files.path}, line {number}"
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            # Without the parser's words, and without it as the cause: both can hold the line.
+            raise CorpusError(f"{here}: is no JSON object; wanted one a line, with the text in {files.field!r}") from None
+        if files.field not in content:
+            raise CorpusError(f"{here}: has no field {files.field!r}; name the one that holds the text with field")
+        text = content[files.field]
+        if not isinstance(text, str):
+            raise CorpusError(f"{here}: {files.field!r} is of type {type(text).__name__}; wanted a string")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise CorpusError(f"{here}: {files.field!r} holds half a character (a lone surrogate); mend its escapes")
+        yield text
+
+
+def _read_notes(notes: Notes) -> Iterator[str]:
+    paths = document_paths(notes)
+    if not paths:
+        raise CorpusError(no_notes(notes))
+    for path in paths:
+        try:
+            text = path.read_bytes().decode("utf-8-sig")  # as editors save it, with or without a mark of its encoding
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"
+            ) from None
+        except OSError as error:
+            raise CorpusError(f"{path}: cannot be read ({error.strerror}); check who may read it") from error
+        yield text
+
+
+def no_notes(notes: Notes) -> str:
+    """What is wrong with a folder without notes."""
+    what = "holds no .txt file" if notes.folder.is_dir() else "there is no such folder"
+    return f"{notes.folder}: {what}; wanted a folder with a .txt file for each document"

@@ -1,0 +1,52 @@
+"""What becomes of a site's documents before they are used: de-identified, split into sentences, cleaned; each sentence accounted for.
+
+A sentence of text in one language is a pair of itself with itself, so that all that reads pairs reads it too.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fedlingua.corpora.clean import Account, CleaningRules, judge, usable
+from fedlingua.corpora.deidentify import Failure, deidentify
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.sentences import split_sentences
+from fedlingua.corpora.split_documents import Document
+from fedlingua.errors import CorpusError
+from fedlingua.languages import Direction
+
+
+def take_in(
+    documents: Iterable[str],
+    language: Direction,
+    rules: CleaningRules,
+    hook: Callable[[str], Any] | None,
+    account: Account,
+    where: str,
+) -> list[Document]:
+    """The documents of which something is left, as the hook leaves them, with the sentences that every rule keeps.
+
+    A repeated sentence is dropped wherever in the documents it stands. Of a document that the hook fails on the sentences are counted,
+    and nothing is used.
+
+    Raises:
+        CorpusError: the hook fails on every document; with the types of its failures, never their words.
+    """
+    against, failures, passed = judge(language, rules), Counter[str](), 0
+    taken = []
+    for raw in documents:
+        text = deidentify(raw, hook) if hook else raw
+        if isinstance(text, Failure):
+            failures[text.kind] += 1
+            account.leave_out("not-deidentified", len(split_sentences(raw, language.source, rules.max_words)))
+            continue
+        passed += 1
+        found = (Pair(sentence, sentence) for sentence in split_sentences(text, language.source, rules.max_words))
+        if sentences := list(usable(found, against, account)):
+            taken.append(Document(text, sentences))
+    if failures and not passed:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
+        raise CorpusError(
+            f"{where}: deidentify-with failed on all of {failures.total()} documents ({kinds}); try it on one of them"
+        )
+    return taken

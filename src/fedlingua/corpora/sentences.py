@@ -1,0 +1,126 @@
+"""A document as sentences, by rules: marks that end a sentence, and the few places where a full stop does not.
+
+A newline always ends a sentence. A mark that stands for nothing else (。 ？ । ؟) ends one wherever it stands; a full stop and its like
+only before white space and what can begin a sentence. Where in doubt two sentences stay one: text that is to be learnt from is none
+the worse for it.
+"""
+
+import math
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+
+from fedlingua.languages import WITHOUT_SPACES
+
+_HARD = "。！？｡।॥؟។៕။።፧"
+_SOFT = ".!?…۔։"
+_QUOTES = "\"'”’»›)\\]}」』】）》〉"
+_CLOSING = rf"(?:[{_QUOTES}“‘«‹]|[ \u00a0\u202f]»(?=\s|$))*"  # every quote closes in some language, and French has a space before
+_OPENING = "\"'“‘”„‚«»‹›([{¿¡–—-•*·「『【（《〈"
+_END = rf"[{_SOFT}]*[{_HARD}][{_SOFT}{_HARD}]*[{_QUOTES}]*|[{_SOFT}]+{_CLOSING}(?=\s|$)"
+_MARK = re.compile(_END)
+_MARK_WITHOUT_SPACES = re.compile(rf"{_END}|[!?]+[{_QUOTES}]*(?=[^\x00-\x7f])")
+_GREEK_MARK = re.compile(rf"{_END}|[;\u037e](?=\s|$)")
+
+_NEVER_LAST = {
+    "": "dr prof st vs cf",
+    "cs": "doc ing mgr mudr např phdr rndr tzv",
+    "de": "bzw dipl evtl exkl ggf hr inkl med sog vgl",
+    "en": "jr messrs mr mrs ms rev sr",
+    "es": "dña dra dres ing lic profa sr sra sres srta ud uds vd vds",
+    "fr": "mlle mm mme pr ste",
+    "hi": "डॉ",
+    "it": "avv dott dott.ssa ing sig sig.ra",
+    "nl": "bijv dhr drs ing ir mevr mr",
+    "pl": "hab inż lek mgr np tzw ul",
+    "pt": "dra exma exmo profa sr sra",
+    "ru": "им проф ул",
+    "tr": "av doç sn",
+}
+"""Abbreviations that what they speak of follows, by language; "": of all."""
+_BEFORE_NUMBERS = (
+    "al approx aprox art ca cap ch env eq fig figs no nos nr num núm nº p pag pp pág págs ref refs sec tab vol рис стр табл"
+)
+"""Abbreviations that go on where a number follows, and may be a word at the end of a sentence where none does."""
+_ORDINAL_DOT = "bs cs da de et fi hr hu is lb lv no pl sk sl sr tr"
+"""Languages that write "3." for the third: one or two digits and a full stop end no sentence there."""
+_LOWER_CASE_ALONE = frozenset({"ka"})
+"""Languages whose every letter counts as lower case, so that it tells nothing of where a sentence begins."""
+
+
+def split_sentences(document: str, language: str, max_words: int = 0) -> list[str]:
+    """The sentences of a document in order, none empty; white space inside one becomes one space.
+
+    max_words: a longer sentence comes in even pieces of at most so many words, characters in languages written without spaces, so that
+    a rule of cleaning loses nothing; 0: whole.
+    """
+    found = (" ".join(sentence.split()) for line in document.split("\n") for sentence in _of_line(line, language))
+    return [piece for sentence in found if sentence for piece in _wrapped(sentence, language, max_words)]
+
+
+def _of_line(line: str, language: str) -> Iterator[str]:
+    marks = _MARK_WITHOUT_SPACES if language in WITHOUT_SPACES else _GREEK_MARK if language == "el" else _MARK
+    start = 0
+    for mark in marks.finditer(line):
+        stands_alone = not set(mark[0]).isdisjoint(_HARD) or not line[mark.end() : mark.end() + 1].isspace()
+        if stands_alone or _is_end(line[start : mark.start()], mark[0], line[mark.end() :], language):
+            yield line[start : mark.end()]
+            start = mark.end()
+    yield line[start:]
+
+
+def _is_end(before: str, mark: str, after: str, language: str) -> bool:
+    """Whether a mark that may stand inside a sentence ends one."""
+    first = after.lstrip().lstrip(_OPENING + " ")[:1]
+    if first and (not first.isalnum() or (first.islower() and language not in _LOWER_CASE_ALONE)):
+        return False
+    return mark != "." or not first or not _goes_on(before, first, language)
+
+
+def _goes_on(before: str, first: str, language: str) -> bool:
+    """Whether the full stop after `before` belongs to its last word; first: the first letter or digit after it."""
+    words = re.split(r"[\s/]+", before)
+    word = words[-1].lstrip(_OPENING).casefold()
+    if word.isdigit():
+        # "1. Aspirin" at the beginning is a number of a list, wherever.
+        return before.strip() == word or (language in _ORDINAL_DOT.split() and len(word) <= 2 and first.isalpha())
+    is_initial = len(word) == 1 and word.isalpha() and word.lower() != word.upper()
+    if is_initial or re.fullmatch(r"(?:[^\W\d_]\.)+[^\W\d_]", word):  # J. Smith; e.g., z.B., U.S.
+        return True
+    if first.isdigit() and word in _BEFORE_NUMBERS.split():
+        return True
+    return word in _NEVER_LAST[""].split() or word in _NEVER_LAST.get(language, "").split()
+
+
+def _wrapped(sentence: str, language: str, max_words: int) -> list[str]:
+    """Even pieces, so that no crumb is left which a rule for short sentences would drop."""
+    without_spaces = language in WITHOUT_SPACES
+    units = _characters(sentence) if without_spaces else sentence.split()
+    lengths = [len(unit.replace(" ", "")) if without_spaces else 1 for unit in units]
+    if not max_words or sum(lengths) <= max_words:
+        return [sentence]
+    joint = "" if without_spaces else " "
+    return [joint.join(units[start:end]).strip() for start, end in pairwise(_cuts(lengths, max_words))]
+
+
+def _cuts(lengths: Sequence[int], most: int) -> list[int]:
+    """Where to cut a row of units, its ends with it: as few pieces as hold at most `most` each, as even as they can be."""
+    reached = [0, *accumulate(lengths)]
+    for pieces in range(math.ceil(reached[-1] / most), len(lengths)):
+        cuts = [bisect_right(reached, number * reached[-1] / pieces) - 1 for number in range(pieces)] + [len(lengths)]
+        if all(0 < reached[end] - reached[start] <= most for start, end in pairwise(cuts)):
+            return cuts
+    return list(range(len(lengths) + 1))
+
+
+def _characters(sentence: str) -> list[str]:
+    """Characters, each with the marks above and below it and with the space before it."""
+    found: list[str] = []
+    for character in sentence:
+        if found and (found[-1] == " " or unicodedata.category(character).startswith("M")):
+            found[-1] += character
+        else:
+            found.append(character)
+    return found
