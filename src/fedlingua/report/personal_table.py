@@ -16,7 +16,7 @@ from fedlingua.evaluation.metrics import METRICS, Metric
 
 MODELS = {"federated": "federated", "personal": "personal", "apfl": "APFL's alpha", "chosen": "dev's alpha"}
 """The models that are judged: as personalization.json names them, and for people."""
-_BRIEF = ("federated", "personal", "APFL", "dev")
+_BRIEF = ("fed.", "own", "APFL", "dev")
 """The same for a terminal of 80 characters."""
 MACRO = "macro"
 DECIMALS = 6

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
 
+from fedlingua.cli.app import main
 from fedlingua.cli.personalize import personalize_run
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.kept import MOST_POINTS, thinned
@@ -151,3 +152,19 @@ def test_a_long_path_is_thinned_and_keeps_both_ends():
     assert (found[0], found[-1]) == ([0, 0.0], [5000, 1.0])
     assert thinned([0.5, 0.4, 0.3]) == [[0, 0.5], [1, 0.4], [2, 0.3]]
     assert thinned([0.5]) == [[0, 0.5]]
+
+
+def test_the_command_goes_on_and_says_what_is_wrong_without_a_traceback(translating, capsys, monkeypatch):
+    where = ["fedlingua", "personalize", "--run", str(translating.directory)]
+    monkeypatch.setattr("sys.argv", [*where, "--site", "bank", "--epochs", "1", "--alpha-rate", "0.5", "--seed", "4"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "chosen on dev" in capsys.readouterr().out
+    about = json.loads((left(translating, "bank") / "personalization.json").read_text())
+    assert (about["alpha_rate"], about["seed"]) == (0.5, 4)
+    monkeypatch.setattr("sys.argv", [*where, "--site", "bnak"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "did you mean 'bank'" in capsys.readouterr().err
