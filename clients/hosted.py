@@ -7,7 +7,6 @@ own (`site-file` in its node config); paths that the server names mean nothing t
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Protocol
@@ -16,16 +15,15 @@ from flwr.app import Context
 
 from clients.signature import Consent
 from fedlingua.config import Settings
-from fedlingua.corpora.mixed import held_texts
 from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import POOLED, read_federation
-from fedlingua.corpora.texts import SiteText, read_sites, read_text
+from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.errors import ExchangeError
-from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import run_directory
+from fedlingua.simulated_texts import all_texts, texts_by_site
 
 
 class Host(Protocol):
@@ -86,8 +84,8 @@ class SimulatedHost:
         where = (self.settings.federation_path, self.settings.data_dir)
         if self.settings.how.pooled:
             federation = read_federation(where[0], Path(where[1]).expanduser())
-            return pooled_texts(_all_texts(*where), federation, self.settings.how.pools)
-        return _held_texts(*where)[site]
+            return pooled_texts(all_texts(*where), federation, self.settings.how.pools)
+        return texts_by_site(*where)[site]
 
     def directory(self, site: str, run: str) -> Path:
         return run_directory(self.settings, self._run_id) / "sites" / site
@@ -132,19 +130,3 @@ class DeployedHost:
     def signatures(self, site: str, run: str) -> Path:
         # Not by run, which the server names: what was given stays given.
         return self._file.state / "signatures" / site
-
-
-@lru_cache(maxsize=4)
-def _all_texts(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
-    """Every site's text, read once for each process."""
-    data = Path(data_dir).expanduser()
-    federation = read_federation(federation_path, data)
-    base = forbidden_sides(read_recipe(federation.base, data)) if federation.base else set()
-    return read_sites(federation, base)
-
-
-@lru_cache(maxsize=4)
-def _held_texts(federation_path: Path, data_dir: str) -> Mapping[str, Mapping[str, SiteText]]:
-    """Every site's texts, dealt out once for each process."""
-    federation = read_federation(federation_path, Path(data_dir).expanduser())
-    return held_texts(_all_texts(federation_path, data_dir), federation.rules.split)

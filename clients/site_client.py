@@ -1,8 +1,8 @@
 """A site's local trainer, whatever the model is for: take what came, train it on the site's own text, answer in sums.
 
 One round, told from the site: take the tensors that came, put them into the frozen backbone, train them on the site's examples with an
-optimiser made anew, give them back. What the examples are, and how the result is scored, a task's own client says
-(clients/translation.py, clients/masked_language.py).
+optimiser made anew, give them back. What the examples are, the task says (fedlingua/training/site_examples.py); how the result is scored,
+a task's own client (clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
@@ -29,12 +29,10 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.protocol import Stage
-from fedlingua.training.batches import Example, TrainingExample, by_tokens, pad
-from fedlingua.training.loop import LocalTraining, autocast, train_locally
-from fedlingua.training.objective import corpus_nll
-
-EVALUATION_TOKENS = 3000
-"""Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
+from fedlingua.training.batches import Example, TrainingExample
+from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.objective import examples_nll
+from fedlingua.training.site_examples import EXAMPLE_MAKERS, ExampleMaker
 
 
 class SiteClient(NumPyClient):
@@ -55,14 +53,6 @@ class SiteClient(NumPyClient):
     # --- What a task says -----------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def training_texts(self) -> Sequence[Sequence[TrainingExample]]:
-        """What the model learns from, text by text."""
-
-    @abstractmethod
-    def examples(self, split: Split) -> Sequence[Example]:
-        """What the model is measured on, of all the site's texts."""
-
-    @abstractmethod
     def finish(self, parameters: NDArrays, number: int, own: Stage) -> Mapping[str, tuple[TextSums, TextSums]]:
         """Score the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).
 
@@ -74,6 +64,21 @@ class SiteClient(NumPyClient):
 
     def evaluated(self, number: int) -> None:
         """The model holds what the site would use after a round: the moment to look at it."""
+
+    # --- Examples -------------------------------------------------------------------------------------------------------------------
+
+    def training_texts(self) -> list[Sequence[TrainingExample]]:
+        """What the model learns from, text by text."""
+        return [self._made.trained(text, "train", self.trainable.backbone.codec, self.settings) for text in self.texts.values()]
+
+    def examples(self, split: Split) -> list[Example]:
+        """What the model is measured on, of all the site's texts."""
+        codec = self.trainable.backbone.codec
+        return [one for text in self.texts.values() for one in self._made.measured(text, split, codec, self.settings)]
+
+    @property
+    def _made(self) -> ExampleMaker:
+        return EXAMPLE_MAKERS[self.settings.task]
 
     # --- One round ------------------------------------------------------------------------------------------------------------------
 
@@ -169,10 +174,8 @@ class SiteClient(NumPyClient):
         model, codec = self.trainable.model, self.trainable.backbone.codec
         examples, share = self.examples("dev"), self.settings.evaluate_share
         if share < 1:  # the same ones in every round and under every seed, so that their losses may be compared
-            examples = Random(f"{self.site}/evaluate").sample(list(examples), max(1, round(share * len(examples))))
-        groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
-        with autocast(model, self.settings.precision):
-            return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups])
+            examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
+        return examples_nll(model, codec, examples, self.settings.precision)
 
 
 def _own(config: dict[str, Scalar]) -> Stage:

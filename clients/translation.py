@@ -1,4 +1,4 @@
-"""The trainer of a site that translates: its sentence pairs as examples, translations to look at, BLEU and chrF as sums.
+"""The trainer of a site that translates: translations to look at, BLEU and chrF as sums.
 
 Text, hypotheses and references stay here. The round itself is clients/site_client.py.
 """
@@ -15,12 +15,11 @@ from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
-from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import ScoreSums, score_sums
+from fedlingua.evaluation.text_scores import translations
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.languages import Direction
 from fedlingua.protocol import Stage
-from fedlingua.training.translation import PairExample, encode_pairs
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,6 @@ class TranslationClient(SelectingClient):
     def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
         super().__init__(site, texts, trainable, settings, folder)
         self._by_round = RoundTranslations(folder / "translations-by-round")
-
-    def training_texts(self) -> list[list[PairExample]]:
-        return [self._encoded(text, "train") for text in self.texts.values()]
-
-    def examples(self, split: Split) -> list[PairExample]:
-        return [one for text in self.texts.values() for one in self._encoded(text, split)]
-
-    def _encoded(self, text: SiteText, split: Split) -> list[PairExample]:
-        return encode_pairs(text.splits[split], text.direction, self.trainable.backbone.codec, self.settings.max_tokens)
 
     def begins(self, number: int) -> None:
         self._by_round.cut(number)
@@ -91,12 +81,4 @@ class TranslationClient(SelectingClient):
         return {name: (one.sums(hypotheses[name]), one.sums(base[name])) for name, one in scored.items()}
 
     def _translate(self, scored: Scored) -> list[str]:
-        return translate(
-            self.trainable.model,
-            self.trainable.backbone.codec,
-            [pair.source for pair in scored.pairs],
-            scored.direction,
-            self.settings.beam,
-            self.settings.max_tokens,
-            self.settings.max_decode_tokens,
-        )
+        return translations(self.trainable.model, self.trainable.backbone.codec, scored.pairs, scored.direction, self.settings)

@@ -228,12 +228,17 @@ class SiteStrategy(Strategy):
         own, values = self.declared_state()
         self.folder.checkpoints.save(number, self.state, own, {"progress": self.progress.values(), "strategy": values})
         # The round before stays, with its best, in case this one is damaged later.
-        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best})
+        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, *self._kept_besides(number)})
         self.folder.update(rounds=number, best_round=self.progress.best_round)
         uplink = sum(up for up, _ in record.traffic)
         self.folder.event(
             "round", round=number, rounds=num_rounds, dev_loss=dev_loss, seconds=round(seconds, 3), uplink_bytes=uplink
         )
+
+    def _kept_besides(self, last: int) -> Iterable[int]:
+        """Rounds that stay to be gone on from, whatever becomes of the run."""
+        every = self.settings.keep_every
+        return range(every, last + 1, every) if every else ()
 
     def _resume(self) -> None:
         """Go back to the last round that is whole; what is damaged is passed over and named."""

@@ -27,6 +27,7 @@ MAY_CHANGE = (
     "finish-deadline-s",
     "max-bad-replies",
     "keep-translations",
+    "keep-every",
 )
 """Keys that a resumed run may have otherwise than its first attempt: places, how long to wait for whom, what is kept to look at."""
 
@@ -121,6 +122,7 @@ class Settings:
     max_decode_tokens: int
     score_split: str
     keep_translations: int
+    keep_every: int
     quorum: float
     below_quorum: str
     wait_s: float

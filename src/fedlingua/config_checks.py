@@ -86,6 +86,7 @@ _AT_LEAST: dict[str, float] = {
     "beam": 1,
     "max_decode_tokens": 4,
     "keep_translations": 0,
+    "keep_every": 0,
     "deadline_s": 0.001,
     "join_deadline_s": 0.0,
     "evaluate_deadline_s": 0.0,

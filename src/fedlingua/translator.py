@@ -1,7 +1,7 @@
 """A finished run as a translator: a site's own tensors, or the clusters' for any direction."""
 
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from fedlingua.clustering import Clusters, cluster_for
 from fedlingua.config import Settings
@@ -11,10 +11,10 @@ from fedlingua.errors import RunError
 from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.delivery import delivered, is_delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors, write_tensors
-from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.exchange.trainable import Trainable
 from fedlingua.files import resolve
+from fedlingua.finished import FinishedRun, same_backbone
 from fedlingua.languages import Direction, nearest, parse_direction
-from fedlingua.runs import RunFolder
 
 
 class Translator:
@@ -34,7 +34,8 @@ class Translator:
         Raises:
             RunError: no such site, or a run that did not get that far.
         """
-        folder, run, settings = _finished(run_dir)
+        finished = FinishedRun.of(run_dir)
+        folder, settings = finished.folder, finished.settings
         sites = folder.read("sites.json") or {}
         # A pooled site stands for many, which keep their names.
         hosts = {name: host for host, about in sites.items() for name in about["members"]}
@@ -43,10 +44,10 @@ class Translator:
         direction = parse_direction(sites[hosts[site]]["members"][site])
         left = folder.directory / "sites" / hosts[site]
         if not settings.how.trains:
-            return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), None, direction)
+            return cls(settings, finished.trainable(), None, direction)
         if is_delivered(left):
             tensors, _ = delivered(left)
-            return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), tensors, direction)
+            return cls(settings, finished.trainable(), tensors, direction)
         if settings.how.travels and TENSOR_SETS[settings.trained_set].travels_whole:
             return cls.of_direction(run_dir, direction)
         raise RunError(
@@ -62,7 +63,7 @@ class Translator:
         """
         tensors, about = delivered(folder)
         settings = settings_from(about["settings"])
-        trainable = _same_backbone(settings, about["backbone_fingerprint"])
+        trainable = same_backbone(settings, about["backbone_fingerprint"])
         return cls(settings, trainable, tensors, parse_direction(about["direction"]))
 
     @classmethod
@@ -72,7 +73,8 @@ class Translator:
         Raises:
             RunError: a method that leaves nothing at the server. ConfigError: no cluster for these languages.
         """
-        folder, run, settings = _finished(run_dir)
+        finished = FinishedRun.of(run_dir)
+        folder, settings = finished.folder, finished.settings
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
         if not TENSOR_SETS[settings.trained_set].travels_whole:
@@ -81,13 +83,13 @@ class Translator:
                 "give --site instead of --direction"
             )
         federation = read_federation(resolve(settings.federation), Path())
-        kept = folder.checkpoints.load(int(run["best_round"])).tensors
+        kept = folder.checkpoints.load(int(finished.about["best_round"])).tensors
         clusters = cast(Clusters, folder.read("clusters.json"))
         directions = {site.name: [site.direction] for site in federation.sites}
         tensors: Tensors = {}
         for part in clusters:
             tensors |= kept[part][cluster_for(direction, part, clusters, directions, federation.relatives(settings.cluster_by))]
-        return cls(settings, _same_backbone(settings, run["backbone"]["fingerprint"]), tensors, direction)
+        return cls(settings, finished.trainable(), tensors, direction)
 
     def translate(self, sentences: list[str]) -> list[str]:
         """One translation a sentence, in order; empty ones stay empty."""
@@ -97,23 +99,3 @@ class Translator:
             with self.trainable.as_base():
                 return translate(model, codec, sentences, self.direction, *lengths)
         return translate(model, codec, sentences, self.direction, *lengths)
-
-
-def _finished(run_dir: Path) -> tuple[RunFolder, dict[str, Any], Settings]:
-    folder = RunFolder(run_dir)
-    run = folder.read("run.json")
-    if run is None:
-        raise RunError(f"{run_dir} is no run folder: it has no run.json")
-    if run.get("status") != "completed":
-        raise RunError(f"{run_dir}: the run is {run.get('status')}, not completed; there is nothing to translate with yet")
-    return folder, run, settings_from(run["config"])
-
-
-def _same_backbone(settings: Settings, wanted: str) -> Trainable:
-    trainable = build_trainable(settings)
-    if trainable.backbone.fingerprint != wanted:
-        raise RunError(
-            f"backbone = {settings.backbone!r} is not the one the run was trained on "
-            f"({trainable.backbone.fingerprint[:12]}; wanted {wanted[:12]}); give the run its own backbone again"
-        )
-    return trainable

@@ -1,4 +1,4 @@
-"""The fedlingua command: run, suite, pretrain, finetune, translate, report, status, corpus; bundle, server, site across machines."""
+"""The fedlingua command: run, suite, pretrain, finetune, personalize, translate, report, status, corpus; bundle, server, site."""
 
 import sys
 from pathlib import Path
@@ -95,6 +95,24 @@ def translate(
     from fedlingua.cli.translate import translate_lines
 
     translate_lines(run, site, direction, file, sys.stdout)
+
+
+@app.command()
+def personalize(
+    run: RunFolderOption,
+    data: Data = None,
+    site: Annotated[list[str] | None, typer.Option(help="Of the run; again for each; default: all, and a table of them.")] = None,
+    round_: Annotated[int | None, typer.Option("--round", help="Whose model it goes on from; default: the best one's.")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the site's training text.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the site's own model; default: the run's.")] = None,
+    alpha_rate: Annotated[float, typer.Option(help="Of alpha's own steps.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Decides order, masks and dropout; default: the run's.")] = None,
+) -> None:
+    """Let sites go on by themselves from a round's model, and find how much of their own model they should use."""
+    from fedlingua.cli.personalize import personalize_run
+    from fedlingua.personalization.personalize import Personalizing
+
+    personalize_run(run, data, site or [], round_, Personalizing(epochs, learning_rate, alpha_rate, seed), Console())
 
 
 @app.command()

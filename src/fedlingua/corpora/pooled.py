@@ -28,7 +28,9 @@ def check_pool(federation: Federation, pools: str) -> None:
     if not any(is_pooled(site, pools) for site in federation.sites):
         wanted = "public = true at one site at least" if pools == "public" else "a language that a site has text in"
         known = ", ".join(dict.fromkeys(site.direction.source for site in federation.sites))
-        raise ConfigError(f"{federation.name}: no site is {pools!r}, so nothing would be trained on; wanted {wanted} (here: {known})")
+        raise ConfigError(
+            f"{federation.name}: no site is {pools!r}, so nothing would be trained on; wanted {wanted} (here: {known})"
+        )
 
 
 def _scored_only(text: SiteText) -> SiteText:

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +12,12 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.config import Settings
-from fedlingua.training.batches import TrainingExample, optimiser_steps, pad
+from fedlingua.training.batches import Example, TrainingExample, optimiser_steps, pad
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.sampling import Sampling
+
+Step = Sequence[Sequence[Example]]
+"""What one step of the optimiser sees: batches of examples."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,14 @@ def train_locally(
     how: LocalTraining,
     seed: str,
     kept: dict[str, Numbers] | None = None,
+    before_step: Callable[[Step], None] | None = None,
 ) -> LocalResult:
     """Train the named parameters in place at a constant rate, without clipping or smoothing.
 
     texts: the examples, text by text where several are trained on as one. `seed` decides order, masks and dropout, so that equal seeds give
     equal bits. `whole_steps` drops what does not fill a step, as Liu et al. 2023 do, unless there is less text than one step takes. kept:
-    what the optimiser goes on from, and leaves there for the next time; None makes it anew.
+    what the optimiser goes on from, and leaves there for the next time; None makes it anew. before_step: shown the batches of every step
+    before it is taken; it has to leave the model as it found it.
     """
     started = time.monotonic()
     rng = random.Random(seed)
@@ -91,6 +96,8 @@ def train_locally(
         examples = _usable(how.sampling.drawn(texts, rng), how, rng)
         for batches in optimiser_steps(examples, how.batch_size, how.accumulation, rng):
             step = [[example.drawn(rng) for example in batch] for batch in batches]
+            if before_step:
+                before_step(step)
             tokens_of_step = sum(example.num_targets for batch in step for example in batch)
             for batch in step:
                 with autocast(model, how.precision):

@@ -19,6 +19,8 @@ from fedlingua.training.batches import IGNORED
 
 MASKED, REPLACED = 0.8, 0.1
 """Of the pieces to be predicted: shown as the mask, shown as another piece."""
+MASKS_KEY = "fedlingua"
+"""Decides the masks of text that is measured, with the text itself: under every method, seed and model the same."""
 
 
 @dataclass(frozen=True)

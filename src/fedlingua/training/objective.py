@@ -1,11 +1,17 @@
 """The loss of a model over batches, as sums."""
 
 from collections.abc import Sequence
+from random import Random
 
 import torch
 from transformers import PreTrainedModel
 
-from fedlingua.training.batches import Batch
+from fedlingua.backbones.codec import Codec
+from fedlingua.training.batches import Batch, Example, by_tokens, pad
+from fedlingua.training.loop import autocast
+
+EVALUATION_TOKENS = 3000
+"""Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
 
 
 @torch.no_grad()
@@ -20,3 +26,10 @@ def corpus_nll(model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[float,
         num_tokens += count
     model.train(was_training)
     return nll_sum, num_tokens
+
+
+def examples_nll(model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str) -> tuple[float, int]:
+    """The same over examples, in batches of like length."""
+    groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
+    with autocast(model, precision):
+        return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups])

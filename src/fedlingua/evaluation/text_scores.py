@@ -1,0 +1,83 @@
+"""What a model makes of one split of a site's text, as its task is judged: sums, and the two metrics that they come to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.codec import Codec, TextCodec
+from fedlingua.config import Settings
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.split import Split
+from fedlingua.corpora.texts import SiteText
+from fedlingua.evaluation.decode import translate
+from fedlingua.evaluation.masked import masked_scores
+from fedlingua.evaluation.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
+from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
+from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
+from fedlingua.languages import Direction
+from fedlingua.training.loop import autocast
+from fedlingua.training.masked_language import MASKS_KEY
+from fedlingua.training.site_examples import sequences_of
+
+Sums = Any
+"""A task's own: evaluation.scores.ScoreSums, or evaluation.perplexity.MaskedScores."""
+
+
+@dataclass(frozen=True)
+class TextScorer:
+    """sums: of a model on a split; values: what they come to, by the metrics' keys; about: how much was measured, and by which metric or
+    masks, so that two numbers can be seen to be of the same.
+    """
+
+    sums: Callable[[PreTrainedModel, Codec, SiteText, Split, Settings], Sums]
+    values: Callable[[Sums], dict[str, float]]
+    about: Callable[[Sums, Direction], dict[str, Any]]
+
+
+def translations(
+    model: PreTrainedModel, codec: Codec, pairs: Sequence[Pair], direction: Direction, settings: Settings
+) -> list[str]:
+    """What the model makes of the sources, with the run's beam and lengths."""
+    sources = [pair.source for pair in pairs]
+    return translate(model, codec, sources, direction, settings.beam, settings.max_tokens, settings.max_decode_tokens)
+
+
+def translation_sums(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> ScoreSums:
+    """BLEU and chrF counts."""
+    pairs = text.splits[split]
+    hypotheses = translations(model, codec, pairs, text.direction, settings)
+    return score_sums(hypotheses, [pair.target for pair in pairs], text.direction.target)
+
+
+def masked_sums_of(model: PreTrainedModel, codec: Codec, text: SiteText, split: Split, settings: Settings) -> MaskedScores:
+    """Perplexity's and accuracy's sums, every piece masked once."""
+    assert isinstance(codec, TextCodec), type(codec)  # check_backbone refuses others
+    examples = sequences_of(text, split, codec, settings)
+    with autocast(model, settings.precision):
+        return masked_scores(model, codec, len(text.splits[split]), examples, MASKS_KEY)
+
+
+def _of_translation(sums: ScoreSums) -> dict[str, float]:
+    return {BLEU.key: bleu_score(sums), CHRF.key: chrf_score(sums)}
+
+
+def _of_masked(sums: MaskedScores) -> dict[str, float]:
+    return {PERPLEXITY.key: perplexity(sums), ACCURACY.key: accuracy(sums)}
+
+
+def _about_translation(sums: ScoreSums, direction: Direction) -> dict[str, Any]:
+    bleu_signature, chrf_signature = signatures(direction.target)
+    return {"sentences": sums.sentences, "signature": bleu_signature, "chrf_signature": chrf_signature}
+
+
+def _about_masked(sums: MaskedScores, direction: Direction) -> dict[str, Any]:
+    return {"sentences": sums.sentences, "masked": sum(sums.tokens), "masks": f"{sums.masks:012x}"}
+
+
+TEXT_SCORERS: dict[str, TextScorer] = {
+    "translation": TextScorer(translation_sums, _of_translation, _about_translation),
+    "masked-language": TextScorer(masked_sums_of, _of_masked, _about_masked),
+}
+"""One line a task: `task` -> how a text is scored."""

@@ -1,0 +1,58 @@
+"""A run that has come to its end, opened again: what run.json says, its settings, and the backbone that it was trained on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from fedlingua.config import Settings
+from fedlingua.config_checks import settings_from
+from fedlingua.errors import RunError
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A completed run's folder. about: its run.json."""
+
+    folder: RunFolder
+    about: dict[str, Any]
+    settings: Settings
+
+    @classmethod
+    def of(cls, run_dir: Path) -> Self:
+        """Open a run's folder.
+
+        Raises:
+            RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
+        """
+        folder = RunFolder(run_dir)
+        about = folder.read("run.json")
+        if about is None:
+            raise RunError(f"{run_dir} is no run folder: it has no run.json")
+        if about.get("status") != "completed":
+            raise RunError(f"{run_dir}: the run is {about.get('status')}, not completed; there is nothing to go on from yet")
+        return cls(folder, about, settings_from(about["config"]))
+
+    def trainable(self) -> Trainable:
+        """The run's backbone with what its method trains.
+
+        Raises:
+            RunError: the backbone is not the one that the run was trained on. BackboneError: it cannot be loaded.
+        """
+        return same_backbone(self.settings, self.about["backbone"]["fingerprint"])
+
+
+def same_backbone(settings: Settings, wanted: str) -> Trainable:
+    """A run's backbone made ready, as long as it has the fingerprint `wanted`.
+
+    Raises:
+        RunError: it has another. BackboneError: it cannot be loaded.
+    """
+    trainable = build_trainable(settings)
+    if trainable.backbone.fingerprint != wanted:
+        raise RunError(
+            f"backbone = {settings.backbone!r} is not the one the run was trained on "
+            f"({trainable.backbone.fingerprint[:12]}; wanted {wanted[:12]}); give the run its own backbone again"
+        )
+    return trainable

@@ -1,0 +1,1 @@
+"""A site's own model after a run: local training from a round's model, and what lies between the two (Manoel et al. 2022, §2.4)."""

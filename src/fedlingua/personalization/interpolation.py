@@ -1,0 +1,50 @@
+"""What lies between a federation's model and a site's own: Manoel et al. 2022, eq. 3."""
+
+import numpy as np
+
+from fedlingua.errors import ConfigError, ExchangeError
+from fedlingua.exchange.tensor_sets import Tensors
+
+ALPHAS = tuple(step / 20 for step in range(21))
+"""The values that figure 3 looks at: 0 is the federation's model, 1 the site's own."""
+
+
+def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors:
+    """theta_int = alpha theta_i + (1 - alpha) theta, eq. 3, in float32; at 0 and at 1 the very bits of one of the two.
+
+    Raises:
+        ConfigError: alpha outside [0, 1]. ExchangeError: two models that do not have the same tensors.
+    """
+    check_alpha(alpha)
+    check_alike(federated, personal)
+    if alpha in (0, 1):  # 0 x theta_i would turn a -0.0 of theta into 0.0
+        return {name: array.copy() for name, array in (personal if alpha else federated).items()}
+    own, others = np.float32(alpha), np.float32(1 - alpha)
+    return {name: own * personal[name] + others * array for name, array in federated.items()}
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse what is no share.
+
+    Raises:
+        ConfigError: outside [0, 1], or no number.
+    """
+    if not 0 <= alpha <= 1:
+        raise ConfigError(f"alpha = {alpha}; wanted a share of the site's own model: 0 (none of it) to 1 (nothing else)")
+
+
+def check_alike(federated: Tensors, personal: Tensors) -> None:
+    """Refuse two models between which nothing lies.
+
+    Raises:
+        ExchangeError: names the first tensor that one of them does not have, or has in another shape.
+    """
+    for name in sorted(set(federated) ^ set(personal)):
+        where = "the federation's" if name in federated else "the site's own"
+        raise ExchangeError(f"tensor {name!r} is in {where} model alone; wanted two models of one backbone and one tensor set")
+    for name, array in federated.items():
+        if array.shape != personal[name].shape:
+            raise ExchangeError(
+                f"tensor {name!r} has shape {array.shape} in the federation's model and {personal[name].shape} in the site's own; wanted "
+                "two models of one backbone and one tensor set"
+            )

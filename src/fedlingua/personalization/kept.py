@@ -1,0 +1,76 @@
+"""What personalization leaves in a site's folder: its own model, the interpolated one, and a file that says how they came about."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import save_file
+
+from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.personalization.personalize import Personalized, Personalizing
+from fedlingua.personalization.start import Start
+from fedlingua.runs import json_text, library_versions, replace_text
+
+FOLDER = "personal"
+FILE = "personalization.json"
+MOST_POINTS = 200
+"""Of alpha's path, besides its end."""
+
+
+def keep(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
+    """Write all of it, personalization.json last: where it is, all is. Returns what that file says."""
+    folder = start.run.folder.directory / "sites" / site / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
+    _put(result.personal, folder / "personal.safetensors")
+    _put(result.interpolated, folder / "interpolated.safetensors")
+    about = told(start, site, trainable, how, result)
+    replace_text(folder / FILE, json_text(about))
+    return about
+
+
+def told(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
+    """All that decided the result, and all of it but the tensors."""
+    run, training = start.run.about, how.training(start.settings)
+    return {
+        "site": site,
+        "direction": str(start.texts[site][site].direction),
+        "run": start.run.folder.directory.name,
+        "run_id": run.get("id"),
+        "task": start.settings.task,
+        "method": start.settings.method,
+        "config_hash": start.settings.hash(),
+        "fingerprint": trainable.fingerprint,
+        "round": start.number,
+        "seed": how.seed_of(start.settings),
+        "epochs": how.epochs,
+        "optimizer": training.optimizer,
+        "learning_rate": training.learning_rate,
+        "alpha_rate": how.alpha_rate,
+        "training": {key: value for key, value in dataclasses.asdict(result.training).items() if key != "seconds"},
+        "apfl": {"alpha": result.alphas["apfl"], "dev_loss": result.apfl_dev_loss, "path": thinned(result.path)},
+        "sweep": [{"alpha": alpha, "dev_loss": loss} for alpha, loss in result.sweep.items()],
+        "chosen_alpha": result.alphas["chosen"],
+        "test": dict(result.test),
+        "test_split": dict(result.about_test),
+        "versions": library_versions(),
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def thinned(path: Sequence[float]) -> list[list[float]]:
+    """[step, alpha] of a path: every one of a short path, evenly spaced ones of a long one, and always the last."""
+    last = len(path) - 1
+    stride = max(1, math.ceil(last / MOST_POINTS))
+    return [[step, path[step]] for step in dict.fromkeys([*range(0, last, stride), last])]
+
+
+def _put(tensors: Tensors, file: Path) -> None:
+    """Write a file whole or not at all: aside, then renamed."""
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    save_file(dict(tensors), aside)
+    os.replace(aside, file)

@@ -1,0 +1,130 @@
+"""A site goes on by itself from a model of the federation's, and looks at what lies between the two (Manoel et al. 2022, §2.4, §3.3).
+
+Its own model learns from the site's training text; alpha is learned beside it (Deng et al. 2020), and another one is chosen among 21 on the
+dev text; the test text judges, once.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedlingua.config import Settings
+from fedlingua.corpora.texts import SiteText
+from fedlingua.errors import ConfigError
+from fedlingua.evaluation.text_scores import TEXT_SCORERS
+from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.personalization.apfl import LearnedAlpha
+from fedlingua.personalization.interpolation import ALPHAS, interpolated
+from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+from fedlingua.training.objective import examples_nll
+from fedlingua.training.sampling import Sampling
+from fedlingua.training.site_examples import EXAMPLE_MAKERS
+
+
+@dataclass(frozen=True)
+class Personalizing:
+    """How a site goes on. epochs: passes over its training text; alpha_rate: of alpha's own steps; None takes the run's."""
+
+    epochs: int = 1
+    learning_rate: float | None = None
+    alpha_rate: float = 1.0
+    seed: int | None = None
+
+    def check(self) -> None:
+        """Refuse what trains nothing.
+
+        Raises:
+            ConfigError: names the option.
+        """
+        if self.epochs < 1:
+            raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"--learning-rate {self.learning_rate:g}: wanted a number above 0; leave it out for the run's")
+        if not 0 < self.alpha_rate < math.inf:
+            raise ConfigError(f"--alpha-rate {self.alpha_rate:g}: wanted a number above 0, for example 1")
+
+    def training(self, settings: Settings) -> LocalTraining:
+        """As the run trains, but that every pass takes all of the text once."""
+        rate = settings.step_learning_rate if self.learning_rate is None else self.learning_rate
+        return dataclasses.replace(LocalTraining.of(settings), epochs=self.epochs, learning_rate=rate, sampling=Sampling())
+
+    def seed_of(self, settings: Settings) -> int:
+        """Decides order, masks and dropout, with the site's name."""
+        return settings.seed if self.seed is None else self.seed
+
+
+@dataclass(frozen=True)
+class Personalized:
+    """What came of it.
+
+    alphas: of the four models that are judged: federated (0), personal (1), apfl (learned), chosen (on dev). path: alpha before each step
+    of training and at its end. sweep: alpha -> dev loss, nats a token. test: model -> metric -> value. about_test: what it was judged on.
+    """
+
+    personal: Tensors
+    interpolated: Tensors
+    alphas: Mapping[str, float]
+    path: Sequence[float]
+    sweep: Mapping[float, float]
+    apfl_dev_loss: float
+    test: Mapping[str, Mapping[str, float]]
+    about_test: Mapping[str, Any]
+    training: LocalResult
+    seconds: float
+
+
+def personalize(
+    site: str, texts: Mapping[str, SiteText], federated: Tensors, trainable: Trainable, settings: Settings, how: Personalizing
+) -> Personalized:
+    """Train, learn alpha, look at 21 others, judge. The seed decides everything. texts: all that the site holds, its own under its name.
+
+    The model is left with other tensors than it had.
+    """
+    started = time.monotonic()
+    torch.set_num_threads(settings.threads)
+    model, codec = trainable.model, trainable.backbone.codec
+    maker, scorer = EXAMPLE_MAKERS[settings.task], TEXT_SCORERS[settings.task]
+    write_tensors(model, federated)
+    learned = LearnedAlpha(federated, trainable, how.alpha_rate, settings.precision)
+    training_texts = [maker.trained(text, "train", codec, settings) for text in texts.values()]
+    seed = f"{how.seed_of(settings)}/{site}/personal"
+    training = train_locally(
+        model, trainable.trained.names, training_texts, codec, how.training(settings), seed, before_step=learned
+    )
+    personal = read_tensors(model, trainable.trained)
+    dev = [one for text in texts.values() for one in maker.measured(text, "dev", codec, settings)]
+
+    def dev_loss(alpha: float) -> float:
+        write_tensors(model, interpolated(federated, personal, alpha))
+        nll_sum, num_tokens = examples_nll(model, codec, dev, settings.precision)
+        return nll_sum / num_tokens
+
+    sweep = {alpha: dev_loss(alpha) for alpha in ALPHAS}
+    alphas = {"federated": 0.0, "personal": 1.0, "apfl": learned.alpha, "chosen": chosen_alpha(sweep)}
+    judged = {}
+    for alpha in dict.fromkeys(alphas.values()):
+        write_tensors(model, interpolated(federated, personal, alpha))
+        judged[alpha] = scorer.sums(model, codec, texts[site], "test", settings)
+    return Personalized(
+        personal,
+        interpolated(federated, personal, alphas["chosen"]),
+        alphas,
+        learned.path,
+        sweep,
+        dev_loss(learned.alpha),
+        {name: scorer.values(judged[alpha]) for name, alpha in alphas.items()},
+        scorer.about(judged[0.0], texts[site].direction),
+        training,
+        time.monotonic() - started,
+    )
+
+
+def chosen_alpha(sweep: Mapping[float, float]) -> float:
+    """The alpha with the least dev loss; of equal ones the least, which is nearer to what all sites share."""
+    return min(sweep, key=lambda alpha: (sweep[alpha], alpha))

@@ -1,0 +1,97 @@
+"""What personalization goes on from: a run, the text of its sites, the tensors of one of its rounds; checked before a model loads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self, cast
+
+from fedlingua.checkpoints import ClusterTensors
+from fedlingua.clustering import Clusters, cluster_of
+from fedlingua.config import Settings
+from fedlingua.corpora.sites import Federation, check_corpora, read_federation
+from fedlingua.corpora.texts import SiteText
+from fedlingua.errors import RunError
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.finished import FinishedRun
+from fedlingua.languages import nearest
+from fedlingua.simulated_texts import texts_by_site
+
+
+@dataclass(frozen=True)
+class Start:
+    """A round of a run, and the sites that go on from it. texts: of each of them, as it held it in the run."""
+
+    run: FinishedRun
+    settings: Settings
+    sites: tuple[str, ...]
+    number: int
+    clusters: Clusters
+    tensors: ClusterTensors
+    texts: Mapping[str, Mapping[str, SiteText]]
+
+    @classmethod
+    def of(cls, run_dir: Path, sites: Sequence[str] = (), number: int | None = None, data_dir: str = "") -> Self:
+        """Of a run's sites all or some, and of its rounds the best or another. data_dir: where the text lies now, if not where it was.
+
+        Raises:
+            RunError: no completed run, nothing that left its sites, a site that is not of it or whose text is not here, a round whose
+                checkpoint is gone or damaged. ConfigError, CorpusError: what is wrong with its federation file or text.
+        """
+        run = FinishedRun.of(run_dir)
+        settings = replace(run.settings, data_dir=data_dir or run.settings.data_dir)
+        _check_method(settings)
+        known = run.folder.read("sites.json") or {}
+        for site in sites:
+            if site not in known:
+                raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, known)}; it has {', '.join(known)}")
+        chosen = tuple(dict.fromkeys(sites or known))
+        number = int(run.about["best_round"]) if number is None else number
+        kept = run.folder.checkpoints.rounds()
+        if number not in kept:
+            raise RunError(
+                f"{run_dir}: the checkpoint of round {number} is not there; kept rounds: {', '.join(map(str, kept)) or 'none'}; give one "
+                "of them with --round, or run with keep-every, which keeps more"
+            )
+        federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
+        _check_text_is_here(federation, chosen, run_dir)
+        tensors = run.folder.checkpoints.load(number).tensors
+        texts = texts_by_site(settings.federation_path, settings.data_dir)
+        clusters = cast(Clusters, run.folder.read("clusters.json"))
+        return cls(run, settings, chosen, number, clusters, tensors, {site: texts[site] for site in chosen})
+
+    def federated(self, site: str, trainable: Trainable) -> Tensors:
+        """The tensors that the site got of the round: those of its encoder cluster, its decoder cluster, and what is shared.
+
+        Raises:
+            ExchangeError: the checkpoint's are not those that the run's method trains on this backbone.
+        """
+        parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
+        return check_tensors({name: array for part in parts for name, array in part.items()}, trainable.trained)
+
+
+def _check_method(settings: Settings) -> None:
+    """Refuse a run that has no model of the federation's to go on from."""
+    if not settings.how.travels:
+        raise RunError(
+            f"method {settings.method}: nothing that was trained left a site, so there is no model of the federation's to go on from; "
+            "personalize a run of a federated method"
+        )
+    if not TENSOR_SETS[settings.trained_set].travels_whole:
+        raise RunError(
+            f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, and each site's model is its own "
+            "already; personalize a run under which all that trains travels"
+        )
+
+
+def _check_text_is_here(federation: Federation, sites: Sequence[str], run_dir: Path) -> None:
+    """Refuse sites that the federation file does not have any more, and those of a deployment, whose text stays with them."""
+    held = {site.name: site for site in federation.sites}
+    if gone := [site for site in sites if site not in held]:
+        raise RunError(
+            f"run {run_dir} has {', '.join(gone)}, and its federation file {federation.name} does not have them any more; give the file "
+            "back as it was"
+        )
+    if away := [site for site in sites if held[site].corpus is None]:
+        raise RunError(f"run {run_dir}: the text of {', '.join(away)} is not here; sites across machines keep theirs")
+    check_corpora(federation.sites)

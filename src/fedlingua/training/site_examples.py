@@ -1,0 +1,43 @@
+"""A site's text as examples: of sentence pairs, or of masked sequences; the same wherever a site's model is trained or measured."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedlingua.backbones.codec import Codec, TextCodec
+from fedlingua.config import Settings
+from fedlingua.corpora.split import Split
+from fedlingua.corpora.texts import SiteText
+from fedlingua.training.batches import Example, TrainingExample
+from fedlingua.training.masked_language import MASKS_KEY, MaskedExample, TextExample, encode_text
+from fedlingua.training.translation import PairExample, encode_pairs
+
+
+@dataclass(frozen=True)
+class ExampleMaker:
+    """How a task makes examples of a split of one text. trained: what a model learns from; measured: what its loss is taken on."""
+
+    trained: Callable[[SiteText, Split, Codec, Settings], Sequence[TrainingExample]]
+    measured: Callable[[SiteText, Split, Codec, Settings], Sequence[Example]]
+
+
+def pairs_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[PairExample]:
+    """A pair an example."""
+    return encode_pairs(text.splits[split], text.direction, codec, settings.max_tokens)
+
+
+def sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[TextExample]:
+    """Sentences in sequences that are not masked yet."""
+    assert isinstance(codec, TextCodec), type(codec)  # check_backbone refuses others
+    return encode_text([pair.source for pair in text.splits[split]], codec, settings.max_tokens, settings.mask_share)
+
+
+def masked_sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[MaskedExample]:
+    """The same, each masked as the text itself decides."""
+    return [masked for one in sequences_of(text, split, codec, settings) for masked in one.fixed(MASKS_KEY)]
+
+
+EXAMPLE_MAKERS: dict[str, ExampleMaker] = {
+    "translation": ExampleMaker(pairs_of, pairs_of),
+    "masked-language": ExampleMaker(sequences_of, masked_sequences_of),
+}
+"""One line a task: `task` -> how its examples are made."""

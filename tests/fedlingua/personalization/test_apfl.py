@@ -1,0 +1,129 @@
+"""Alpha's update: its sign and size against finite differences, the best alpha of a quadratic, and what it leaves alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedlingua.config_checks import settings_from
+from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.personalization.apfl import START, LearnedAlpha, alpha_slope, alpha_step
+from fedlingua.personalization.interpolation import interpolated
+from fedlingua.training.batches import pad
+from fedlingua.training.gradient import corpus_gradient
+from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.objective import corpus_nll
+
+HOW = LocalTraining(batch_size=4, accumulation=2, epochs=2, learning_rate=1e-2, whole_steps=False, precision="fp32")
+
+
+class Quadratic:
+    """L(theta) = 1/2 |theta - best|^2 between theta and theta_i."""
+
+    def __init__(self, federated: list[float], personal: list[float], best: list[float]) -> None:
+        self.federated, self.personal = ({"w": np.array(one, np.float32)} for one in (federated, personal))
+        self.best = np.array(best, np.float32)
+
+    def loss(self, alpha: float) -> float:
+        between = alpha * self.personal["w"].astype(float) + (1 - alpha) * self.federated["w"].astype(float)
+        return float(0.5 * np.sum((between - self.best) ** 2))
+
+    def gradient(self, alpha: float) -> Tensors:
+        return {"w": interpolated(self.federated, self.personal, alpha)["w"] - self.best}
+
+    def slope(self, alpha: float) -> float:
+        return alpha_slope(self.gradient(alpha), self.federated, self.personal)
+
+
+@pytest.fixture
+def trainable(tiny_run_config) -> Trainable:
+    torch.set_num_threads(1)
+    return build_trainable(settings_from({**tiny_run_config, "method": "adapter-fed"}))
+
+
+def moved(tensors: Tensors, by: float) -> Tensors:
+    rng = np.random.default_rng(3)
+    return {name: array + rng.normal(0, by, array.shape).astype(np.float32) for name, array in tensors.items()}
+
+
+def test_the_slope_of_a_quadratic_is_the_one_that_finite_differences_find_and_not_its_opposite() -> None:
+    one = Quadratic([0.0], [1.0], [0.995])
+    by_differences = (one.loss(0.5 + 1e-4) - one.loss(0.5 - 1e-4)) / 2e-4
+    assert by_differences == pytest.approx(-0.495, abs=1e-6)
+    assert one.slope(0.5) == pytest.approx(-0.495, abs=1e-6)
+    # FLUTE's order of arguments, its sign.
+    assert alpha_slope(one.gradient(0.5), one.personal, one.federated) == pytest.approx(0.495, abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
+def test_the_slope_of_a_real_model_is_the_one_that_finite_differences_find(trainable, examples, alpha) -> None:
+    model, names = trainable.model, trainable.trained.names
+    federated, batch = trainable.initial, pad(examples, trainable.backbone.codec)
+    train_locally(model, names, [examples], trainable.backbone.codec, replace(HOW, epochs=8), "seed")
+    personal = read_tensors(model, trainable.trained)
+
+    def loss(value: float) -> float:
+        write_tensors(model, interpolated(federated, personal, value))
+        nll_sum, tokens = corpus_nll(model, [batch])
+        return nll_sum / tokens
+
+    by_differences = (loss(alpha + 0.01) - loss(alpha - 0.01)) / 0.02
+    write_tensors(model, interpolated(federated, personal, alpha))
+    _, _, gradient = corpus_gradient(model, names, [batch])
+    assert abs(by_differences) > 0.01
+    assert alpha_slope(gradient, federated, personal) == pytest.approx(by_differences, rel=0.02)
+
+
+def test_steps_down_the_slope_reach_the_best_alpha_of_a_quadratic() -> None:
+    one, alpha = Quadratic([0.0, 0.0], [1.0, 1.0], [0.2, 0.4]), START
+    for _ in range(60):
+        alpha = alpha_step(alpha, one.slope(alpha), 0.2)
+    assert alpha == pytest.approx(0.3, abs=1e-6)
+
+
+@pytest.mark.parametrize(("best", "end"), [([5.0, 5.0], 1.0), ([-5.0, -5.0], 0.0)])
+def test_alpha_stays_a_share_where_the_best_lies_beyond(best: list[float], end: float) -> None:
+    one, alpha = Quadratic([0.0, 0.0], [1.0, 1.0], best), START
+    for _ in range(10):
+        alpha = alpha_step(alpha, one.slope(alpha), 10.0)
+        assert 0 <= alpha <= 1
+    assert alpha == end
+
+
+def test_a_tensor_that_the_loss_does_not_reach_adds_nothing() -> None:
+    one = Quadratic([0.0], [1.0], [0.5])
+    other = {"v": np.ones(1, np.float32)}
+    assert alpha_slope(one.gradient(0.25), {**one.federated, **other}, {**one.personal, "v": 9 * other["v"]}) == one.slope(0.25)
+
+
+def trained(backbone_of: Trainable, examples, learned: LearnedAlpha | None) -> dict[str, bytes]:
+    write_tensors(backbone_of.model, backbone_of.initial)
+    train_locally(
+        *(backbone_of.model, backbone_of.trained.names, [examples], backbone_of.backbone.codec, HOW, "seed"), before_step=learned
+    )
+    return {name: array.tobytes() for name, array in read_tensors(backbone_of.model, backbone_of.trained).items()}
+
+
+def test_learning_alpha_beside_the_own_model_does_not_change_the_own_model(trainable, examples) -> None:
+    learned = LearnedAlpha(trainable.initial, trainable, 1.0, "fp32")
+    assert trained(trainable, examples, learned) == trained(trainable, examples, None)
+    assert len(learned.path) == 1 + 2 * 3  # 21 examples in steps of 8, twice
+    # Before its first step the own model is the federation's: no alpha is better than another.
+    assert learned.path[:2] == [START, START]
+    assert learned.path[2] != START
+
+
+def test_alpha_takes_the_slope_at_the_model_in_between_before_the_step(trainable, examples) -> None:
+    """One call by hand, at an own model far from the federation's."""
+    learned, personal = LearnedAlpha(trainable.initial, trainable, 0.05, "fp32"), moved(trainable.initial, 0.3)
+    write_tensors(trainable.model, personal)
+    learned([examples[:4], examples[4:8]])
+    assert {n: a.tobytes() for n, a in read_tensors(trainable.model, trainable.trained).items()} == {
+        n: a.tobytes() for n, a in personal.items()
+    }
+    write_tensors(trainable.model, interpolated(trainable.initial, personal, START))
+    batches = [pad(part, trainable.backbone.codec) for part in (examples[:4], examples[4:8])]
+    _, _, gradient = corpus_gradient(trainable.model, trainable.trained.names, batches)
+    assert learned.alpha == START - 0.05 * alpha_slope(gradient, trainable.initial, personal)
