@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fedlingua.config_checks import settings_from
+from fedlingua.evaluation.metrics import metrics_of
 from fedlingua.evaluation.scores import averages
 from fedlingua.experiment import default_run_config
-from fedlingua.evaluation.metrics import metrics_of
 from fedlingua.methods import METHODS, SELECTIONS
 from fedlingua.suites.result import rebuild
 
