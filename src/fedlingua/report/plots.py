@@ -122,6 +122,7 @@ def _add_site_losses(figure: go.Figure, rounds: list[Round], site: str, index: i
         "name": name,
         "legendgroup": name,
         "mode": "lines+markers",
+        "connectgaps": True,  # rounds in which nothing was measured
         # The dash changes where the colours start again, so that two sites never look the same.
         "line": {"width": 1.6, "color": PALETTE[index % len(PALETTE)], "dash": DASHES[index // len(PALETTE) % len(DASHES)]},
         "marker": {"size": 5},
@@ -143,6 +144,7 @@ def _add_mean(figure: go.Figure, rounds: list[Round]) -> None:
         y=[each.dev_loss for each in rounds],
         name="dev mean",
         mode="lines+markers",
+        connectgaps=True,
         line={"width": 4, "color": INK},
         marker={"size": 7},
         hovertemplate=_loss_hover("all sites", "dev"),

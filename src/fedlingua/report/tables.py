@@ -19,9 +19,9 @@ NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 def headers(folder: RunFolder) -> tuple[str, ...]:
     """Of the table, in the metrics of the run's task."""
     first, second = (metric.short for metric in folder.metrics)
-    units_of_text = "pairs" if folder.metrics == METRICS["translation"] else "sentences"
+    text = ("direction", "pairs") if folder.metrics == METRICS["translation"] else ("language", "sentences")
     return (
-        *("site", "direction", units_of_text),
+        *("site", *text),
         *(f"{first} before", f"{first} after", "gain"),
         *(f"{second} before", f"{second} after", "gain"),
     )

@@ -370,7 +370,7 @@ MASKED_SCORES: dict[str, Any] = {
 }
 
 MASKED_MARKDOWN = """\
-| site | direction | sentences | perplexity before | perplexity after | gain | accuracy, % before | accuracy, % after | gain |
+| site | language | sentences | PPL before | PPL after | gain | acc % before | acc % after | gain |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | alpha | de | 200 | 30.00 | 12.50 | +17.50 | 25.00 | 50.00 | +25.00 |
 | beta | de | 200 | 20.00 | 21.50 | -1.50 | 25.00 | 20.00 | -5.00 |
@@ -387,6 +387,10 @@ def pretrained(make: Maker) -> Path:
     return folder
 
 
+def test_rounds_that_were_not_measured_are_passed_over_by_the_line_of_the_dev_loss(make: Maker) -> None:
+    assert all(trace.connectgaps for trace in plots.loss_plot(read_run(make())).data if trace.mode == "lines+markers")
+
+
 def test_a_gain_is_above_0_where_perplexity_falls_and_where_accuracy_rises(pretrained: Path) -> None:
     assert score_markdown(pretrained) == MASKED_MARKDOWN
 
@@ -399,7 +403,7 @@ def test_the_page_of_a_run_that_pre_trains_speaks_of_perplexity(pretrained: Path
         "+8.00 over the base",
         "+17.50",
         "-1.50",
-        "accuracy, %",
+        "acc %",
         "best round 2",
     ):
         assert expected in seen
