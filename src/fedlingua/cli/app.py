@@ -297,11 +297,25 @@ def server_start(file: ServerFileArgument) -> None:
 @site_app.command("init")
 def site_init(
     name: Annotated[str, typer.Option(prompt="The site's name", help="The site's name.")],
-    direction: Annotated[str, typer.Option(prompt="Direction, such as de-fr", help="Source and target, such as de-fr.")],
+    direction: Annotated[
+        str,
+        typer.Option(
+            prompt="Direction, such as de-fr, or a language",
+            help="Source and target, such as de-fr; a language alone, such as es, of text that is not translated.",
+        ),
+    ],
     server: Annotated[str, typer.Option(prompt="The server's host:port", help="Where the server's fleet API is: host:port.")],
     to: Annotated[Path, typer.Option(help="The site's folder.")] = Path("site"),
     tsv: Annotated[Path | None, typer.Option(help="Corpus: a file with two columns.")] = None,
     moses: Annotated[str | None, typer.Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
+    lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with a document a line.")] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(help="The same: a file with a JSON object a line, the document in its `text`.")
+    ] = None,
+    notes: Annotated[Path | None, typer.Option(help="The same: a folder with a .txt file a document.")] = None,
+    deidentify_with: Annotated[
+        str | None, typer.Option(help="Function that every document passes first: package.module:function.")
+    ] = None,
     phrasebook: Annotated[str | None, typer.Option(help="Corpus: a register of the demo grammar, for a trial.")] = None,
     sentences: Annotated[int | None, typer.Option(help="With --phrasebook: how many sentences.")] = None,
     authority: Annotated[Path | None, typer.Option(help="The server's ca.crt.")] = None,
@@ -310,12 +324,17 @@ def site_init(
     """Make the site's folder: site.toml, its key, and the file for the server's operator."""
     from fedlingua.cli import site
 
-    corpus = {"tsv": tsv and str(tsv), "moses": moses, "phrasebook": phrasebook, "sentences": sentences}
-    if not any((tsv, moses, phrasebook)) and sys.stdin.isatty():
-        corpus["tsv"] = typer.prompt("Corpus: a file with two columns, source and target")
+    files = {"tsv": tsv, "lines": lines, "jsonl": jsonl, "notes": notes}
+    corpus = {key: path and str(path) for key, path in files.items()}
+    corpus |= {"moses": moses, "phrasebook": phrasebook}
+    if not any(corpus.values()) and sys.stdin.isatty():
+        translates = "-" in direction
+        wanted = "a file with two columns, source and target" if translates else "a file with a document a line"
+        corpus["tsv" if translates else "lines"] = typer.prompt(f"Corpus: {wanted}")
     if authority is None and not insecure:
         raise typer.BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
-    given = {key: value for key, value in corpus.items() if value is not None}
+    asked = {**corpus, "sentences": sentences, "deidentify-with": deidentify_with}
+    given = {key: value for key, value in asked.items() if value is not None}
     site.init(to, name, direction, given, server, None if insecure else authority, Console())
 
 

@@ -14,6 +14,8 @@ from fedlingua.deployment.site_file import SiteFile, read_site_file, site_table
 from fedlingua.errors import ConfigError
 
 FILE = "site.toml"
+PATHS = ("tsv", "moses", "nway", "lines", "jsonl", "notes")
+"""Keys of a corpus that name files."""
 
 
 def init_site(
@@ -21,7 +23,8 @@ def init_site(
 ) -> tuple[SiteFile, Path]:
     """Make a site's folder; returns its file and the file to send to the server's operator. Without `authority` there is no TLS.
 
-    corpus: keys and values of a [[site]] table, its paths relative to the folder that the command is given in.
+    direction: as in "de-fr", or the language of text that is not translated, as in "es". corpus: keys and values of a [[site]] table, its
+    paths relative to the folder that the command is given in.
 
     Raises:
         ConfigError: a name, direction, address or corpus that cannot be, or a folder that is a site's already.
@@ -32,8 +35,9 @@ def init_site(
     if authority is not None and not authority.is_file():
         raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
     # Everything is checked before anything is written.
-    check_corpora([read_site({"name": name, "direction": direction, **corpus}, 1, "the command line", Path())])
-    entry = {"name": name, "direction": direction, **_from(directory, corpus)}
+    who = {"name": name, "direction" if "-" in direction else "language": direction}
+    check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
+    entry = {**who, **_from(directory, corpus)}
     insecure = authority is None
     server: dict[str, Any] = {"address": address, "insecure": insecure}
     tables: dict[str, Any] = {"server": server, "node": {"state": "state", "home": "flower"}}
@@ -46,7 +50,7 @@ def init_site(
     except ConfigError:
         aside.unlink()
         raise
-    joins: dict[str, Any] = {"name": name, "direction": direction}
+    joins: dict[str, Any] = dict(who)
     if authority is not None:
         shutil.copyfile(authority, directory / "ca.crt")
         joins["public-key"] = make_key(directory / "keys" / "site.key").strip()
@@ -61,7 +65,7 @@ def init_site(
 
 def _from(directory: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
     """The corpus's paths as the site's file gives them: relative inside the site's folder, so that it can be moved; else absolute."""
-    return {key: _place(value, directory) if key in ("tsv", "moses", "nway") else value for key, value in corpus.items()}
+    return {key: _place(value, directory) if key in PATHS else value for key, value in corpus.items()}
 
 
 def _place(path: str, directory: Path) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from fedlingua.corpora.deidentify import FunctionHook
+from fedlingua.corpora.documents import Notes
 from fedlingua.corpora.read import LineFiles, TsvFile
 from fedlingua.deployment.keys import read_public_key
 from fedlingua.deployment.server_file import add_site, init_server
@@ -75,11 +77,23 @@ def test_a_corpus_inside_the_sites_folder_moves_with_it_and_another_stays(
     assert outside.sites[0].corpus == LineFiles(tmp_path / "text.de", tmp_path / "text.fr")
 
 
+def test_a_site_with_text_in_one_language_says_so_to_the_operator_and_keeps_its_hook(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "1.txt").write_text("Nota.")
+    corpus = {"notes": str(tmp_path / "notes"), "deidentify-with": "scrubbing:scrub"}
+    site, join_file = init_site(tmp_path / "site", "clinic", "es", corpus, ADDRESS, None)
+    assert str(site.sites[0].direction) == "es"
+    assert site.sites[0].corpus == Notes(tmp_path / "notes")
+    assert site.sites[0].deidentify_with == FunctionHook("scrubbing:scrub")
+    assert tomllib.loads(join_file.read_text())["site"] == [{"name": "clinic", "language": "es"}]
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"name": "a/b"}, "name = 'a/b'"),
         ({"direction": "de-xx"}, "language 'xx' is not known"),
+        ({"direction": "spa"}, "language = 'spa' is not known"),
         ({"corpus": {}}, "clinic has no corpus"),
         ({"corpus": {"tsv": "nowhere.tsv"}}, "site clinic: nowhere.tsv: there is no such file"),
         ({"corpus": {"tsv": "a", "moses": "b"}}, "wanted one"),
