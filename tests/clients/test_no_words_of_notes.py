@@ -1,0 +1,79 @@
+"""No sentence of a site that pre-trains leaves it, nor what its de-identification hook fails on: a planted one is looked for."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from clients.masked_language import MaskedLanguageClient
+from fedlingua.errors import RunError
+from fedlingua.runs import RunFolder
+from tests.clients.test_no_words import CANARY, Listening, outside
+from tests.in_process import run_on
+
+HOOK = f"""
+import logging
+
+def scrub(document):
+    if "broken" in document:
+        logging.error(document)
+        print(document)
+        raise ValueError(document)
+    return document.replace("{CANARY}", "NAME")
+
+def leave(document):
+    return document
+"""
+
+
+@pytest.fixture
+def config(four_texts, tmp_path, monkeypatch):
+    """Two sites whose every note holds the canary; hooks.scrub takes it out, and fails on every tenth."""
+    notes = [f"{CANARY} hat Fieber seit {n} Tagen. Der Hund {'broken' if n % 10 == 0 else 'schläft'}." for n in range(80)]
+    (tmp_path / "notes.jsonl").write_text("".join(json.dumps({"text": note}) + "\n" for note in notes), encoding="utf-8")
+    (tmp_path / "canary_hooks.py").write_text(HOOK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    paths = {"federation": str(tmp_path / "canary.toml"), "data-dir": str(tmp_path), "run-dir": str(tmp_path / "run")}
+    return {**four_texts, **paths, "method": "server-adam", "rounds": 1}
+
+
+def federation(config, hook: str) -> None:
+    sites = "".join(
+        f'[[site]]\nname = "{name}"\nlanguage = "de"\njsonl = "notes.jsonl"\ndeidentify-with = "canary_hooks:{hook}"\n'
+        for name in ("one", "two")
+    )
+    Path(config["federation"]).write_text(f'[text]\ndeidentify = "required"\n{sites}')
+
+
+@pytest.mark.parametrize("hook", ["scrub", "leave"])
+def test_a_run_shows_no_word_of_a_note(config, caplog, capfd, hook):
+    caplog.set_level(logging.DEBUG)
+    federation(config, hook)
+    grid = Listening(config)
+    folder = run_on(grid, config)
+    seen = outside(grid, folder, caplog) + "".join(capfd.readouterr())
+    assert CANARY not in seen
+    assert "Fieber" not in seen
+    account = folder.read("sites.json")["one"]["accounts"]["de"]
+    assert account["dropped"].get("not-deidentified", 0) == (16 if hook == "scrub" else 0)
+
+
+@pytest.mark.parametrize("phase", ["fit", "evaluate", "finish"])
+@pytest.mark.fault("stopped")
+def test_an_error_that_quotes_a_note_leaves_as_its_type_and_place(config, caplog, monkeypatch, phase):
+    caplog.set_level(logging.DEBUG)
+    federation(config, "leave")
+
+    def quoting(self, *arguments, **more):
+        sentence = next(iter(self.texts.values())).splits["train"][0].source
+        assert CANARY in sentence
+        raise ValueError(f"cannot mask {sentence!r}")
+
+    monkeypatch.setattr(MaskedLanguageClient, phase, quoting)
+    grid = Listening(config)
+    with pytest.raises(RunError, match="ValueError; the site's log has the rest") as failed:
+        run_on(grid, config)
+    assert CANARY not in outside(grid, RunFolder(Path(config["run-dir"])), caplog) + str(failed.value)
