@@ -19,9 +19,11 @@ class Metric:
         """The best of some values."""
         return max(values) if self.more_is_better else min(values)
 
-    def is_better(self, value: float, than: float) -> bool:
-        """Whether one value is better than another."""
-        return value > than if self.more_is_better else value < than
+    def gain(self, value: float | None, over: float | None) -> float | None:
+        """By how much one value is better than another, where both are known; above 0 is better, whether it is to rise or to fall."""
+        if value is None or over is None:
+            return None
+        return value - over if self.more_is_better else over - value
 
 
 BLEU, CHRF = Metric("bleu", "BLEU", "BLEU", True), Metric("chrf", "chrF", "chrF", True)

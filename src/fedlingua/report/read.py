@@ -27,8 +27,8 @@ class Change:
 
     @property
     def gain(self) -> float | None:
-        """By how much it became better: above 0 is better, whether the metric is to rise or to fall."""
-        return difference(self.after, self.before) if self.metric.more_is_better else difference(self.before, self.after)
+        """By how much it became better."""
+        return self.metric.gain(self.after, self.before)
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,6 @@ class RunFolder:
     def round_sites(self) -> list[str]:
         """The sites that took part in any round, in order of appearance."""
         return list(dict.fromkeys(site for each in self.rounds for site in each.sites))
-
-
-def difference(after: float | None, before: float | None) -> float | None:
-    """After less before, where both are known."""
-    return None if after is None or before is None else after - before
 
 
 def read_run(run_dir: Path) -> RunFolder:

@@ -11,7 +11,7 @@ from fedlingua.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwi
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.saving_plots import base_in_view, saving_plot, saving_points, uplink_plot, uplink_points
 from fedlingua.report.suite_plots import gain_plot, macro_plot, suite_cost_plot
-from fedlingua.report.suite_result import BASE, Paper, Row, SuiteResult, mean, read_suite
+from fedlingua.report.suite_result import BASE, OWN_MODEL, Paper, Row, SuiteResult, mean, read_suite
 from fedlingua.report.suite_template import SUITE_TEMPLATE
 from fedlingua.report.values import text
 
@@ -128,7 +128,9 @@ def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
     """The plots that there is something to draw for."""
     figures = {"macro": macro_plot(result)} if any(row.macro is not None for row in result.rows) else {}
     if result.base_sites and result.best:
-        figures["gains"] = gain_plot(result)
+        figures["gains"] = gain_plot(result, result.base_sites, BASE)
+    if result.own_models and result.best:
+        figures["own"] = gain_plot(result, result.own_models, OWN_MODEL)
     if saving_points(result):
         figures["saving"] = saving_plot(result)
     if uplink_points(result)[0]:

@@ -1,6 +1,6 @@
 """The plots of a suite's page, each a function of its result alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import plotly.graph_objects as go
@@ -52,10 +52,11 @@ def macro_plot(result: SuiteResult) -> go.Figure:
     return figure
 
 
-def gain_plot(result: SuiteResult) -> go.Figure:
-    """How much better each row is than the base at each site, as a heat map with its figures; the base's own row is left out."""
-    base = result.base_sites
-    rows = [row for row in result.rows if row.name != "base"]
+def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> go.Figure:
+    """How much better each row is at each site than what is there already, as a heat map with its figures. left_out: rows whose name begins
+    so, which would be held against themselves.
+    """
+    rows = [row for row in result.rows if not row.name.startswith(left_out)]
     cells = [[result.gain(row.sites.get(site), base.get(site)) for site in result.sites] for row in rows]
     reach = max((abs(value) for line in cells for value in line if value is not None), default=1.0) or 1.0
     figure = go.Figure()

@@ -11,11 +11,12 @@ from typing import Any
 from fedlingua.errors import RunError
 from fedlingua.evaluation.metrics import BLEU, METRICS, Metric
 from fedlingua.report.communication import Traffic
-from fedlingua.report.read import difference, read_object
+from fedlingua.report.read import read_object
 from fedlingua.report.round_seconds import META, PHASES, seconds_column
 from fedlingua.report.values import mapping, number, numbers, objects, text, whole
 
 BASE = "base"
+OWN_MODEL = "silo-"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving")
 SECONDS = tuple(seconds_column(part) for part in (*PHASES, *META))
 
@@ -72,6 +73,7 @@ class SuiteRun:
     macro: float | None = None
     base_macro: float | None = None
     base_sites: dict[str, float] = field(default_factory=dict)
+    directions: dict[str, str] = field(default_factory=dict)
     backbone_parameters: float | None = None
 
 
@@ -133,6 +135,13 @@ class SuiteResult:
         return row.sites if row else {site: fmean(value for name, value in told if name == site) for site, _ in told}
 
     @property
+    def own_models(self) -> dict[str, float]:
+        """Score at each site of the model that was trained on text of its language alone, where the table has such a row."""
+        languages = {site: language for run in self.runs for site, language in run.directions.items()}
+        rows = {site: self.row(f"{OWN_MODEL}{language}") for site, language in languages.items()}
+        return {site: row.sites[site] for site, row in rows.items() if row and site in row.sites}
+
+    @property
     def base_macro(self) -> float | None:
         """Macro score of the base, from the same place."""
         row = self.row(BASE)
@@ -140,7 +149,7 @@ class SuiteResult:
 
     def gain(self, score: float | None, base: float | None) -> float | None:
         """By how much a score is better than the base's."""
-        return difference(score, base) if self.metric.more_is_better else difference(base, score)
+        return self.metric.gain(score, base)
 
     @property
     def num_sites(self) -> int:
@@ -240,6 +249,7 @@ def _run(folder: Path, key: str, told: dict[str, Any], metric: Metric) -> SuiteR
         macro=number(scores.get(f"macro_{metric.key}")),
         base_macro=number(scores.get(f"base_macro_{metric.key}")),
         base_sites={site: value for site, value in before.items() if value is not None},
+        directions={site: text(each.get("direction")) for site, each in objects(scores.get("sites")).items()},
         backbone_parameters=number(mapping(run.get("backbone")).get("parameters")),
     )
 

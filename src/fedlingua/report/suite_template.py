@@ -53,6 +53,14 @@ GAINS = """
 {{ plot("gains", metric + " of each row and site, better than the base", "table.csv") }}</section>
 """
 
+OWN = """
+{% if "own" in figures %}
+<section id="own"><h2>{{ metric }}: better than the site's own model</h2>
+<p class="soft">The own model was trained on text of the site's language alone (silo-…).</p>
+{{ plot("own", metric + " of each row and site, better than the model of the site's language alone", "table.csv") }}</section>
+{% endif %}
+"""
+
 SAVING = """
 {% if "saving" in figures %}
 <section id="saving"><h2>Quality and what was not sent</h2>
@@ -133,4 +141,6 @@ FAILURES = """
 </details></section>
 """
 
-SUITE_TEMPLATE = page_template("{{ result.title }}", HEAD, TABLE + GAINS + SAVING + COST + PAPER + FAILURES, body_class="wide")
+SUITE_TEMPLATE = page_template(
+    "{{ result.title }}", HEAD, TABLE + GAINS + OWN + SAVING + COST + PAPER + FAILURES, body_class="wide"
+)

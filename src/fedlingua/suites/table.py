@@ -127,7 +127,7 @@ def best(found: Sequence[Line], metric: Metric = BLEU) -> dict[str, float]:
 def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
     """The table with deviations, and all that one has to know to read it."""
     parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite, metric_of(scores)), _costs_table(suite, scores)]
-    parts += [_seconds_table(suite, scores)]
+    parts += [_over_own_models(suite, scores), _seconds_table(suite, scores)]
     parts += [_signatures(suite, scores), _what_was_run(suite), _trouble(suite)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -155,6 +155,30 @@ def _cell(line: Line, column: str, top: Mapping[str, float], mark: Callable[[str
 
 def _scores_table(suite: Json, scores: Mapping[str, Json]) -> str:
     return _markdown(score_rows(suite, scores, lambda text: f"**{text}**"))
+
+
+def over_own_models(suite: Json, scores: Mapping[str, Json]) -> list[list[str]]:
+    """Header and rows: how much better each row is at each site than the model of that site's language alone; empty without such rows."""
+    metric, found = metric_of(scores), lines(suite, scores)
+    languages = {row["name"]: row["method"].removeprefix("silo-") for row in suite["rows"] if row["method"].startswith("silo-")}
+    alone = {languages[line.name]: line.scores for line in found if line.name in languages}
+    spoken = {site: entry["direction"] for run in scores.values() for site, entry in run["sites"].items()}
+    own = {site: alone[spoken[site]][site].mean for site in columns(suite, scores) if site in alone.get(spoken.get(site), {})}
+    rows = [
+        [line.name, *(units.gain(metric.gain(line.scores[site].mean, mean)) for site, mean in own.items())]
+        for line in found
+        if line.name not in languages and set(own) <= set(line.scores)
+    ]
+    return [["method", *own], *rows] if own and rows else []
+
+
+def _over_own_models(suite: Json, scores: Mapping[str, Json]) -> str:
+    rows = over_own_models(suite, scores)
+    words = (
+        f"Better than the site's own model, the one trained on text of its language alone (`silo-…`), in {metric_of(scores).name}; "
+        "below 0 is worse."
+    )
+    return f"{words}\n\n{_markdown(rows)}" if rows else ""
 
 
 def _reading(suite: Json, metric: Metric) -> str:

@@ -6,9 +6,8 @@ from fedlingua.tasks import TASKS
 
 def test_more_bleu_and_less_perplexity_are_better() -> None:
     assert (BLEU.best([1.0, 3.0, 2.0]), PERPLEXITY.best([1.0, 3.0, 2.0])) == (3.0, 1.0)
-    assert BLEU.is_better(2.0, 1.0)
-    assert PERPLEXITY.is_better(1.0, 2.0)
-    assert not any(metric.is_better(1.0, 1.0) for metric in (BLEU, CHRF, PERPLEXITY, ACCURACY))
+    assert (BLEU.gain(2.0, 1.5), PERPLEXITY.gain(2.0, 1.5)) == (0.5, -0.5)
+    assert BLEU.gain(None, 1.0) is BLEU.gain(1.0, None) is None
 
 
 def test_scores_tell_their_metrics_by_their_names() -> None:

@@ -81,7 +81,10 @@ def write(folder: Path, table: list[dict[str, Any]] = TABLE, **changes: Any) -> 
         writer.writeheader()
         writer.writerows(table)
     (result / "suite.json").write_text(json.dumps(SUITE | changes))
-    sites = {"north": {"bleu": 1.0, "base_bleu": 30.0}, EVIL: {"bleu": 1.0, "base_bleu": 10.0}}
+    sites = {
+        "north": {"bleu": 1.0, "base_bleu": 30.0, "direction": "de"},
+        EVIL: {"bleu": 1.0, "base_bleu": 10.0, "direction": "es"},
+    }
     for name, macro in SCORES.items():
         (result / "runs" / name).mkdir(parents=True, exist_ok=True)
         scores = {"macro_bleu": macro, "base_macro_bleu": 20.0, "sites": sites}
@@ -151,7 +154,7 @@ def test_every_seed_is_a_point_beside_mean_and_sd(tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", [TABLE, TABLE[1:]], ids=["base in the table", "base from the runs"])
 def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: list[dict[str, Any]]) -> None:
     result = read_suite(write(tmp_path, table))
-    (heat,) = gain_plot(result).data
+    (heat,) = gain_plot(result, result.base_sites, "base").data
     assert [list(line) for line in heat.z] == [[-2.0, 6.0], [-4.0, 10.0]]
     assert result.base_macro == 20.0
 
@@ -271,7 +274,7 @@ def test_of_perplexities_the_lowest_is_the_best_and_a_fall_is_a_gain(perplexitie
     assert result.best is not None
     assert result.best.name == "adapter-local"
     assert result.gain(22.0, 30.0) == 8.0
-    (heat,) = gain_plot(result).data
+    (heat,) = gain_plot(result, result.base_sites, "base").data
     assert [list(line) for line in heat.z] == [[2.0, -6.0], [4.0, -10.0]]
 
 
@@ -284,6 +287,16 @@ def test_the_page_of_perplexities_says_so(perplexities: Path, tmp_path: Path) ->
     assert "<b>26.00</b>" in text  # adapter-fed at the first site
     assert "<b>16.00</b>" in text  # adapter-local at the second; the base's 10 is no method's
     assert "<b>10.00</b>" not in text
+
+
+def test_rows_are_held_against_the_model_of_each_sites_own_language(tmp_path: Path) -> None:
+    """Only the first site's language has one."""
+    result = read_suite(write(tmp_path, [*TABLE, TABLE[1] | {"method": "silo-de", "north": 27.0, EVIL: 1.0}]))
+    assert result.own_models == {"north": 27.0}
+    (heat,) = gain_plot(result, result.own_models, "silo-").data
+    assert [list(line) for line in heat.z] == [[3.0, None], [1.0, None], [-1.0, None]]
+    assert "better than the site's own model" in words(write_suite_report(result.path, tmp_path / "runs"))
+    assert "the site's own model" not in words(write_suite_report(write(tmp_path), tmp_path / "runs"))
 
 
 def test_the_lowest_of_a_column_is_best() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedlingua.evaluation.metrics import PERPLEXITY
-from fedlingua.suites.table import Figure, best, columns, figure, lines, table_csv, table_markdown
+from fedlingua.suites.table import Figure, best, columns, figure, lines, over_own_models, table_csv, table_markdown
 from tests.recorded import scores
 
 SIZES = {"hospital": 1, "court": 3}
@@ -224,3 +224,20 @@ def test_perplexities_are_compared_on_the_same_masks_or_it_is_said(suite: dict[s
     markdown = table_markdown(suite, perplexities)
     assert "Not measured on the same masks, so not to be compared: court." in markdown
     assert "same text with the same masks" not in markdown
+
+
+def test_rows_are_held_against_the_model_of_each_sites_own_language(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
+    """The court speaks Spanish, and no row was trained on that alone."""
+    assert over_own_models(suite, perplexities) == []
+    suite["rows"].append(row("silo-de", [1]))
+    suite["runs"]["silo-de-1"] = ran()
+    perplexities["silo-de-1"] = masked({"hospital": 11.0, "court": 99.0})
+    for run in perplexities.values():
+        run["sites"]["court"]["direction"] = "es"
+    assert over_own_models(suite, perplexities) == [
+        ["method", "hospital"],
+        ["base", "+9.00"],
+        ["adapter-fed", "-1.00"],
+        ["adapter-families", "-2.00"],
+    ]
+    assert "Better than the site's own model" in table_markdown(suite, perplexities)
