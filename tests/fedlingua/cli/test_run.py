@@ -232,7 +232,12 @@ def test_a_deployment_takes_the_servers_federation_whose_text_is_elsewhere(exper
 def test_text_in_one_language_is_deployed_in_either_mode(experiment, server):
     text = server.federation.read_text().replace('direction = "de-fr"', 'language = "de"')
     server.federation.write_text(text.replace('"shared-side"', '"components"'))
-    assert check_experiment(experiment, None, [], None, server)[1].sites[0].direction.is_one_language
+    pretrains = ["task=masked-language", "backbone=demo-encoder"]
+    assert check_experiment(experiment, None, pretrains, None, server)[1].sites[0].direction.is_one_language
+    with pytest.raises(
+        ConfigError, match=r"task = 'translation', and a site has text in one language \(de\); give it a direction"
+    ):
+        check_experiment(experiment, None, [], None, server)
 
 
 def test_mixed_text_is_refused_for_a_deployment_even_where_the_server_has_it(experiment, server):
