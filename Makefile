@@ -12,8 +12,9 @@ BIN = .venv/bin
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
 
+# As many tests at a time as there are cores, so each is given one.
 test: .venv/ready
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist worksteal
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

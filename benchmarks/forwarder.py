@@ -60,8 +60,8 @@ class Forwarder:
     def _pass_on(self, source: socket.socket, target: socket.socket, way: str) -> None:
         with contextlib.suppress(OSError):  # one of the two is gone
             while chunk := source.recv(CHUNK):
-                target.sendall(chunk)
-                with self._lock:
+                with self._lock:  # before it is sent: whoever has a byte finds it counted
                     self._moved[way] += len(chunk)
+                target.sendall(chunk)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)

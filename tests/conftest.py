@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Generator
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -114,26 +113,25 @@ def four_texts(four_sites: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path
     return {**four_sites, **masked, "lora-targets": "query,value"}
 
 
-FAULTS: dict[str, Any] = {"injected": 0, "as expected": 0, "lost": 0, "kinds": Counter()}
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Count the tests marked `fault(expected)`: each is one distinct cause."""
+    """A test marked `fault(expected)`, which is one distinct cause, says so in its report: that is all that comes out of a worker."""
     report = yield
     mark = item.get_closest_marker("fault")
-    if mark and report.when == "call" and not report.skipped:
-        FAULTS["injected"] += 1
-        FAULTS["as expected"] += report.passed
-        FAULTS["lost"] += sum(int(str(value)) for name, value in item.user_properties if name == "rounds_lost")
-        FAULTS["kinds"][mark.args[0]] += 1
+    if mark and report.when == "call":
+        report.user_properties.append(("fault", mark.args[0]))
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if FAULTS["injected"]:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(FAULTS["kinds"].items()))
-        counts = " / ".join(f"{FAULTS[name]} {name}" for name in ("injected", "as expected", "lost"))
-        terminalreporter.write_line(f"faults: {counts} (expected: {kinds})")
+    """Count the faults that were injected."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    faults = [(report.passed, dict(report.user_properties)) for report in reports if "fault" in dict(report.user_properties)]
+    if faults:
+        kinds = Counter(said["fault"] for _, said in faults)
+        lost = sum(int(str(said.get("rounds_lost", 0))) for _, said in faults)
+        each = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        passed = sum(passed for passed, _ in faults)
+        terminalreporter.write_line(f"faults: {len(faults)} injected / {passed} as expected / {lost} lost (expected: {each})")

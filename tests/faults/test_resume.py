@@ -176,8 +176,8 @@ def kept_rounds(folder: RunFolder, site: str) -> list[str]:
 
 
 @pytest.fixture
-def keeping(config):
-    return {**config, "keep-translations": 2}
+def keeping(families):
+    return {**families, "keep-translations": 2}
 
 
 @pytest.mark.parametrize(

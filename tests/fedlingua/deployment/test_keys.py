@@ -79,6 +79,18 @@ def test_every_nist_curve_of_openssh_is_read(curve: ec.EllipticCurve) -> None:
         ("ecdsa-sha2-nistp256", "damaged"),
         ("ecdsa-sha2-nistp256-cert-v01@openssh.com AAAA", "a key of type ecdsa-sha2-nistp256-cert-v01@openssh.com"),
     ],
+    ids=[
+        "empty",
+        "no key",
+        "ed25519",
+        "two lines",
+        "cut",
+        "another curve's name",
+        "an option",
+        "a remark",
+        "no body",
+        "a certificate",
+    ],
 )
 def test_what_is_no_such_key_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
