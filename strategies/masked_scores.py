@@ -1,9 +1,11 @@
 """Scores of a run that pre-trains: perplexity and accuracy of masked pieces, of the sums that its sites sent."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import reduce
 from operator import add
+from statistics import fmean
 from typing import Any
 
 from flwr.app import MetricRecord
@@ -63,17 +65,23 @@ def site_scores(direction: Direction, result: MaskedScores, base: MaskedScores) 
 
 
 def all_scores(sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[MaskedScores, MaskedScores]]) -> dict[str, Any]:
-    """What it says of all sites: plain means (macro), means weighted by masked pieces (micro), and of all pieces at once (pooled)."""
+    """What it says of all sites: means over languages (macro), sites by their masked pieces (micro), and of all pieces at once (pooled).
+
+    A language of several sites counts once, with their plain mean.
+    """
     sizes = {site: entry["masked"] for site, entry in sites.items()}
-    mean = {name: averages({site: entry[name] for site, entry in sites.items()}, sizes) for name in _AVERAGED}
     return {
-        "macro_perplexity": mean["perplexity"][0],
-        "micro_perplexity": mean["perplexity"][1],
+        "macro_perplexity": _macro(sites, "perplexity"),
+        "micro_perplexity": averages({site: entry["perplexity"] for site, entry in sites.items()}, sizes)[1],
         "pooled_perplexity": perplexity(reduce(add, (result for result, _ in sums.values()))),
-        "base_macro_perplexity": mean["base_perplexity"][0],
-        "macro_accuracy": mean["accuracy"][0],
-        "base_macro_accuracy": mean["base_accuracy"][0],
+        "base_macro_perplexity": _macro(sites, "base_perplexity"),
+        "macro_accuracy": _macro(sites, "accuracy"),
+        "base_macro_accuracy": _macro(sites, "base_accuracy"),
     }
 
 
-_AVERAGED = ("perplexity", "base_perplexity", "accuracy", "base_accuracy")
+def _macro(sites: Mapping[str, Mapping[str, Any]], name: str) -> float:
+    found = defaultdict(list)
+    for entry in sites.values():
+        found[entry["direction"]].append(entry[name])
+    return fmean(fmean(of_language) for of_language in found.values())

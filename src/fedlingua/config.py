@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedlingua.files import resolve
-from fedlingua.methods import METHODS, PAPER_LEARNING_RATES, Method
+from fedlingua.methods import PAPER_LEARNING_RATES, Method, method_named
 
 Scalar = str | int | float | bool
 Phase = Literal["join", "train", "send", "evaluate", "finish"]
@@ -140,7 +140,9 @@ class Settings:
 
     @property
     def how(self) -> Method:
-        return METHODS[self.method]
+        method = method_named(self.method)
+        assert method is not None, f"{self.method} was checked"
+        return method
 
     @property
     def trained_set(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from fedlingua.config import Scalar, Settings, key_of, known_keys
 from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
-from fedlingua.methods import METHOD_NAMES, METHODS, SELECTIONS, SERVER_OPTIMIZERS
+from fedlingua.methods import METHOD_NAMES, METHODS, SELECTIONS, SERVER_OPTIMIZERS, method_named
 from fedlingua.tasks import TASKS
 
 MOST_PRIVATE_DIM = 64
@@ -132,7 +132,7 @@ def _checked(name: str, value: Any) -> Scalar:
     got = type(value).__name__
     if got != wanted.__name__:
         raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}")
-    if name == "method" and value not in METHODS:
+    if name == "method" and method_named(str(value)) is None:
         raise ConfigError(f"method = {value!r} is not known{nearest(value, METHODS)}; choose one of {METHOD_NAMES}")
     choices = _CHOICES.get(name)
     if choices and value not in choices:
@@ -209,6 +209,11 @@ def _check_training(settings: Settings) -> None:
         raise ConfigError(
             f"optimizer-state = 'kept', and under method {settings.method} a round begins with other tensors than the last one ended with; "
             "leave it 'fresh', or choose a method under which nothing leaves a site"
+        )
+    if settings.how.pools != "all" and settings.score_split == "dev":
+        raise ConfigError(
+            f"score-split = 'dev', and under method {settings.method} only the pool's own dev text is kept, which chooses its best round; "
+            "give 'test', or a method that trains on all sites' text"
         )
     if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:
         raise ConfigError(

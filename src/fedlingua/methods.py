@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from fedlingua.languages import LANGUAGES
-
 
 @dataclass(frozen=True)
 class Method:
@@ -12,7 +10,7 @@ class Method:
     clustering: "none" (everybody), "random", "gradients", "families", or "alone" (every site by itself: local-only). `trains`: whether
     anything trains; `travels`: whether what trains leaves the site; `pooled`: whether all sites' text is trained on as one. selection:
     which part of an update is sent, see SELECTIONS. optimizer: what the server makes of the sites' mean, see SERVER_OPTIMIZERS. pools: of
-    which sites' text a pooled method trains on: "all", "public", or a language's.
+    which sites' text a pooled method trains on: "all", "public", or one site's, by its name.
     """
 
     tensor_set: str
@@ -49,13 +47,20 @@ METHODS: dict[str, Method] = {
     **{f"server-{name}": Method("full", "none", optimizer=name) for name in SERVER_OPTIMIZERS[1:]},
     "centralized": Method("full", "alone", travels=False, pooled=True),
     "centralized-public": Method("full", "alone", travels=False, pooled=True, pools="public"),
-    **{f"silo-{code}": Method("full", "alone", travels=False, pooled=True, pools=code) for code in sorted(LANGUAGES)},
 }
 """In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1; Manoel et al.
-2022, 2, 3 and 5."""
+2022, 2, 3 and 5. Beside them stands `silo-NAME`, the model of one site's own text."""
 
-METHOD_NAMES = ", ".join([*(name for name in METHODS if not name.startswith("silo-")), "silo-<language>"])
+SILO = "silo-"
+METHOD_NAMES = ", ".join([*METHODS, f"{SILO}<site>"])
 """For people."""
+
+
+def method_named(name: str) -> Method | None:
+    """The method that a run config names; None when there is none. Whether the federation has such a site is told when it is read."""
+    site = name.removeprefix(SILO)
+    return Method("full", "alone", travels=False, pooled=True, pools=site) if site and site != name else METHODS.get(name)
+
 
 PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
 """Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""

@@ -219,11 +219,12 @@ def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], ch
 
 def test_an_unknown_method_is_answered_with_one_name_for_all_silos(run_config: dict[str, Any]) -> None:
     message = refusal(run_config, method="unheard-of")
-    assert message.endswith("server-lamb, centralized, centralized-public, silo-<language>")
-    assert "silo-de" not in message
+    assert message.endswith("server-lamb, centralized, centralized-public, silo-<site>")
 
 
-@pytest.mark.parametrize(("method", "pools"), [("centralized", "all"), ("centralized-public", "public"), ("silo-es", "es")])
+@pytest.mark.parametrize(
+    ("method", "pools"), [("centralized", "all"), ("centralized-public", "public"), ("silo-es-cases", "es-cases")]
+)
 def test_a_centralized_method_trains_the_whole_model_on_its_pool(run_config: dict[str, Any], method: str, pools: str) -> None:
     settings = settings_from({**run_config, "method": method})
     assert (settings.trained_set, settings.how.pools) == ("full", pools)
@@ -249,6 +250,7 @@ MASKED = {"task": "masked-language", "method": "model-fed"}
         ({"method": "adapter-fed", "optimizer-state": "kept"}, "under method adapter-fed a round begins with other tensors"),
         ({"method": "base", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adam divides by it"),
         ({"optimizer": "adamw", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adamw divides by it"),
+        ({"method": "silo-es", "score-split": "dev"}, "only the pool's own dev text is kept, which chooses its best round"),
         ({"selection": "metasend-g", "evaluate-every": 2}, "selection metasend-g learns from every round's dev text; leave it 1"),
         ({**MASKED, "keep-translations": 2}, "keep-translations = 2, and nothing is translated under task = 'masked-language'"),
         ({**MASKED, "tensor-set": "controllers"}, "give full, adapters or lora under task = 'masked-language'"),

@@ -63,9 +63,9 @@ def scores(bits: int, tokens: int, correct: int) -> MaskedScores:
 
 
 def test_macro_micro_and_pooled_by_hand() -> None:
-    """One site of perplexity 2 over 3 pieces, one of 8 over 1; the base has 16 and 32."""
+    """Sites of perplexity 2 over 3 pieces and 8 over 1; the base has 16 and 32."""
     sums = {"a": (scores(1, 3, 3), scores(4, 3, 0)), "b": (scores(3, 1, 0), scores(5, 1, 1))}
-    sites = {site: site_scores(Direction("de", "de"), *both) for site, both in sums.items()}
+    sites = {site: site_scores(Direction(language, language), *sums[site]) for site, language in (("a", "de"), ("b", "es"))}
     found = all_scores(sites, sums)
     assert found == {
         "macro_perplexity": pytest.approx(5.0),
@@ -75,6 +75,15 @@ def test_macro_micro_and_pooled_by_hand() -> None:
         "macro_accuracy": pytest.approx(0.5),
         "base_macro_accuracy": pytest.approx(0.5),
     }
+
+
+def test_a_language_of_two_sites_counts_once_in_the_macro_mean() -> None:
+    """Perplexities 2 and 8 in German, 32 in Spanish."""
+    sums = {site: (scores(bits, 2, bits % 2), scores(1, 2, 0)) for site, bits in (("a", 1), ("b", 3), ("c", 5))}
+    sites = {site: site_scores(Direction(code, code), *sums[site]) for site, code in (("a", "de"), ("b", "de"), ("c", "es"))}
+    found = all_scores(sites, sums)
+    assert found["macro_perplexity"] == pytest.approx((5 + 32) / 2)
+    assert found["micro_perplexity"] == pytest.approx((2 + 8 + 32) / 3)
 
 
 def test_a_sites_scores_say_what_was_masked_and_how_the_parts_differ() -> None:

@@ -1,4 +1,4 @@
-"""Text that centralized methods train on as one: everybody's, that of public sites, or that of one language's."""
+"""Text that centralized methods train on as one: everybody's, that of public sites, or that of one site."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ def pooled_texts(texts: Mapping[str, SiteText], federation: Federation, pools: s
 
 def is_pooled(site: Site, pools: str) -> bool:
     """Whether a site's text is trained on."""
-    return pools == "all" or (site.public if pools == "public" else site.direction.source == pools)
+    return pools == "all" or (site.public if pools == "public" else site.name == pools)
 
 
 def check_pool(federation: Federation, pools: str) -> None:
     """Refuse a pool of nobody.
 
     Raises:
-        ConfigError: no site is public, or none has the language.
+        ConfigError: no site is public, or none has the name.
     """
     if not any(is_pooled(site, pools) for site in federation.sites):
-        wanted = "public = true at one site at least" if pools == "public" else "a language that a site has text in"
-        known = ", ".join(dict.fromkeys(site.direction.source for site in federation.sites))
+        wanted = "public = true at one site at least" if pools == "public" else "the name of a site"
+        known = ", ".join(site.name for site in federation.sites)
         raise ConfigError(
             f"{federation.name}: no site is {pools!r}, so nothing would be trained on; wanted {wanted} (here: {known})"
         )

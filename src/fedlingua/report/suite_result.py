@@ -10,13 +10,13 @@ from typing import Any
 
 from fedlingua.errors import RunError
 from fedlingua.evaluation.metrics import BLEU, METRICS, Metric
+from fedlingua.methods import SILO
 from fedlingua.report.communication import Traffic
 from fedlingua.report.read import read_object
 from fedlingua.report.round_seconds import META, PHASES, seconds_column
 from fedlingua.report.values import mapping, number, numbers, objects, text, whole
 
 BASE = "base"
-OWN_MODEL = "silo-"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving")
 SECONDS = tuple(seconds_column(part) for part in (*PHASES, *META))
 
@@ -136,9 +136,8 @@ class SuiteResult:
 
     @property
     def own_models(self) -> dict[str, float]:
-        """Score at each site of the model that was trained on text of its language alone, where the table has such a row."""
-        languages = {site: language for run in self.runs for site, language in run.directions.items()}
-        rows = {site: self.row(f"{OWN_MODEL}{language}") for site, language in languages.items()}
+        """Score at each site of the model that was trained on its text alone, where the table has such a row."""
+        rows = {site: self.row(f"{SILO}{site}") for site in self.sites}
         return {site: row.sites[site] for site, row in rows.items() if row and site in row.sites}
 
     @property

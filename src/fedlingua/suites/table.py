@@ -11,7 +11,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import BLEU, Metric, metrics_of
+from fedlingua.evaluation.metrics import BLEU, PERPLEXITY, Metric, metrics_of
+from fedlingua.methods import SILO
 from fedlingua.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
 from fedlingua.suites.paper import FED_MNMT
 
@@ -158,16 +159,15 @@ def _scores_table(suite: Json, scores: Mapping[str, Json]) -> str:
 
 
 def over_own_models(suite: Json, scores: Mapping[str, Json]) -> list[list[str]]:
-    """Header and rows: how much better each row is at each site than the model of that site's language alone; empty without such rows."""
+    """Header and rows: how much better each row is at each site than the model of that site's text alone; empty without such rows."""
     metric, found = metric_of(scores), lines(suite, scores)
-    languages = {row["name"]: row["method"].removeprefix("silo-") for row in suite["rows"] if row["method"].startswith("silo-")}
-    alone = {languages[line.name]: line.scores for line in found if line.name in languages}
-    spoken = {site: entry["direction"] for run in scores.values() for site, entry in run["sites"].items()}
-    own = {site: alone[spoken[site]][site].mean for site in columns(suite, scores) if site in alone.get(spoken.get(site), {})}
+    silos = {row["name"]: row["method"].removeprefix(SILO) for row in suite["rows"] if row["method"].startswith(SILO)}
+    alone = {silos[line.name]: line.scores for line in found if line.name in silos}
+    own = {site: alone[site][site].mean for site in columns(suite, scores) if site in alone.get(site, {})}
     rows = [
         [line.name, *(units.gain(metric.gain(line.scores[site].mean, mean)) for site, mean in own.items())]
         for line in found
-        if line.name not in languages and set(own) <= set(line.scores)
+        if line.name not in silos and set(own) <= set(line.scores)
     ]
     return [["method", *own], *rows] if own and rows else []
 
@@ -175,7 +175,7 @@ def over_own_models(suite: Json, scores: Mapping[str, Json]) -> list[list[str]]:
 def _over_own_models(suite: Json, scores: Mapping[str, Json]) -> str:
     rows = over_own_models(suite, scores)
     words = (
-        f"Better than the site's own model, the one trained on text of its language alone (`silo-…`), in {metric_of(scores).name}; "
+        f"Better than the site's own model, the one trained on its text alone (`silo-…`), in {metric_of(scores).name}; "
         "below 0 is worse."
     )
     return f"{words}\n\n{_markdown(rows)}" if rows else ""
@@ -184,7 +184,8 @@ def _over_own_models(suite: Json, scores: Mapping[str, Json]) -> str:
 def _reading(suite: Json, metric: Metric) -> str:
     words = (
         f"{metric.name if metric is BLEU else metric.name.capitalize()}, mean ± sample standard deviation over seeds; bold: the best of a "
-        "column, `base` left out. macro: mean over sites; micro: weighted by test size; pooled: all sites as one corpus."
+        f"column, `base` left out. macro: mean over {'languages' if metric is PERPLEXITY else 'sites'}; micro: weighted by test size; "
+        "pooled: all sites as one corpus."
     )
     if suite.get("paper"):
         paper = suite["paper"]

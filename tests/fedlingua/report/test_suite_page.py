@@ -289,9 +289,9 @@ def test_the_page_of_perplexities_says_so(perplexities: Path, tmp_path: Path) ->
     assert "<b>10.00</b>" not in text
 
 
-def test_rows_are_held_against_the_model_of_each_sites_own_language(tmp_path: Path) -> None:
-    """Only the first site's language has one."""
-    result = read_suite(write(tmp_path, [*TABLE, TABLE[1] | {"method": "silo-de", "north": 27.0, EVIL: 1.0}]))
+def test_rows_are_held_against_the_model_of_each_sites_own_text(tmp_path: Path) -> None:
+    """Only the first site has one."""
+    result = read_suite(write(tmp_path, [*TABLE, TABLE[1] | {"method": "silo-north", "north": 27.0, EVIL: 1.0}]))
     assert result.own_models == {"north": 27.0}
     (heat,) = gain_plot(result, result.own_models, "silo-").data
     assert [list(line) for line in heat.z] == [[3.0, None], [1.0, None], [-1.0, None]]

@@ -226,14 +226,12 @@ def test_perplexities_are_compared_on_the_same_masks_or_it_is_said(suite: dict[s
     assert "same text with the same masks" not in markdown
 
 
-def test_rows_are_held_against_the_model_of_each_sites_own_language(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
-    """The court speaks Spanish, and no row was trained on that alone."""
+def test_rows_are_held_against_the_model_of_each_sites_own_text(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
+    """No row was trained on the court's text alone."""
     assert over_own_models(suite, perplexities) == []
-    suite["rows"].append(row("silo-de", [1]))
-    suite["runs"]["silo-de-1"] = ran()
-    perplexities["silo-de-1"] = masked({"hospital": 11.0, "court": 99.0})
-    for run in perplexities.values():
-        run["sites"]["court"]["direction"] = "es"
+    suite["rows"].append(row("silo-hospital", [1]))
+    suite["runs"]["silo-hospital-1"] = ran()
+    perplexities["silo-hospital-1"] = masked({"hospital": 11.0, "court": 99.0})
     assert over_own_models(suite, perplexities) == [
         ["method", "hospital"],
         ["base", "+9.00"],
