@@ -33,7 +33,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Score:
-    """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task."""
+    """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task.
+
+    parts: (mean, standard deviation) of the first metric over four parts of the text, of masked pieces.
+    """
 
     site: str
     first: Change
@@ -42,6 +45,7 @@ class Score:
     sentences: int | None = None
     signature: str = ""
     chrf_signature: str = ""
+    parts: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ class RoundThreshold:
 class SiteRound:
     """What one site did in one round.
 
-    `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the median of its tensors'; `theta`: its own threshold,
-    fixed or random. None without such a selection.
+    `dev_tokens`: what the dev loss is the mean of. `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the
+    median of its tensors'; `theta`: its own threshold, fixed or random. None without such a selection.
     """
 
     train_loss: float | None
@@ -74,6 +78,7 @@ class SiteRound:
     numbers_share: float | None = None
     deviation: float | None = None
     theta: float | None = None
+    dev_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -307,6 +312,7 @@ def _site_round(content: dict[str, Any]) -> SiteRound:
         numbers_share=_share(content.get("numbers_share")),
         deviation=number(content.get("deviation")),
         theta=number(content.get("theta")),
+        dev_tokens=whole(content.get("dev_tokens")),
     )
 
 
@@ -363,6 +369,7 @@ def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Chan
 def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) -> Score:
     direction = text(content.get("direction"))
     first, second = (change(metric, content) for metric in metrics)
+    mean, deviation = number(content.get("perplexity_of_parts")), number(content.get("perplexity_of_parts_sd"))
     return Score(
         # A site with several directions has one entry for each, "<site>:<direction>".
         site=key.removesuffix(f":{direction}") if direction else key,
@@ -372,4 +379,5 @@ def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) ->
         sentences=whole(content.get("sentences")),
         signature=text(content.get("signature")),
         chrf_signature=text(content.get("chrf_signature")),
+        parts=None if mean is None or deviation is None else (mean, deviation),
     )
