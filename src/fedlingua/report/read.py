@@ -113,12 +113,13 @@ class Round:
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the pairs read for one direction of a site."""
+    """What became of the pairs read for one direction of a site. failed_documents: by the type of the hook's failure."""
 
     direction: str
     read: int | None
     kept: int | None
     dropped: dict[str, int]
+    failed_documents: dict[str, int] = field(default_factory=dict)
 
     @property
     def adds_up(self) -> bool:
@@ -341,7 +342,8 @@ def _sites(content: dict[str, Any]) -> list[Site]:
 
 
 def _account(direction: str, content: dict[str, Any]) -> Account:
-    return Account(direction, whole(content.get("read")), whole(content.get("kept")), integers(content.get("dropped")))
+    dropped, failed = integers(content.get("dropped")), integers(content.get("failed_documents"))
+    return Account(direction, whole(content.get("read")), whole(content.get("kept")), dropped, failed)
 
 
 def _traffic(content: dict[str, Any]) -> Traffic:

@@ -244,6 +244,15 @@ SITES = """
 {% for reason in reasons %}<td class="n">{{ account.dropped.get(reason, 0)|count }}</td>{% endfor %}</tr>
 {% endfor %}{% endfor %}
 </tbody></table></div>
+{% if failed_documents %}
+<p class="soft">Documents that a site's de-identification hook failed on, by the type of failure; nothing of them is used.</p>
+<div class="scroll"><table>
+<thead><tr><th>site</th><th>failure</th><th class="n">documents</th></tr></thead><tbody>
+{% for site, kind, documents in failed_documents %}
+<tr><td class="name">{{ site }}</td><td>{{ kind }}</td><td class="n">{{ documents|count }}</td></tr>
+{% endfor %}
+</tbody></table></div>
+{% endif %}
 {% else %}<p class="empty">{{ note("sites.json") }}</p>{% endif %}
 </section>
 <section id="failures"><h2>Failures</h2>

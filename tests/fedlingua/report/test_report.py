@@ -419,6 +419,16 @@ def test_the_four_parts_of_a_text_stand_beside_its_perplexity(pretrained: Path) 
     assert "four parts" not in words(write_report(pretrained))
 
 
+def test_documents_that_a_hook_failed_on_are_told_by_site_and_type(pretrained: Path) -> None:
+    assert "de-identification" not in words(write_report(pretrained))
+    sites = json.loads((pretrained / "sites.json").read_text())
+    sites["beta"]["accounts"]["fr-de"]["failed_documents"] = {"ValueError": 1200, EVIL: 1}
+    (pretrained / "sites.json").write_text(json.dumps(sites))
+    page = write_report(pretrained)
+    assert f"site failure documents beta {EVIL} 1 beta ValueError 1,200" in words(page)
+    assert EVIL not in re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
 def test_losses_by_round_are_shown_as_perplexities(pretrained: Path) -> None:
     figure = plots.loss_plot(read_run(pretrained))
     assert [title.text for title in figure.layout.annotations] == ["dev perplexity", "train perplexity"]
