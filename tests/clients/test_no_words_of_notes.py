@@ -59,6 +59,9 @@ def test_a_run_shows_no_word_of_a_note(config, caplog, capfd, hook):
     assert "Fieber" not in seen
     account = folder.read("sites.json")["one"]["accounts"]["de"]
     assert account["dropped"].get("not-deidentified", 0) == (16 if hook == "scrub" else 0)
+    notes = (folder.directory / "progress.jsonl").read_text()
+    assert ("site one: deidentify-with failed on 8 documents (ValueError 8)" in notes) == (hook == "scrub")
+    assert account.get("failed_documents") == ({"ValueError": 8} if hook == "scrub" else None)
 
 
 @pytest.mark.parametrize("phase", ["fit", "evaluate", "finish"])
