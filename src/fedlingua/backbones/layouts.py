@@ -101,3 +101,13 @@ LAYOUTS = {
 def layout_of(model: "PreTrainedModel") -> Layout:
     """The layout of a loaded backbone."""
     return LAYOUTS[model.config.model_type]
+
+
+def most_tokens(model: "PreTrainedModel") -> int | None:
+    """Tokens of a sequence that a loaded backbone has positions for; None: M2M-100's are computed, for as many as there are."""
+    config = model.config
+    if config.model_type == "m2m_100":
+        return None
+    # RoBERTa's positions begin after the padding's.
+    unused = config.pad_token_id + 1 if layout_of(model).task == "masked-language" else 0
+    return int(config.max_position_embeddings) - unused
