@@ -181,7 +181,13 @@ def corpus_prepare(
 
 finetune_app = typer.Typer(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 app.add_typer(finetune_app, name="finetune")
-EncoderOption = Annotated[Path | None, typer.Option(help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT).")]
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT), or as a run's backbone is named: demo-encoder, a "
+        "recipe's name, a hub id."
+    ),
+]
 RunOfEncoder = Annotated[Path | None, typer.Option("--run", help="Or a run: the encoder that it has pre-trained.")]
 SiteOfEncoder = Annotated[str | None, typer.Option("--site", help="With --run: whose, where sites end with different ones.")]
 ResultOption = Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")]

@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from fedlingua import units
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.config import Settings
 from fedlingua.corpora.divided import SplitFiles
 from fedlingua.corpora.rules import TextRules
@@ -27,6 +28,7 @@ from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import DeploymentError, FedlinguaError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.languages import Direction
 from fedlingua.processes import flower_environment, free_port
 from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 from fedlingua.selection.second_filter import SIZE
@@ -144,8 +146,12 @@ def _corpora(site: SiteFile, rules: TextRules) -> str:
 
 def _scores(site: SiteFile) -> str:
     directions = [one.direction for one in site.sites]
-    check_tokenizers(directions)
-    return ", ".join(f"{direction}: tokenizer {bleu_tokenizer(direction.target)}" for direction in directions)
+    check_tokenizers(direction for direction in directions if not direction.is_one_language)
+    return ", ".join(f"{direction}: {_scored_by(direction)}" for direction in directions)
+
+
+def _scored_by(direction: Direction) -> str:
+    return "perplexity, accuracy" if direction.is_one_language else f"tokenizer {bleu_tokenizer(direction.target)}"
 
 
 def _federation(site: SiteFile, federation: Federation) -> str:
@@ -202,17 +208,18 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     model, config = trainable.model, trainable.model.config
     width = 2 if settings.precision == "bf16" else 4
     tokens = settings.batch_size * settings.max_tokens
-    # Also those that were added: each layer, of either stack, has one such norm.
-    layers = sum(name.endswith(".self_attn_layer_norm") for name, _ in model.named_modules())
     trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
-    activations = tokens * layers * (14 * config.d_model + 2 * config.encoder_ffn_dim) * width
+    kept = sum(
+        stack.num_at_work(model) * (14 * config.hidden_size + 2 * getattr(config, stack.feed_forward_key))
+        for stack in layout_of(model).stacks.values()
+    )
     return {
         "process": PROCESS_BYTES,
         "backbone": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
         # What came, what is trained, its gradient, Adam's two moments, what is sent.
         "trained tensors": 6 * 4 * trained,
-        "activations": activations,
+        "activations": tokens * kept * width,
         # The scores of every target token over the vocabulary, and their gradient.
         "output layer": 2 * tokens * config.vocab_size * 4,
     }

@@ -15,7 +15,6 @@ from fedlingua.report.convergence import as_json, dev_losses
 from fedlingua.report.keep import kept_run, without_place
 from fedlingua.report.read import Round, read_run
 from fedlingua.report.round_seconds import round_seconds
-from fedlingua.report.suite_result import OWN_MODEL
 from fedlingua.runs import RunFolder, json_text, replace_text
 from fedlingua.suites.read import Suite
 from fedlingua.suites.runs import Run, standing
@@ -141,8 +140,7 @@ def run_entry(run: Run) -> dict[str, Any]:
 def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
     """A pooled run is measured on the text that it trains on: everybody's, or less."""
     how = run.settings.how
-    of = run.settings.method.removeprefix(OWN_MODEL) if run.settings.method.startswith(OWN_MODEL) else how.pools
-    return as_json(dev_losses(measured, of if how.pooled else None))
+    return as_json(dev_losses(measured, how.pools if how.pooled else None))
 
 
 def _mean(values: Sequence[float]) -> float | None:
