@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "lora": {"method": "adapter-fed", "tensor-set": "lora"},
     "adapters": {"method": "adapter-fed"},
     "pooled": {"method": "centralized"},
-    "silo": {"method": "silo-de"},
+    "silo": {"method": "silo-hospital"},
     "local": {"method": "adapter-local"},
     "random": {"method": "model-fed", "backbone-weights": "random"},
 }
