@@ -11,7 +11,7 @@ from typing import Any
 from fedlingua.errors import RunError
 from fedlingua.files import APP_DIR
 from fedlingua.report.communication import training_seconds
-from fedlingua.report.convergence import as_json, dev_losses
+from fedlingua.report.convergence import as_json, dev_losses, thinned
 from fedlingua.report.keep import kept_run, without_place
 from fedlingua.report.read import Round, read_run
 from fedlingua.report.round_seconds import round_seconds
@@ -142,7 +142,7 @@ def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
     """A pooled run is measured on the text that it trains on: everybody's, or less."""
     how = run.settings.how
     of = run.settings.method.removeprefix(OWN_MODEL) if run.settings.method.startswith(OWN_MODEL) else how.pools
-    return as_json(dev_losses(measured, of if how.pooled else None))
+    return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
 
 
 def _mean(values: Sequence[float]) -> float | None:
