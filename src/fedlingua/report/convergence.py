@@ -12,8 +12,8 @@ from typing import Any
 from fedlingua.report.read import Round
 from fedlingua.report.values import mapping, number, sequence
 
-ALL = "all"
-"""The text of all sites, and what a run that pools it calls it."""
+ALL = "all text"
+"""Of all sites, and what a run that pools it calls it; no site's name holds a space."""
 DECIMALS = 3
 MOST_ROUNDS = 64
 """That a line is drawn through, and the last one."""

@@ -111,9 +111,7 @@ def convergence_plot(result: SuiteResult) -> go.Figure:
     figure.update_xaxes(tickformat="d", dtick=round_step(index for *_, curve in drawn for index in curve))
     figure.update_yaxes(type="log")
     choices = [
-        {"label": "all text" if text == ALL else short(text), "method": "restyle"}
-        | {"args": [{"visible": [of == text for of, *_ in drawn]}]}
-        for text in texts
+        {"label": short(text), "method": "restyle"} | {"args": [{"visible": [of == text for of, *_ in drawn]}]} for text in texts
     ]
     menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top"}
     menu |= {

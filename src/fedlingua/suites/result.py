@@ -141,7 +141,7 @@ def run_entry(run: Run) -> dict[str, Any]:
 def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
     """A pooled run is measured on the text that it trains on: everybody's, or less."""
     how = run.settings.how
-    of = run.settings.method.removeprefix(OWN_MODEL) if run.settings.method.startswith(OWN_MODEL) else how.pools
+    of = run.settings.method.removeprefix(OWN_MODEL) if run.settings.method.startswith(OWN_MODEL) else f"{how.pools} text"
     return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
 
 

@@ -33,7 +33,7 @@ def test_a_round_that_not_all_sites_measured_says_nothing_of_all_text() -> None:
 
 def test_what_is_pooled_is_all_text_or_one_sites_and_never_both() -> None:
     rounds = [measured(1, pooled=(math.log(9), 40))]
-    everybody, silo, public = (dev_losses(rounds, of) for of in (ALL, "es", "public"))
+    everybody, silo, public = (dev_losses(rounds, of) for of in (ALL, "es", "public text"))
     assert perplexities(everybody, ALL, SITES) == {1: pytest.approx(9.0, rel=1e-3)}
     assert perplexities(everybody, "es", SITES) == {}
     assert perplexities(silo, "es", SITES) == {1: pytest.approx(9.0, rel=1e-3)}
