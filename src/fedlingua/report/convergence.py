@@ -12,9 +12,11 @@ from typing import Any
 from fedlingua.report.read import Round
 from fedlingua.report.values import mapping, number, sequence
 
-ALL = "all"
-"""The text of all sites, and what a run that pools it calls it."""
+ALL = "all text"
+"""Of all sites, and what a run that pools it calls it; no site's name holds a space."""
 DECIMALS = 3
+MOST_ROUNDS = 64
+"""That a line is drawn through, and the last one."""
 
 Losses = dict[int, dict[str, tuple[float, int]]]
 """round -> text -> (nats, tokens) of its dev text. A text is a site's, or the one that a run pools: ALL, or less."""
@@ -33,6 +35,16 @@ def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
         for each in rounds
     }
     return {index: texts for index, texts in told.items() if texts}
+
+
+def thinned(losses: Losses) -> Losses:
+    """Every one, every second, every fourth... of the rounds, so that few enough are kept, and the last. Of two runs the rounds of the
+    longer one are among those of the shorter one as far as that goes, but for the last.
+    """
+    rounds, step = sorted(losses), 1
+    while len(rounds) > step * MOST_ROUNDS:
+        step *= 2
+    return {index: losses[index] for index in dict.fromkeys([*rounds[::step], *rounds[-1:]])}
 
 
 def as_json(losses: Losses) -> dict[str, dict[str, list[float | int]]]:

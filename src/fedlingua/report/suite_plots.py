@@ -6,7 +6,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from fedlingua import units
-from fedlingua.report.canvas import BEFORE, DASHES, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, short
+from fedlingua.report.canvas import BEFORE, DASHES, GRID, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, short
 from fedlingua.report.communication import Cost
 from fedlingua.report.communication_plots import cost_plot
 from fedlingua.report.convergence import ALL
@@ -111,11 +111,14 @@ def convergence_plot(result: SuiteResult) -> go.Figure:
     figure.update_xaxes(tickformat="d", dtick=round_step(index for *_, curve in drawn for index in curve))
     figure.update_yaxes(type="log")
     choices = [
-        {"label": "all text" if text == ALL else short(text), "method": "restyle"}
-        | {"args": [{"visible": [of == text for of, *_ in drawn]}]}
-        for text in texts
+        {"label": short(text), "method": "restyle"} | {"args": [{"visible": [of == text for of, *_ in drawn]}]} for text in texts
     ]
-    menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "showactive": True}
+    menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top"}
+    menu |= {
+        "bgcolor": "#eeeeee",
+        "bordercolor": GRID,
+        "font": {"color": "#222222"},
+    }  # plotly's own mark of a choice is light on any ground
     figure.update_layout(updatemenus=[menu] if len(choices) > 1 else [], showlegend=True)
     return figure
 

@@ -11,7 +11,8 @@ from typing import Any
 from fedlingua.errors import RunError
 from fedlingua.files import APP_DIR
 from fedlingua.report.communication import training_seconds
-from fedlingua.report.convergence import as_json, dev_losses
+from fedlingua.methods import SILO
+from fedlingua.report.convergence import as_json, dev_losses, thinned
 from fedlingua.report.keep import kept_run, without_place
 from fedlingua.report.read import Round, read_run
 from fedlingua.report.round_seconds import round_seconds
@@ -140,7 +141,8 @@ def run_entry(run: Run) -> dict[str, Any]:
 def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
     """A pooled run is measured on the text that it trains on: everybody's, or less."""
     how = run.settings.how
-    return as_json(dev_losses(measured, how.pools if how.pooled else None))
+    of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
+    return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
 
 
 def _mean(values: Sequence[float]) -> float | None:

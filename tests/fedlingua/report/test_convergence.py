@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fedlingua.report.convergence import ALL, as_json, dev_losses, from_json, mean_curve, perplexities, perplexity
+from fedlingua.report.convergence import ALL, as_json, dev_losses, from_json, mean_curve, perplexities, perplexity, thinned
 from fedlingua.report.read import Round, SiteRound
 
 SITES = ["es", "ru"]
@@ -33,7 +33,7 @@ def test_a_round_that_not_all_sites_measured_says_nothing_of_all_text() -> None:
 
 def test_what_is_pooled_is_all_text_or_one_sites_and_never_both() -> None:
     rounds = [measured(1, pooled=(math.log(9), 40))]
-    everybody, silo, public = (dev_losses(rounds, of) for of in (ALL, "es", "public"))
+    everybody, silo, public = (dev_losses(rounds, of) for of in (ALL, "es", "public text"))
     assert perplexities(everybody, ALL, SITES) == {1: pytest.approx(9.0, rel=1e-3)}
     assert perplexities(everybody, "es", SITES) == {}
     assert perplexities(silo, "es", SITES) == {1: pytest.approx(9.0, rel=1e-3)}
@@ -45,6 +45,15 @@ def test_they_are_kept_as_sums_and_read_again() -> None:
     losses = dev_losses([measured(0, **MEASURED)])
     assert as_json(losses) == {"0": {"es": [41.589, 30], "ru": [27.726, 10]}}
     assert from_json(json.loads(json.dumps(as_json(losses)))) == losses
+
+
+def test_of_many_rounds_every_second_or_fourth_is_kept_and_the_last() -> None:
+    kept = {number: list(thinned(dev_losses([measured(5 * n, **MEASURED) for n in range(number)]))) for number in (64, 100, 181)}
+    assert kept[64] == [5 * n for n in range(64)]
+    assert kept[100] == [*(10 * n for n in range(50)), 495]
+    assert kept[181] == [20 * n for n in range(46)]
+    assert set(kept[181]) & set(range(490)) <= set(kept[100])
+    assert thinned({}) == {}
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,7 @@ def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: P
 
     own = {2022: alike(16.0, 4.0), 2023: alike(16.0, 8.0, 4.0)}
     runs = {f"adapter-local-{seed}": run_entry() | {"dev_losses": losses} for seed, losses in own.items()}
-    pooled = {"0": {"all": [2 * nats[16.0], 2]}, "1": {"all": [2 * nats[8.0], 2]}}
+    pooled = {"0": {"all text": [2 * nats[16.0], 2]}, "1": {"all text": [2 * nats[8.0], 2]}}
     runs |= {"adapter-fed-2022": run_entry() | {"dev_losses": pooled}, "adapter-fed-2023": run_entry("failed", "gone")}
     result = read_suite(write(tmp_path, runs=runs))
     figure = convergence_plot(result)

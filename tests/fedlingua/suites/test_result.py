@@ -91,7 +91,9 @@ def test_each_run_is_accounted_for(result: Path, ran: tuple[Suite, list[Run]]) -
     assert len(account["code_hashes"]) == 1
 
 
-@pytest.mark.parametrize(("method", "text"), [("server-adam", ""), ("centralized", "all"), ("centralized-public", "public")])
+@pytest.mark.parametrize(
+    ("method", "text"), [("server-adam", ""), ("centralized", "all text"), ("centralized-public", "public text")]
+)
 def test_dev_losses_of_masked_text_are_kept_as_sums_by_round(
     ran: tuple[Suite, list[Run]], result: Path, method: str, text: str
 ) -> None:
