@@ -10,8 +10,8 @@ from typing import Any
 
 from fedlingua.errors import RunError
 from fedlingua.files import APP_DIR
-from fedlingua.report.communication import training_seconds
 from fedlingua.methods import SILO
+from fedlingua.report.communication import training_seconds
 from fedlingua.report.convergence import as_json, dev_losses, thinned
 from fedlingua.report.keep import kept_run, without_place
 from fedlingua.report.read import Round, read_run
