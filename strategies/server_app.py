@@ -12,7 +12,7 @@ from fedlingua.cluster_plan import planned_clusters
 from fedlingua.clustering import Clusters
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
-from fedlingua.corpora.intake import told
+from fedlingua.corpora.intake import failures_told
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.evaluation.tasks import check_task
@@ -174,7 +174,7 @@ def _describe(
     sites = sites_json(roll)
     folder.write("sites.json", sites)
     for site, failures in failed_documents(sites):
-        text = f"site {site}: deidentify-with failed on {sum(failures.values())} documents ({told(failures)}); nothing of them is used"
+        text = f"site {site}: deidentify-with failed on {sum(failures.values())} documents ({failures_told(failures)}); nothing of them is used"
         folder.event("note", text=text)
     folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))
     backbone = trainable.backbone

@@ -44,12 +44,13 @@ def take_in(
         if sentences := list(usable(found, against, account)):
             taken.append(Document(text, sentences))
     if failures and not passed:
+        kinds = failures_told(failures)
         raise CorpusError(
-            f"{where}: deidentify-with failed on all of {sum(failures.values())} documents ({told(failures)}); try it on one of them"
+            f"{where}: deidentify-with failed on all of {sum(failures.values())} documents ({kinds}); try it on one of them"
         )
     return taken
 
 
-def told(failures: Mapping[str, int]) -> str:
+def failures_told(failures: Mapping[str, int]) -> str:
     """Types of failure with how many documents each, for people."""
     return ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))

@@ -16,6 +16,7 @@ from fedlingua import units
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.config import Settings
 from fedlingua.corpora.divided import SplitFiles
+from fedlingua.corpora.intake import failures_told
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
@@ -136,12 +137,15 @@ def _likely_rules(site: SiteFile) -> TextRules:
 
 def _corpora(site: SiteFile, rules: TextRules) -> str:
     check_corpora(site.sites)
-    told = []
+    found = []
     for name, text in read_text(site.sites, rules).items():
         sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
         dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
-        told.append(f"{name} ({text.direction}): read {text.account.read}, kept {text.account.kept}, dropped {dropped}; {sizes}")
-    return "; ".join(told)
+        failures = text.account.failed_documents
+        left_out = f"; documents not de-identified: {failures_told(failures)}" if failures else ""
+        kept = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
+        found.append(f"{name} ({text.direction}): {kept}; {sizes}")
+    return "; ".join(found)
 
 
 def _scores(site: SiteFile) -> str:

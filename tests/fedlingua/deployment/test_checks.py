@@ -191,6 +191,21 @@ def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
     assert "memory" in found
 
 
+def test_documents_that_a_hook_fails_on_are_told_by_type(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = "def hook(text):\n    if 'for 3 ' in text:\n        raise KeyError(text)\n    return text\n"
+    (tmp_path / "hook_of_checks.py").write_text(hook)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "notes").mkdir()
+    for number in range(60):
+        (tmp_path / "notes" / f"{number}.txt").write_text(f"the patient took aspirin for {number} days.\n")
+    text = {"notes": str(tmp_path / "notes"), "deidentify-with": "hook_of_checks:hook"}
+    site, _ = init_site(tmp_path / "site", "clinic", "en", text, "127.0.0.1:1", None)
+    told = findings(site, settings)["corpora"].told
+    assert "dropped not-deidentified 1; documents not de-identified: KeyError 1; " in told
+
+
 def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(settings: Settings) -> None:
     trainable = build_trainable(settings)
     full = memory_estimate(settings, trainable)
