@@ -174,7 +174,8 @@ def _describe(
     sites = sites_json(roll)
     folder.write("sites.json", sites)
     for site, failures in failed_documents(sites):
-        text = f"site {site}: deidentify-with failed on {sum(failures.values())} documents ({failures_told(failures)}); nothing of them is used"
+        failed = f"{sum(failures.values())} documents ({failures_told(failures)})"
+        text = f"site {site}: deidentify-with failed on {failed}; nothing of them is used"
         folder.event("note", text=text)
     folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))
     backbone = trainable.backbone
