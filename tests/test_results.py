@@ -192,6 +192,7 @@ def test_a_committed_suite_is_the_one_whose_file_is_there_and_nothing_failed(fol
         ("mbart_memory", "peak_gib", 0, 10),
         ("selection", "deciding_over_pass.of_medians", 0, 1.5),
         ("transport", "farthest", 0, 0.02),
+        ("masked_language", "trainer_over_ours.of_medians", 1.1, 100),
         ("paper_round", "federations.europarl_m2m.exchanged_parameters", 8_056_576, 8_056_576),
         ("paper_round", "federations.ted2020_m2en.exchanged_parameters", 8_056_576, 8_056_576),
     ],
