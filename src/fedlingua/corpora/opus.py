@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from fedlingua.corpora.read import LineFiles
 from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
+from fedlingua.languages import Direction, plain_code
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,32 @@ def _members(file: Path) -> dict[str, zipfile.Path]:
     except (zipfile.BadZipFile, OSError) as error:
         raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from error
     return {PurePosixPath(name).name: zipfile.Path(file, name) for name in names}
+
+
+@dataclass(frozen=True)
+class OpusZip:
+    """One download, whatever its corpus is called: a zip with a file for either language, told by the ends of their names."""
+
+    path: Path
+    direction: Direction
+
+
+def sides_of(download: OpusZip) -> LineFiles:
+    """The two files in the zip; OPUS's codes may have a country: X.en-zh_cn.zh_cn is zh.
+
+    Raises:
+        CorpusError: no such zip, or not one file for each of the languages in it.
+    """
+    if not download.path.is_file():
+        raise CorpusError(f"{download.path}: there is no such file; check the path, or the folder given as data-dir")
+    members = _members(download.path)
+
+    def side(code: str) -> zipfile.Path:
+        found = [name for name in members if "." in name and plain_code(name.rpartition(".")[2]) == code]
+        if len(found) != 1:
+            raise CorpusError(
+                f"{download.path}: got {len(found)} files whose names end in .{code} ({', '.join(found) or ', '.join(members)}); wanted one"
+            )
+        return members[found[0]]
+
+    return LineFiles(side(download.direction.source), side(download.direction.target))

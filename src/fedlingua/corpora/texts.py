@@ -8,8 +8,9 @@ from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.deidentify import load_hook
 from fedlingua.corpora.divided import SplitFiles, read_divided
 from fedlingua.corpora.documents import DocumentFiles, read_documents
+from fedlingua.corpora.formats import CorpusFiles, read_corpus
 from fedlingua.corpora.intake import take_in
-from fedlingua.corpora.read import CorpusFiles, Pair, read_pairs
+from fedlingua.corpora.read import Pair
 from fedlingua.corpora.registers import Register, register_lines
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, Site, check_deidentified, check_files, sizes_asked
@@ -125,7 +126,7 @@ def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
         text = register_lines(site.corpus, sentences, f"site {site.name}")
         return map(Pair, text[site.direction.source], text[site.direction.target])
     assert isinstance(site.corpus, CorpusFiles), site.name  # check_corpora refuses what is not there, read_site what does not fit
-    return read_pairs(site.corpus)
+    return read_corpus(site.corpus)
 
 
 def _documents(site: Site, sentences: int) -> Iterable[str]:
