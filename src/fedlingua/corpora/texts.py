@@ -93,7 +93,8 @@ def _split_text(
             taken = take_in(_documents(site, asked), site.direction, rules.cleaning, hooks.get(site.name), account, here)
             documents[site.name] = (site.direction.source, taken)
         else:
-            cleaned[site.name] = (site.direction, list(clean(_pairs(site, asked), site.direction, rules.cleaning, account)))
+            pairs = clean(_pairs(site, asked), site.direction, rules.cleaning, account, here)
+            cleaned[site.name] = (site.direction, list(pairs))
         account.check(here, "sentences" if site.direction.is_one_language else "pairs")
     splits = dict(divided)
     if cleaned:

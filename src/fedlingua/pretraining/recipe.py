@@ -150,7 +150,7 @@ def _read(recipe: Recipe) -> tuple[Sequence[tuple[Direction, list[Pair]]], dict[
     cleaned = []
     for direction, files in recipe.corpora:
         account = Account()
-        pairs = list(clean(read_corpus(files), direction, recipe.cleaning, account))
+        pairs = list(clean(read_corpus(files), direction, recipe.cleaning, account, f"corpus {direction}"))
         account.check(f"corpus {direction}")
         accounts[direction] = accounts.get(direction, Account()) + account
         cleaned.append((direction, pairs))

@@ -46,7 +46,7 @@ def test_json_lines_and_parquet_give_the_same_pairs(tmp_path: Path, records: lis
     assert list(read_json_pairs(json_lines(tmp_path / "a.jsonl", records))) == PAIRS
     parquet.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
     assert list(read_parquet_pairs(ParquetPairs(tmp_path / "a.parquet", FIELDS))) == PAIRS
-    assert list(read_parquet_pairs(ParquetPairs(tmp_path / "a.parquet", ("en", "de"))))[0] == Pair("a dog", "ein Hund")
+    assert next(read_parquet_pairs(ParquetPairs(tmp_path / "a.parquet", ("en", "de")))) == Pair("a dog", "ein Hund")
 
 
 def test_a_dataset_is_read_as_a_hub_or_the_library_leaves_it(tmp_path: Path) -> None:
@@ -137,5 +137,5 @@ def test_a_dataset_that_is_not_there_or_lacks_what_is_asked_is_refused(tmp_path:
 def test_fields_that_are_not_two_names_are_refused(fields: object) -> None:
     assert pair_fields({}, Direction("de", "en"), "here") == FIELDS
     assert pair_fields({"fields": ["src", "tgt"]}, Direction("de", "en"), "here") == ("src", "tgt")
-    with pytest.raises(ConfigError, match="here: fields = .*; wanted two names"):
+    with pytest.raises(ConfigError, match=r"here: fields = .*; wanted two names"):
         pair_fields({"fields": fields}, Direction("de", "en"), "here")
