@@ -153,7 +153,7 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
     """Why a stripped pair is not kept, by the rules that look at it alone; None when it is."""
     if not pair.source or not pair.target:
         return "empty"
-    lengths = [_length(pair.source, direction.source), _length(pair.target, direction.target)]
+    lengths = [length(pair.source, direction.source), length(pair.target, direction.target)]
     if min(lengths) < rules.min_words:
         return "too-short"
     if rules.max_words and max(lengths) > rules.max_words:
@@ -187,5 +187,6 @@ def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> s
     return None
 
 
-def _length(sentence: str, language: str) -> int:
+def length(sentence: str, language: str) -> int:
+    """In words; in characters, where the language is written without spaces."""
     return len(sentence.replace(" ", "")) if language in WITHOUT_SPACES else len(sentence.split())

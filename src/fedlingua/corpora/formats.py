@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlingua.corpora.opus import OpusZip, sides_of
+from fedlingua.corpora.opus import OpusZip, read_download
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, tsv_columns
 from fedlingua.corpora.records import (
     Dataset,
@@ -110,7 +110,7 @@ def file_paths(files: CorpusFiles) -> Sequence[Path | zipfile.Path]:
 _READERS: dict[type, Callable[[Any], Iterator[Pair]]] = {
     TsvFile: read_pairs,
     LineFiles: read_pairs,
-    OpusZip: lambda download: read_pairs(sides_of(download)),
+    OpusZip: read_download,
     TmxFile: read_tmx,
     JsonPairs: read_json_pairs,
     ParquetPairs: read_parquet_pairs,

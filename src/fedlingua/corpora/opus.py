@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from fedlingua.corpora.read import LineFiles
+from fedlingua.corpora.read import UNREADABLE, LineFiles, Pair, read_pairs
 from fedlingua.errors import CorpusError
 from fedlingua.languages import Direction, plain_code
 
@@ -92,7 +92,7 @@ def _members(file: Path) -> dict[str, zipfile.Path]:
         return {}
     try:
         names = zipfile.ZipFile(file).namelist()
-    except (zipfile.BadZipFile, OSError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from error
     return {PurePosixPath(name).name: zipfile.Path(file, name) for name in names}
 
@@ -105,11 +105,11 @@ class OpusZip:
     direction: Direction
 
 
-def sides_of(download: OpusZip) -> LineFiles:
-    """The two files in the zip; OPUS's codes may have a country: X.en-zh_cn.zh_cn is zh.
+def read_download(download: OpusZip) -> Iterator[Pair]:
+    """Yield the pairs of the two files in the zip; OPUS's codes may have a country: X.en-zh_cn.zh_cn is zh.
 
     Raises:
-        CorpusError: no such zip, or not one file for each of the languages in it.
+        CorpusError: no such zip, not one file for each of the languages in it, or as `read_pairs`.
     """
     if not download.path.is_file():
         raise CorpusError(f"{download.path}: there is no such file; check the path, or the folder given as data-dir")
@@ -123,4 +123,4 @@ def sides_of(download: OpusZip) -> LineFiles:
             )
         return members[found[0]]
 
-    return LineFiles(side(download.direction.source), side(download.direction.target))
+    yield from read_pairs(LineFiles(side(download.direction.source), side(download.direction.target)))

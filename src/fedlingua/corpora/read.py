@@ -42,8 +42,8 @@ class LineFiles:
     target_path: Path | zipfile.Path
 
 
-UNREADABLE = (EOFError, OSError, zlib.error, zipfile.BadZipFile)
-"""What is raised of a file that is damaged, or that one may not read."""
+UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)
+"""What is raised of a file that is damaged, or that one may not read; a RuntimeError of a zip that is encrypted or packed otherwise."""
 
 
 def tsv_columns(entry: Mapping[str, Any], where: str) -> tuple[int, int]:

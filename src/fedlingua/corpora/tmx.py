@@ -8,6 +8,7 @@ declares one is refused; a document type is passed over, and nothing is fetched.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from fedlingua.languages import Direction, plain_code
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _CHUNK_BYTES = 1 << 15
+_code = lru_cache(plain_code)
+"""A file has few tags, each as often as it has units."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,15 @@ def read_tmx(file: TmxFile) -> Iterator[Pair]:
         CorpusError: missing, empty, damaged, not well-formed, an entity, no unit, or none with one of the languages; with file and line.
     """
     units, languages = 0, Counter[str]()
+    wanted = (file.direction.source, file.direction.target)
     try:
         with opened(file.path) as stream:
             try:
                 for unit in _units(stream, file.path):
                     units += 1
-                    variants = _variants(unit, file.path)
+                    variants = _variants(unit)
                     languages.update(variants.keys())
-                    yield Pair(*(variants.get(code, "") for code in (file.direction.source, file.direction.target)))
+                    yield Pair(*(_text(variants[code], file.path) if code in variants else "" for code in wanted))
             except etree.XMLSyntaxError as error:
                 if stream.tell() == 0:
                     raise CorpusError(empty(file.path)) from None
@@ -53,7 +57,7 @@ def read_tmx(file: TmxFile) -> Iterator[Pair]:
         raise CorpusError(damaged(file.path, f"unit {units}", error)) from error
     if not units:
         raise CorpusError(f"{file.path}: holds no unit (<tu>); is it TMX?")
-    for code in (file.direction.source, file.direction.target):
+    for code in wanted:
         if not languages[code]:
             found = ", ".join(f"{language} {count}" for language, count in languages.most_common())
             raise CorpusError(f"{file.path}: none of {units} units has {code!r}; got {found or 'no language at all'}")
@@ -100,24 +104,25 @@ def _refuse_entities(unit: Any, path: Path) -> None:
         )
 
 
-def _variants(unit: Any, path: Path) -> dict[str, str]:
-    """Language -> text of the first segment in it."""
-    found: dict[str, str] = {}
+def _variants(unit: Any) -> dict[str, Any]:
+    """Language -> the first segment in it."""
+    found: dict[str, Any] = {}
     for variant in unit.iterchildren("tuv"):
-        code = plain_code(variant.get(_LANG) or variant.get("lang") or "")
+        code = _code(variant.get(_LANG) or variant.get("lang") or "")
         if code and code not in found and (segment := variant.find("seg")) is not None:
-            found[code] = on_one_line(_text(segment, path))
+            found[code] = segment
     return found
 
 
-def _text(element: Any, path: Path) -> str:
-    if not len(element):
-        return element.text or ""
-    parts = [element.text or ""]
+def _text(segment: Any, path: Path) -> str:
+    return on_one_line("".join(_parts(segment, path)) if len(segment) else segment.text or "")
+
+
+def _parts(element: Any, path: Path) -> Iterator[str]:
+    yield element.text or ""
     for inner in element:
         if inner.tag is etree.Entity:
             raise CorpusError(f"{path}, line {inner.sourceline}: uses an entity (&...;) of a document type, and none is expanded")
         if inner.tag not in _CODES:
-            parts.append(_text(inner, path))
-        parts.append(inner.tail or "")
-    return "".join(parts)
+            yield from _parts(inner, path)
+        yield inner.tail or ""
