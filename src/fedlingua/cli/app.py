@@ -158,7 +158,7 @@ def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle t
     print(bundle_hash(content))
 
 
-corpus_app = typer.Typer(no_args_is_help=True, help="Text for the sites of a federation.")
+corpus_app = typer.Typer(no_args_is_help=True, help="Text for the sites of a federation: look at it, convert it, divide it.")
 app.add_typer(corpus_app, name="corpus")
 
 
