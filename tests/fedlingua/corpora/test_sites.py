@@ -181,7 +181,7 @@ def test_a_site_with_no_clear_corpus_is_refused(tmp_path: Path, corpus: str, tol
         ("[split]\nkey = 3", "key = 3 is of type int; wanted str"),
         ("[split]\nmax-train = '10'", "[split]: max-train = '10'; wanted a whole number"),
         ("[split]\nmax-dev = -5", "[split]: max-dev = -5; wanted a whole number"),
-        ("[cleaning]\nnormalize = 'nfc'", "normalize = 'nfc' is not known; did you mean 'NFC'?"),
+        ("[cleaning]\nnormalize = 'nfc'", "normalize = 'nfc' is not known; choose one of off, NFC, NFKC"),
         ("[cleaning]\nmin-words = true", "min-words = True is of type bool; wanted int"),
         ("[cleaning]\nmin-words = 1.0", "min-words = 1.0 is of type float; wanted int"),
         ("[cleaning]\nmax-ratio = true", "max-ratio = True is of type bool; wanted float"),
