@@ -93,7 +93,7 @@ def _members(file: Path) -> dict[str, zipfile.Path]:
     try:
         names = zipfile.ZipFile(file).namelist()
     except (*UNREADABLE, ValueError) as error:
-        raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from error
+        raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from None
     return {PurePosixPath(name).name: zipfile.Path(file, name) for name in names}
 
 

@@ -127,9 +127,9 @@ def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8 ({error.reason}); convert the file to UTF-8"
-        ) from error
+        ) from None
     except UNREADABLE as error:
-        raise CorpusError(damaged(path, f"line {number}", error)) from error
+        raise CorpusError(damaged(path, f"line {number}", error)) from None
     if number == 0:
         raise CorpusError(empty(path))
 
@@ -164,9 +164,13 @@ def opened(path: Path | zipfile.Path) -> Iterator[IO[bytes]]:
 
 
 def damaged(path: Path | zipfile.Path, last: str, error: Exception) -> str:
-    """What is wrong with a file that breaks off or cannot be unpacked. last: what was read of it last, as in "line 3"."""
+    """What is wrong with a file that breaks off or cannot be unpacked. last: what was read of it last, as in "line 3".
+
+    Without the words of gzip, and not to be raised with it as the cause: it quotes the first bytes of what is none.
+    """
     kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
-    return f"{path}, after {last}: cannot be read ({error}); is it a whole {kind} file?"
+    what = getattr(error, "strerror", None) or type(error).__name__
+    return f"{path}, after {last}: cannot be read ({what}); is it a whole {kind} file?"
 
 
 def empty(path: Path | zipfile.Path) -> str:

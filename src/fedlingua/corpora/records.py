@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlingua.corpora.documents import has_half_character
 from fedlingua.corpora.read import Pair, on_one_line, read_lines
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
@@ -103,12 +104,12 @@ def read_parquet_pairs(files: ParquetPairs) -> Iterator[Pair]:
                 for record in batch.to_pylist():
                     number += 1
                     yield _pair(record, files.fields, f"{files.path}, row {number}")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{files.path}, after row {number}: holds text that is not UTF-8; write it anew") from error
+    except UnicodeDecodeError:
+        raise CorpusError(f"{files.path}, after row {number}: holds text that is not UTF-8; write it anew") from None
     except (pa.ArrowException, OSError, EOFError) as error:
         raise CorpusError(
             f"{files.path}, after row {number}: cannot be read ({type(error).__name__}); is it a whole Parquet file?"
-        ) from error
+        ) from None
     if number == 0:
         raise CorpusError(f"{files.path} is empty; a corpus needs at least one row")
 
@@ -145,7 +146,7 @@ def _rows(files: Dataset) -> Iterator[Any]:
             number += 1
             yield row
     except Exception as error:  # whatever the library lets through of a file; its words can quote the text
-        raise CorpusError(f"{where}: {files.split} cannot be read after row {number} ({type(error).__name__})") from error
+        raise CorpusError(f"{where}: {files.split} cannot be read after row {number} ({type(error).__name__})") from None
 
 
 def _loaded(files: Dataset, where: str) -> Iterable[Any]:
@@ -169,7 +170,7 @@ def _loaded(files: Dataset, where: str) -> Iterable[Any]:
     except Exception as error:  # of many types, from the hub's, the network's and the file formats' libraries
         there = "is a folder" if local else f"is no folder at {files.folder}, so the hub was asked"
         told = str(error).partition("\n")[0]
-        raise CorpusError(f"{where} {there}, and cannot be loaded ({type(error).__name__}: {told})") from error
+        raise CorpusError(f"{where} {there}, and cannot be loaded ({type(error).__name__}: {told})") from None
     return rows
 
 
@@ -187,7 +188,7 @@ def _side(record: Mapping[str, Any], field: str, here: str) -> str:
         return ""
     if not isinstance(text, str):
         raise CorpusError(f"{here}: {field!r} is of type {type(text).__name__}; wanted a string")
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if has_half_character(text):
         raise CorpusError(f"{here}: {field!r} holds half a character (a lone surrogate); mend its escapes")
     return on_one_line(text)
 

@@ -54,7 +54,7 @@ def read_tmx(file: TmxFile) -> Iterator[Pair]:
                     raise CorpusError(empty(file.path)) from None
                 raise CorpusError(f"{file.path}{_mistake(error)}, after {units} units; is the file whole?") from None
     except UNREADABLE as error:
-        raise CorpusError(damaged(file.path, f"unit {units}", error)) from error
+        raise CorpusError(damaged(file.path, f"unit {units}", error)) from None
     if not units:
         raise CorpusError(f"{file.path}: holds no unit (<tu>); is it TMX?")
     for code in wanted:
