@@ -79,6 +79,16 @@ RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ps", "sd", "ur", "yi"})
 """Languages written from right to left."""
 
 
+_OTHER_CODES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "ji": "yi", "fil": "tl", "cmn": "zh", "mo": "ro"}
+"""Codes that mean a language above: Norwegian's two written forms, ISO 639's older codes, Chinese and Filipino by their own."""
+
+
+def plain_code(tag: str) -> str:
+    """A language tag without country and script, as `LANGUAGES` has it: en-GB, EN_us and en are "en"."""
+    code = tag.strip().replace("_", "-").partition("-")[0].lower()
+    return _OTHER_CODES.get(code, code)
+
+
 @dataclass(frozen=True, order=True)
 class Direction:
     """A translation direction, written `de-fr`; text in one language, which is not translated, has it on both sides, written `de`."""

@@ -14,6 +14,7 @@ from fedlingua.languages import (
     parse_direction,
     parse_language,
     parse_written,
+    plain_code,
 )
 
 
@@ -117,3 +118,20 @@ def test_both_are_read_as_they_were_written() -> None:
 def test_the_nearest_name_is_offered_and_a_far_one_is_not() -> None:
     assert nearest("round", ["seed", "rounds", "beam"]) == "; did you mean 'rounds'?"
     assert nearest("xyz", ["seed", "rounds", "beam"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("tag", "code"),
+    [
+        ("en", "en"),
+        ("en-GB", "en"),
+        ("PT_br", "pt"),
+        ("zh-Hant-TW", "zh"),
+        ("nb-NO", "no"),
+        ("iw", "he"),
+        ("tlh", "tlh"),
+        ("", ""),
+    ],
+)
+def test_a_language_tag_is_told_by_its_first_part(tag: str, code: str) -> None:
+    assert plain_code(tag) == code

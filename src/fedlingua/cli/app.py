@@ -158,7 +158,7 @@ def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle t
     print(bundle_hash(content))
 
 
-corpus_app = typer.Typer(no_args_is_help=True, help="Text for the sites of a federation.")
+corpus_app = typer.Typer(no_args_is_help=True, help="Text for the sites of a federation: look at it, convert it, divide it.")
 app.add_typer(corpus_app, name="corpus")
 
 
@@ -177,6 +177,99 @@ def corpus_prepare(
     from fedlingua.cli.corpus import prepare_corpus
 
     prepare_corpus(name, source, to, uniform, no_leaks, key, Console())
+
+
+CorpusArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, .zip of OPUS, X of X.de and X.fr, dev.{}.txt, a folder."
+    ),
+]
+DirectionOption = Annotated[str, typer.Option(help="Source and target, such as de-fr.")]
+KindOption = Annotated[
+    str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet, dataset; default: by the name's ending.")
+]
+CorpusOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="More of the corpus, as in a federation file: columns=[1,0], fields, subset, split."),
+]
+RulesOption = Annotated[Path | None, typer.Option("--rules", help="File with [cleaning]: a federation file or a recipe.")]
+RuleChanges = Annotated[list[str] | None, typer.Option("--set", help="key=value of [cleaning]; goes before the file's.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Fail where a pair would be dropped.")]
+
+
+@corpus_app.command("check")
+def corpus_check(
+    corpus: CorpusArgument,
+    direction: DirectionOption,
+    kind: KindOption = None,
+    option: CorpusOptions = None,
+    rules: RulesOption = None,
+    set_: RuleChanges = None,
+    strict: StrictOption = False,
+    samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Of the answer.")] = "table",
+) -> None:
+    """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
+    from fedlingua.cli.corpus_check import check_corpus
+    from fedlingua.cli.corpus_input import cleaning_rules, corpus_input
+
+    found = corpus_input(corpus, direction, kind, option or [])
+    check_corpus(found, cleaning_rules(rules, set_ or [], strict), samples, format_, Console())
+
+
+@corpus_app.command("convert")
+def corpus_convert(
+    corpus: CorpusArgument,
+    direction: DirectionOption,
+    to: Annotated[
+        Path, typer.Option(help="The file: .tsv, .jsonl, .tmx (also .gz) or .parquet; with --as moses the stem of two.")
+    ],
+    as_: Annotated[
+        Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
+        typer.Option("--as", help="Form; default: by the ending of --to."),
+    ] = None,
+    kind: KindOption = None,
+    option: CorpusOptions = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Drop what cleaning drops; so do --rules, --set and --strict.")] = False,
+    rules: RulesOption = None,
+    set_: RuleChanges = None,
+    strict: StrictOption = False,
+) -> None:
+    """Write a corpus in another form, whole or not at all."""
+    from fedlingua.cli.corpus_convert import convert_corpus
+    from fedlingua.cli.corpus_input import cleaning_rules, corpus_input
+    from fedlingua.corpora.write import target_of
+
+    found = corpus_input(corpus, direction, kind, option or [])
+    asked = cleaning_rules(rules, set_ or [], strict) if clean or rules or set_ or strict else None
+    convert_corpus(found, target_of(to, as_, found.direction), asked, Console())
+
+
+@corpus_app.command("split")
+def corpus_split(
+    corpus: CorpusArgument,
+    direction: DirectionOption,
+    to: Annotated[Path, typer.Option(help="Folder of the splits, which must not be there yet.")],
+    mode: Annotated[
+        Literal["components", "shared-side", "paper"], typer.Option(help="components: no sentence in two splits; see [split].")
+    ] = "components",
+    shares: Annotated[str, typer.Option(help="Of train, dev and test.")] = "0.6,0.2,0.2",
+    key: Annotated[str, typer.Option(help="Decides what goes where.")] = "fedlingua",
+    kind: KindOption = None,
+    option: CorpusOptions = None,
+    rules: RulesOption = None,
+    set_: RuleChanges = None,
+    strict: StrictOption = False,
+) -> None:
+    """Clean a corpus and divide it into train, dev and test, as `splits` of a federation file reads them."""
+    from fedlingua.cli.corpus_input import cleaning_rules, corpus_input, parse_shares
+    from fedlingua.cli.corpus_split import split_corpus
+    from fedlingua.corpora.split import SplitRules
+
+    found = corpus_input(corpus, direction, kind, option or [])
+    asked = SplitRules(mode, key, *parse_shares(shares))
+    split_corpus(found, cleaning_rules(rules, set_ or [], strict), asked, to, Console())
 
 
 finetune_app = typer.Typer(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
@@ -313,10 +406,12 @@ def site_init(
     server: Annotated[str, typer.Option(prompt="The server's host:port", help="Where the server's fleet API is: host:port.")],
     to: Annotated[Path, typer.Option(help="The site's folder.")] = Path("site"),
     tsv: Annotated[Path | None, typer.Option(help="Corpus: a file with two columns.")] = None,
+    tmx: Annotated[Path | None, typer.Option(help="Corpus: a translation memory.")] = None,
     moses: Annotated[str | None, typer.Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
     lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with a document a line.")] = None,
     jsonl: Annotated[
-        Path | None, typer.Option(help="The same: a file with a JSON object a line, the document in its `text`.")
+        Path | None,
+        typer.Option(help="A file with a JSON object a line: the document in its `text`, or a pair in two fields, as {de, fr}."),
     ] = None,
     notes: Annotated[Path | None, typer.Option(help="The same: a folder with a .txt file a document.")] = None,
     deidentify_with: Annotated[
@@ -330,7 +425,7 @@ def site_init(
     """Make the site's folder: site.toml, its key, and the file for the server's operator."""
     from fedlingua.cli import site
 
-    files = {"tsv": tsv, "lines": lines, "jsonl": jsonl, "notes": notes}
+    files = {"tsv": tsv, "tmx": tmx, "lines": lines, "jsonl": jsonl, "notes": notes}
     corpus = {key: path and str(path) for key, path in files.items()}
     corpus |= {"moses": moses, "phrasebook": phrasebook}
     if not any(corpus.values()) and sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""`fedlingua corpus`: the papers' splits from the corpora's downloads, with their account beside them."""
+"""`fedlingua corpus prepare`: the papers' splits from the corpora's downloads, with their account beside them."""
 
 import dataclasses
 import gzip
@@ -58,8 +58,8 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
             progress.update(task, description=f"{name} {direction}", completed=done, total=of)
 
         prepared = preparing(source, key, no_leaks, report)
-    _write(prepared, target)
-    console.print(_table(prepared))
+    write_splits(prepared, target)
+    console.print(splits_table(prepared))
     console.print(f"prepared: {target}", soft_wrap=True)
     return target
 
@@ -77,7 +77,8 @@ def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:
     return partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
 
 
-def _write(prepared: Prepared, target: Path) -> None:
+def write_splits(prepared: Prepared, target: Path) -> None:
+    """Write target/<direction>.<split>.tsv.gz and account.json, all at once or not at all."""
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     aside.mkdir(parents=True)
     try:
@@ -95,7 +96,8 @@ def _packed(pairs: Sequence[Pair]) -> bytes:
     return gzip.compress("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs).encode(), mtime=0)
 
 
-def _table(prepared: Prepared) -> Table:
+def splits_table(prepared: Prepared) -> Table:
+    """The account of every direction."""
     table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train")
     for direction, account in prepared.account["directions"].items():
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]

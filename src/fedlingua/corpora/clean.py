@@ -1,21 +1,24 @@
-"""Which pairs are kept: the paper's rule and four more, with an account that adds up.
+"""Which pairs are kept: the paper's rule and more, each by its name, with an account that adds up.
 
 A sentence of text in one language is a pair of itself with itself, and counted as one sentence.
 """
 
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from fedlingua.corpora.identify import is_other_language
 from fedlingua.corpora.read import Pair
+from fedlingua.corpora.scripts import in_order, script_share
 from fedlingua.errors import CorpusError
 from fedlingua.languages import WITHOUT_SPACES, Direction
 
-REASONS = ("empty", "too-short", "too-long", "ratio", "duplicate", "not-deidentified", "in-train")
-"""Why a pair is dropped. Of the first five, the rules of cleaning, the first that holds, in this order, is the one counted.
-
-not-deidentified: a sentence of a document that its site's hook failed on. in-train: one of dev or test that is in train, too, or one of
-dev that is in test.
-"""
+RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
+"""Why a pair is dropped by the rules of cleaning; the first that holds, in this order, is the one counted."""
+REASONS = (*RULES, "not-deidentified", "in-train")
+"""not-deidentified: a sentence of a document that its site's hook failed on. in-train: one of dev or test that is in train, too, or one of
+dev that is in test."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,23 @@ class CleaningRules:
     `min_words = 2` is the rule of Liu et al. 2023's code: both sides have more than one word. `max_ratio` compares the characters
     of the two sides; 0 turns a rule off. Languages without spaces pack three or so letters of others into one character, so a
     ratio is widened by 3 when just one side is such a language.
+
+    drop_control_characters: pairs with a character of Unicode's class Cc inside, but for TAB: NUL, VT, NEL. drop_identical: both sides
+    the same. min_script_share: of the letters of either side, how many are in the scripts of its language; 0.25 allows for names and
+    terms. identify_language: drops what is surely in another language; needs py3langid. normalize: Unicode's form that text is put into
+    before all rules. strict: the first pair that a rule would drop is an error.
     """
 
     min_words: int = 2
     max_words: int = 200
     max_ratio: float = 6.0
     drop_duplicates: bool = True
+    drop_control_characters: bool = False
+    drop_identical: bool = False
+    min_script_share: float = 0.0
+    identify_language: bool = False
+    normalize: Literal["off", "NFC", "NFKC"] = "off"
+    strict: bool = False
 
 
 @dataclass
@@ -77,20 +91,45 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {key: one.get(key, 0) + other.get(key, 0) for key in dict.fromkeys([*one, *other])}
 
 
-def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, account: Account) -> Iterator[Pair]:
-    """The pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason."""
-    return usable(pairs, judge(direction, rules), account)
+def clean(
+    pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, account: Account, where: str = "the corpus"
+) -> Iterator[Pair]:
+    """The pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason.
+
+    Raises:
+        CorpusError: the two sides are swapped, by their scripts; or a pair would be dropped where `rules` are strict. Begins with `where`.
+    """
+    return usable(normalized(in_order(pairs, direction, where), rules), judge(direction, rules, where), account)
 
 
-def judge(direction: Direction, rules: CleaningRules) -> Callable[[Pair], str | None]:
-    """Tells of one stripped pair after another why it is dropped, or None; it remembers them, so the second of two equal ones is."""
+def normalized(pairs: Iterable[Pair], rules: CleaningRules) -> Iterable[Pair]:
+    """The pairs in the form that the rules name, if any."""
+    form = rules.normalize
+    if form == "off":
+        return pairs
+    return (Pair(unicodedata.normalize(form, pair.source), unicodedata.normalize(form, pair.target)) for pair in pairs)
+
+
+def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus") -> Callable[[Pair], str | None]:
+    """Tells of one stripped pair after another why it is dropped, or None; it remembers them, so the second of two equal ones is.
+
+    What it returns raises CorpusError instead where `rules` are strict.
+    """
     seen: set[Pair] = set()
+    number = 0
 
     def reason(pair: Pair) -> str | None:
+        nonlocal number
+        number += 1
         found = fault(pair, direction, rules)
         if found is None and rules.drop_duplicates:
             found = "duplicate" if pair in seen else None
             seen.add(pair)
+        if found is not None and rules.strict:
+            unit = "sentence" if direction.is_one_language else "pair"
+            raise CorpusError(
+                f"{where}: {unit} {number} would be dropped ({found}), and cleaning is strict; mend it, or turn the rule or strict off"
+            )
         return found
 
     return reason
@@ -122,7 +161,7 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
     """Why a stripped pair is not kept, by the rules that look at it alone; None when it is."""
     if not pair.source or not pair.target:
         return "empty"
-    lengths = [_length(pair.source, direction.source), _length(pair.target, direction.target)]
+    lengths = [length(pair.source, direction.source), length(pair.target, direction.target)]
     if min(lengths) < rules.min_words:
         return "too-short"
     if rules.max_words and max(lengths) > rules.max_words:
@@ -133,8 +172,29 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
     # Short pairs differ in length by nature ("Ja." / "Indeed, sir."), so the ratio speaks from ten characters up.
     if rules.max_ratio and longer >= 10 and longer > limit * shorter:
         return "ratio"
+    if rules.drop_control_characters and any(map(_has_control_character, pair)):
+        return "control-characters"
+    if rules.drop_identical and pair.source == pair.target and not direction.is_one_language:
+        return "identical"
+    return _other_language(pair, direction, rules)
+
+
+def _has_control_character(sentence: str) -> bool:
+    # Most sentences are told by their first look: whatever is printable is no control character.
+    return not sentence.isprintable() and any(unicodedata.category(c) == "Cc" and c != "\t" for c in sentence)
+
+
+def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
+    sides = ((pair.source, direction.source), (pair.target, direction.target))
+    if rules.min_script_share:
+        shares = (script_share(*side) for side in sides)
+        if any(share is not None and share < rules.min_script_share for share in shares):
+            return "script"
+    if rules.identify_language and any(is_other_language(*side) for side in sides):
+        return "language"
     return None
 
 
-def _length(sentence: str, language: str) -> int:
+def length(sentence: str, language: str) -> int:
+    """In words; in characters, where the language is written without spaces."""
     return len(sentence.replace(" ", "")) if language in WITHOUT_SPACES else len(sentence.split())

@@ -41,5 +41,8 @@ def split_files(entry: Mapping[str, Any], where: str, data_dir: Path) -> SplitFi
 
 def read_divided(files: SplitFiles, direction: Direction, rules: CleaningRules, account: Account) -> dict[Split, list[Pair]]:
     """Every file cleaned by itself, so that a pair counts as a repeated one inside its split only; one account for all."""
-    found = {split: list(clean(read_pairs(file), direction, rules, account)) for split, file in files.by_split().items()}
+    found = {
+        split: list(clean(read_pairs(file), direction, rules, account, str(file.path)))
+        for split, file in files.by_split().items()
+    }
     return {"base": [], **found}

@@ -6,7 +6,7 @@ A sentence of text in one language is a pair of itself with itself, so that all 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fedlingua.corpora.clean import Account, CleaningRules, judge, usable
+from fedlingua.corpora.clean import Account, CleaningRules, judge, normalized, usable
 from fedlingua.corpora.deidentify import Failure, deidentify
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sentences import split_sentences
@@ -29,9 +29,10 @@ def take_in(
     failure, and its raw text's sentences as not-deidentified; nothing of it is used.
 
     Raises:
-        CorpusError: the hook fails on every document; with the types of its failures, never their words.
+        CorpusError: the hook fails on every document, with the types of its failures, never their words; or a sentence would be dropped
+            where `rules` are strict.
     """
-    against, failures, passed = judge(language, rules), account.failed_documents, 0
+    against, failures, passed = judge(language, rules, where), account.failed_documents, 0
     taken = []
     for raw in documents:
         text = deidentify(raw, hook) if hook else raw
@@ -41,7 +42,7 @@ def take_in(
             continue
         passed += 1
         found = (Pair(sentence, sentence) for sentence in split_sentences(text, language.source, rules.max_words))
-        if sentences := list(usable(found, against, account)):
+        if sentences := list(usable(normalized(found, rules), against, account)):
             taken.append(Document(text, sentences))
     if failures and not passed:
         kinds = failures_told(failures)

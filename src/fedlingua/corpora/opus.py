@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from fedlingua.corpora.read import LineFiles
+from fedlingua.corpora.read import UNREADABLE, LineFiles, Pair, read_pairs
 from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
+from fedlingua.languages import Direction, plain_code
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,35 @@ def _members(file: Path) -> dict[str, zipfile.Path]:
         return {}
     try:
         names = zipfile.ZipFile(file).namelist()
-    except (zipfile.BadZipFile, OSError) as error:
-        raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from error
+    except (*UNREADABLE, ValueError) as error:
+        raise CorpusError(f"{file} is no zip file that can be read ({error}); download it again") from None
     return {PurePosixPath(name).name: zipfile.Path(file, name) for name in names}
+
+
+@dataclass(frozen=True)
+class OpusZip:
+    """One download, whatever its corpus is called: a zip with a file for either language, told by the ends of their names."""
+
+    path: Path
+    direction: Direction
+
+
+def read_download(download: OpusZip) -> Iterator[Pair]:
+    """Yield the pairs of the two files in the zip; OPUS's codes may have a country: X.en-zh_cn.zh_cn is zh.
+
+    Raises:
+        CorpusError: no such zip, not one file for each of the languages in it, or as `read_pairs`.
+    """
+    if not download.path.is_file():
+        raise CorpusError(f"{download.path}: there is no such file; check the path, or the folder given as data-dir")
+    members = _members(download.path)
+
+    def side(code: str) -> zipfile.Path:
+        found = [name for name in members if "." in name and plain_code(name.rpartition(".")[2]) == code]
+        if len(found) != 1:
+            raise CorpusError(
+                f"{download.path}: got {len(found)} files whose names end in .{code} ({', '.join(found) or ', '.join(members)}); wanted one"
+            )
+        return members[found[0]]
+
+    yield from read_pairs(LineFiles(side(download.direction.source), side(download.direction.target)))

@@ -5,13 +5,15 @@ pair of files against the other.
 """
 
 import gzip
+import re
 import zipfile
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from fedlingua.errors import ConfigError, CorpusError
 
@@ -40,7 +42,8 @@ class LineFiles:
     target_path: Path | zipfile.Path
 
 
-CorpusFiles = TsvFile | LineFiles
+UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)
+"""What is raised of a file that is damaged, or that one may not read; a RuntimeError of a zip that is encrypted or packed otherwise."""
 
 
 def tsv_columns(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
@@ -55,11 +58,12 @@ def tsv_columns(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
     return columns[0], columns[1]
 
 
-def read_pairs(files: CorpusFiles) -> Iterator[Pair]:
+def read_pairs(files: TsvFile | LineFiles) -> Iterator[Pair]:
     """Yield the pairs as they stand, empty sides included, in file order.
 
     Raises:
-        CorpusError: a missing or empty file, bad UTF-8, too few columns, files of unequal length; with file and line.
+        CorpusError: a missing or empty file, bad UTF-8, too few columns or now more and now fewer, files of unequal length; with file and
+            line.
     """
     if isinstance(files, TsvFile):
         yield from _read_tsv(files)
@@ -68,13 +72,19 @@ def read_pairs(files: CorpusFiles) -> Iterator[Pair]:
 
 
 def _read_tsv(files: TsvFile) -> Iterator[Pair]:
-    wanted = max(files.source_column, files.target_column) + 1
+    wanted, width = max(files.source_column, files.target_column) + 1, 0
     for number, line in enumerate(read_lines(files.path), start=1):
         columns = line.split("\t")
+        width = width or len(columns)
         if len(columns) < wanted:
             raise CorpusError(
                 f"{files.path}, line {number}: got {len(columns)} column(s), wanted {wanted} separated by TAB; "
-                "mend the line, or give source_column and target_column"
+                "mend the line, or give columns"
+            )
+        if len(columns) != width:
+            raise CorpusError(
+                f"{files.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; with a TAB inside a sentence nobody "
+                "knows where the other one begins, so mend the line"
             )
         yield Pair(columns[files.source_column], columns[files.target_column])
 
@@ -99,27 +109,78 @@ def _read_line_files(files: LineFiles) -> Iterator[Pair]:
 
 
 def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their "\\n" (and without a "\\r" before it).
+    """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their "\n" (and without a "\r" before it).
+
+    A mark of UTF-8 at the beginning, as some editors set it, is no part of the first line.
 
     Raises:
-        CorpusError: missing, empty, not gzip though named so, or not UTF-8; with file and line.
+        CorpusError: missing, empty, not gzip though named so, not UTF-8, or with the line ends of old Macs; with file and line.
     """
-    if not path.is_file():
-        raise CorpusError(f"{path}: there is no such file; check the path, or the folder given as data-dir")
     number = 0
     try:
-        with path.open("rb") as file, gzip.open(file) if path.name.endswith(".gz") else nullcontext(file) as stream:
+        with opened(path) as stream:
             for raw in stream:
                 number += 1
+                if number == 1:
+                    raw = _checked_start(raw, path)
                 yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8 ({error.reason}); convert the file to UTF-8"
         ) from None
-    except (EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
-        # Without the words of gzip, and without it as the cause: it quotes the first bytes of what is none.
-        kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
-        what = getattr(error, "strerror", None) or type(error).__name__
-        raise CorpusError(f"{path}, after line {number}: cannot be read ({what}); is it a whole {kind} file?") from None
+    except UNREADABLE as error:
+        raise CorpusError(damaged(path, f"line {number}", error)) from None
     if number == 0:
-        raise CorpusError(f"{path} is empty; a corpus needs at least one line")
+        raise CorpusError(empty(path))
+
+
+def _checked_start(raw: bytes, path: Path | zipfile.Path) -> bytes:
+    """The first line, which tells of a file that is another encoding's, or has no line ends of ours."""
+    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
+        raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
+    if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
+        ends = raw.count(b"\r")
+        raise CorpusError(
+            f'{path}, line 1: the file has {ends} carriage returns and no line feed, and only "\\n" ends a line; convert its line ends'
+        )
+    return raw.removeprefix(BOM_UTF8)
+
+
+@contextmanager
+def opened(path: Path | zipfile.Path) -> Iterator[IO[bytes]]:
+    """A file's bytes, unpacked when its name ends in .gz.
+
+    Raises:
+        CorpusError: there is no such file. UNREADABLE: while it is read.
+    """
+    if not path.is_file():
+        raise CorpusError(f"{path}: there is no such file; check the path, or the folder given as data-dir")
+    with path.open("rb") as file:
+        if path.name.endswith(".gz"):
+            with gzip.open(file) as unpacked:
+                yield cast(IO[bytes], unpacked)
+        else:
+            yield file
+
+
+def damaged(path: Path | zipfile.Path, last: str, error: Exception) -> str:
+    """What is wrong with a file that breaks off or cannot be unpacked. last: what was read of it last, as in "line 3".
+
+    Without the words of gzip, and not to be raised with it as the cause: it quotes the first bytes of what is none.
+    """
+    kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
+    what = getattr(error, "strerror", None) or type(error).__name__
+    return f"{path}, after {last}: cannot be read ({what}); is it a whole {kind} file?"
+
+
+def empty(path: Path | zipfile.Path) -> str:
+    """What is wrong with a file that nothing stands in."""
+    return f"{path} is empty; a corpus needs at least one line"
+
+
+def on_one_line(sentence: str) -> str:
+    """A space for every line break with the white space around it: formats that have one inside a sentence mean no more by it."""
+    return _BREAK.sub(" ", sentence) if "\n" in sentence else sentence
+
+
+_BREAK = re.compile(r"[ \t\r]*\n[ \t\r\n]*")

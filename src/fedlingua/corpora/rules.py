@@ -63,6 +63,10 @@ class TextRules:
             raise ConfigError(
                 f"the server's rules for the text have the split mode {flat['split.mode']!r}, unknown to this version"
             )
+        if flat["cleaning.normalize"] not in get_args(get_type_hints(CleaningRules)["normalize"]):
+            raise ConfigError(
+                f"the server's rules for the text have normalize = {flat['cleaning.normalize']!r}, unknown to this version"
+            )
         if flat["text.deidentify"] not in get_args(get_type_hints(IntakeRules)["deidentify"]):
             raise ConfigError(
                 f"the server's rules for the text have deidentify = {flat['text.deidentify']!r}, unknown to this version"

@@ -15,7 +15,7 @@ A federation file is TOML:
     [[site]]
     name = "zh-en"
     direction = "zh-en"
-    tsv = "tatoeba/zh-en.tsv.gz"              # or moses = "corpus" (corpus.zh, corpus.en), or nway = "flores200/dev.{}.txt.gz",
+    tsv = "tatoeba/zh-en.tsv.gz"              # or moses, nway, opus, tmx, jsonl, parquet or dataset, see formats.py;
                                               # or phrasebook = "hospital"; sentences = 540, or as many as the sizes need,
                                               # or splits = "ted2020/zh-en.{}.tsv.gz", {} for train, dev and test
     train = 9984                              # optional, as dev and test: exactly so many, whatever [sizes] says
@@ -58,7 +58,7 @@ from fedlingua.corpora.documents import (
     document_paths,
     no_notes,
 )
-from fedlingua.corpora.read import CorpusFiles, LineFiles, TsvFile, tsv_columns
+from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, file_paths
 from fedlingua.corpora.registers import Register, count, read_register
 from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
@@ -262,7 +262,7 @@ def corpora_of(direction: Direction) -> str:
     """What a site's text may come as, in words."""
     if direction.is_one_language:
         return "lines, jsonl, notes, nway or phrasebook"
-    return "tsv, moses, nway, splits or phrasebook"
+    return f"{', '.join(KINDS)}, splits or phrasebook"
 
 
 def corpus_paths(corpus: Corpus) -> Sequence[Path | zipfile.Path]:
@@ -273,29 +273,7 @@ def corpus_paths(corpus: Corpus) -> Sequence[Path | zipfile.Path]:
         return [file.path for file in corpus.by_split().values()]
     if isinstance(corpus, DocumentFiles):
         return document_paths(corpus)
-    return [corpus.path] if isinstance(corpus, TsvFile) else [corpus.source_path, corpus.target_path]
-
-
-def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
-    """The files that an entry's `tsv`, `moses` or `nway` names, relative to the data directory.
-
-    Raises:
-        ConfigError: none of them, or more than one.
-    """
-    kinds = [kind for kind in ("tsv", "moses", "nway") if kind in entry]
-    if len(kinds) != 1:
-        raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of tsv, moses, nway")
-    text = str(entry[kinds[0]])
-    if kinds[0] == "tsv":
-        return TsvFile(data_dir / text, *tsv_columns(entry, where))
-    if kinds[0] == "moses":
-        stem, suffix = (text.removesuffix(".gz"), ".gz") if text.endswith(".gz") else (text, "")
-        return LineFiles(data_dir / f"{stem}.{direction.source}{suffix}", data_dir / f"{stem}.{direction.target}{suffix}")
-    if text.count("{}") != 1:
-        raise ConfigError(
-            f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
-        )
-    return LineFiles(data_dir / text.replace("{}", direction.source), data_dir / text.replace("{}", direction.target))
+    return file_paths(corpus)
 
 
 def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
@@ -335,13 +313,16 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
             )
 
 
-TRANSLATED_KEYS = frozenset({"tsv", "moses", "splits", "columns"})
+BOTH_KEYS = frozenset({"nway", "jsonl"})
+"""Of an entry, for a direction or a language."""
+TRANSLATED_KEYS = frozenset({*KINDS, *OPTIONS, "splits"}) - BOTH_KEYS
 """Of an entry, for a direction only."""
-ONE_LANGUAGE_KEYS = DOCUMENT_KEYS | {"public", "deidentify-with"}
+ONE_LANGUAGE_KEYS = (DOCUMENT_KEYS | {"public", "deidentify-with"}) - BOTH_KEYS
 """Of an entry, for a language only."""
-CORPUS_KEYS = frozenset({"tsv", "moses", "nway", "splits", "phrasebook", "lines", "jsonl", "notes"})
+CORPUS_KEYS = frozenset({*KINDS, "splits", "phrasebook", "lines", "notes"})
 SITE_KEYS = (
     CORPUS_KEYS
+    | BOTH_KEYS
     | TRANSLATED_KEYS
     | ONE_LANGUAGE_KEYS
     | {"name", "direction", "language", "sentences", "seed", "public-key", *SPLITS}

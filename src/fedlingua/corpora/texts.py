@@ -8,8 +8,9 @@ from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.deidentify import load_hook
 from fedlingua.corpora.divided import SplitFiles, read_divided
 from fedlingua.corpora.documents import DocumentFiles, read_documents
+from fedlingua.corpora.formats import CorpusFiles, read_corpus
 from fedlingua.corpora.intake import take_in
-from fedlingua.corpora.read import CorpusFiles, Pair, read_pairs
+from fedlingua.corpora.read import Pair
 from fedlingua.corpora.registers import Register, register_lines
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, Site, check_deidentified, check_files, sizes_asked
@@ -92,7 +93,8 @@ def _split_text(
             taken = take_in(_documents(site, asked), site.direction, rules.cleaning, hooks.get(site.name), account, here)
             documents[site.name] = (site.direction.source, taken)
         else:
-            cleaned[site.name] = (site.direction, list(clean(_pairs(site, asked), site.direction, rules.cleaning, account)))
+            pairs = clean(_pairs(site, asked), site.direction, rules.cleaning, account, here)
+            cleaned[site.name] = (site.direction, list(pairs))
         account.check(here, "sentences" if site.direction.is_one_language else "pairs")
     splits = dict(divided)
     if cleaned:
@@ -125,7 +127,7 @@ def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
         text = register_lines(site.corpus, sentences, f"site {site.name}")
         return map(Pair, text[site.direction.source], text[site.direction.target])
     assert isinstance(site.corpus, CorpusFiles), site.name  # check_corpora refuses what is not there, read_site what does not fit
-    return read_pairs(site.corpus)
+    return read_corpus(site.corpus)
 
 
 def _documents(site: Site, sentences: int) -> Iterable[str]:

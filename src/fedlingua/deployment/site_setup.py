@@ -14,7 +14,7 @@ from fedlingua.deployment.site_file import SiteFile, read_site_file, site_table
 from fedlingua.errors import ConfigError
 
 FILE = "site.toml"
-PATHS = ("tsv", "moses", "nway", "lines", "jsonl", "notes")
+PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "notes")
 """Keys of a corpus that name files."""
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.build_encoder import EncoderSize
 from fedlingua.corpora.clean import Account, CleaningRules, clean
-from fedlingua.corpora.read import CorpusFiles, LineFiles, Pair, read_pairs
-from fedlingua.corpora.sites import FOLDER_NAME, corpus_files, fill, refuse_unknown
+from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
+from fedlingua.corpora.read import LineFiles, Pair
+from fedlingua.corpora.sites import FOLDER_NAME, fill, refuse_unknown
 from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
@@ -76,7 +77,7 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
             raise ConfigError(f"{here}: {direction} stands twice; give each direction one corpus")
         corpora.append((direction, files))
     if not corpora:
-        wanted = "direction and tsv, moses or nway" if translates else "language and lines or nway"
+        wanted = f"direction and one of {', '.join(KINDS)}" if translates else "language and lines or nway"
         raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with {wanted}")
     name, base = str(raw.get("name", path.stem)), fill(BaseShare, raw.get("base", {}), f"{path.name} [base]")
     if not FOLDER_NAME.fullmatch(name) or name in RESERVED:
@@ -99,7 +100,7 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
 
 
 def _pairs_corpus(entry: Mapping[str, Any], here: str, data_dir: Path) -> tuple[Direction, CorpusFiles]:
-    refuse_unknown(entry, {"direction", "tsv", "columns", "moses", "nway"}, here)
+    refuse_unknown(entry, {"direction", *KINDS, *OPTIONS}, here)
     direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
     return direction, corpus_files(entry, direction, here, data_dir)
 
@@ -149,7 +150,7 @@ def _read(recipe: Recipe) -> tuple[Sequence[tuple[Direction, list[Pair]]], dict[
     cleaned = []
     for direction, files in recipe.corpora:
         account = Account()
-        pairs = list(clean(read_pairs(files), direction, recipe.cleaning, account))
+        pairs = list(clean(read_corpus(files), direction, recipe.cleaning, account, f"corpus {direction}"))
         account.check(f"corpus {direction}")
         accounts[direction] = accounts.get(direction, Account()) + account
         cleaned.append((direction, pairs))

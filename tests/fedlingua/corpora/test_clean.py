@@ -2,11 +2,13 @@
 
 import gzip
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedlingua.corpora.clean import REASONS, Account, CleaningRules, clean
+from fedlingua.corpora.clean import REASONS, RULES, Account, CleaningRules, clean
 from fedlingua.corpora.read import Pair, TsvFile, read_pairs
 from fedlingua.errors import CorpusError
 from fedlingua.languages import Direction, parse_direction
@@ -75,6 +77,8 @@ def test_the_ratio_speaks_from_ten_characters_up() -> None:
 def test_the_ratio_is_three_times_as_wide_when_one_side_has_no_spaces(direction: str, limit: int) -> None:
     rules = CleaningRules(min_words=0, max_words=0, max_ratio=2.0, drop_duplicates=False)
     pairs = [("字" * 5, "y" * limit), ("字" * 5, "y" * (limit + 1))]
+    if direction == "en-zh":
+        pairs = [pair[::-1] for pair in pairs]
     kept, dropped = cleaned(pairs, rules, parse_direction(direction))
     assert kept == [Pair(*pairs[0])]
     assert dropped == {"ratio": 1}
@@ -122,7 +126,100 @@ def test_a_pair_is_counted_once_under_the_first_reason_that_holds() -> None:
     kept, dropped = cleaned(pairs, rules)
     assert kept == [Pair("eins zwei", "one two")]
     assert dropped == {"empty": 1, "too-short": 1, "too-long": 1, "ratio": 2, "duplicate": 1}
-    assert tuple(dropped) == REASONS[:5]  # the two others are no rules of cleaning
+    assert tuple(dropped) == ("empty", "too-short", "too-long", "ratio", "duplicate")
+    assert REASONS[: len(RULES)] == RULES
+
+
+def only(**rules: Any) -> CleaningRules:
+    """No rule but the one under test."""
+    return replace(OFF, **rules)
+
+
+@pytest.mark.parametrize("character", ["\0", "\x07", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\r"])
+def test_control_characters_alone_are_looked_for_on_both_sides(character: str) -> None:
+    pairs = [(f"a{character}b", "c"), ("a", f"b{character}c"), ("a\tb", "c\u2028d\u200be\xadf\u202bg")]
+    assert cleaned(pairs, only(drop_control_characters=True)) == ([Pair(*pairs[2])], {"control-characters": 2})
+    assert len(cleaned(pairs, OFF)[0]) == 3
+
+
+def test_identical_alone_drops_what_was_left_untranslated_but_not_text_in_one_language() -> None:
+    pairs = [("Paris", "Paris"), ("Paris", "paris"), (" a ", "a")]
+    assert cleaned(pairs, only(drop_identical=True)) == ([Pair("Paris", "paris")], {"identical": 2})
+    assert cleaned(pairs, only(drop_identical=True), Direction("de", "de"))[1] == {}
+
+
+def test_script_alone_allows_for_names_numbers_and_short_text() -> None:
+    rules, ru_en = only(min_script_share=0.25), Direction("ru", "en")
+    kept = [
+        ("Он купил iPhone 15 Pro.", "He bought an iPhone 15 Pro."),
+        ("12.05.2021, 5 %", "12.05.2021, 5 %"),
+        ("OK", "OK"),
+        ("Да", "Да"),
+        ("Пётр сказал «да».", "Пётр said yes, and so did we."),
+    ]
+    dropped = [("He bought it.", "He bought it."), ("Он купил.", "Он купил."), ("Buy iPhone now да", "x y")]
+    assert cleaned([*kept, *dropped], rules, ru_en) == ([Pair(*pair) for pair in kept], {"script": 3})
+
+
+def test_language_alone_drops_what_is_surely_another() -> None:
+    rules = only(identify_language=True)
+    pairs = [
+        ("Der Hund schläft heute auf dem Sofa.", "The dog is sleeping on the sofa today."),
+        ("The dog is sleeping on the sofa today.", "The dog is sleeping on the sofa today."),
+        ("Der Hund schläft heute auf dem Sofa.", "Le chien dort aujourd'hui sur le canapé."),
+        ("The dog.", "Le chien."),
+    ]
+    assert cleaned(pairs, rules) == ([Pair(*pairs[0]), Pair(*pairs[3])], {"language": 2})
+
+
+def test_normalization_goes_before_all_rules() -> None:
+    pairs = [("Mu\u0308nchen", "ﬁne"), ("M\xfcnchen", "ﬁne"), ("M\xfcnchen", "fine")]
+    assert cleaned(pairs, only(drop_duplicates=True))[1] == {}
+    assert cleaned(pairs, only(drop_duplicates=True, normalize="NFC")) == (
+        [Pair("M\xfcnchen", "ﬁne"), Pair("M\xfcnchen", "fine")],
+        {"duplicate": 1},
+    )
+    assert cleaned(pairs, only(drop_duplicates=True, normalize="NFKC")) == ([Pair("M\xfcnchen", "fine")], {"duplicate": 2})
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"), [(("x", ""), "empty"), (("a b", "a b"), "duplicate"), (("a", "b " * 300), "too-long")]
+)
+def test_strict_cleaning_fails_on_the_first_pair_that_it_would_drop(pair: tuple[str, str], reason: str) -> None:
+    rules = CleaningRules(min_words=0, max_ratio=0.0, strict=True)
+    pairs = [Pair("a b", "a b"), Pair("c", "d"), Pair(*pair), Pair("e", "")]
+    with pytest.raises(CorpusError) as caught:
+        list(clean(pairs, DE_EN, rules, Account(), "court.tsv"))
+    assert f"court.tsv: pair 3 would be dropped ({reason}), and cleaning is strict" in str(caught.value)
+    assert cleaned(pairs[:2], rules) == (pairs[:2], {})
+
+
+def test_the_new_rules_are_off_unless_asked_for() -> None:
+    """Committed results were made with the first four alone."""
+    first = CleaningRules(2, 200, 6.0, True)
+    odd = [("a\0b c", "d e"), ("ab cd", "ab cd"), ("Он купил это", "Он купил это"), ("u\u0308 b", "a b")]
+    assert first == CleaningRules()
+    assert cleaned(odd, first) == ([Pair(*pair) for pair in odd], {})
+
+
+@pytest.mark.parametrize("direction", ["ru-en", "en-zh", "he-ru"])
+def test_swapped_sides_are_told_where_the_scripts_differ(direction: str) -> None:
+    text = {"ru": "Добрый день всем", "en": "Good day to you", "zh": "大家下午好", "he": "צהריים טובים לכולם"}
+    code = parse_direction(direction)
+    right = Pair(text[code.source], text[code.target])
+    number = Pair("12", "12")
+    mostly = [right[::-1], number, right[::-1], right[::-1]]
+    with pytest.raises(CorpusError, match=r"site court: of the first 4 pairs 3 have .* the two sides are swapped"):
+        list(clean([Pair(*pair) for pair in mostly], code, OFF, Account(), "site court"))
+    half = [right, Pair(*right[::-1])] * 150
+    assert cleaned(half, OFF, code)[0] == half
+    assert cleaned([right] * 200 + [Pair(*right[::-1])] * 300, OFF, code)[1] == {}  # the first 200 are looked at
+
+
+def test_sides_in_one_script_are_never_called_swapped() -> None:
+    pairs = [("the dog sleeps here", "der Hund schläft hier")] * 3
+    assert len(cleaned(pairs, OFF)[0]) == 3
+    assert cleaned([("this is Latin", "das ist es")] * 3, OFF, Direction("ru", "de"))[1] == {}
 
 
 def test_the_papers_rule_is_the_default() -> None:

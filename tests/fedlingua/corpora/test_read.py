@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_lines, read_pairs
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, read_pairs
 from fedlingua.errors import CorpusError
 
 PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen", "two cats")]
@@ -29,7 +29,7 @@ def test_a_tsv_gives_its_pairs_in_file_order_with_empty_sides(tmp_path: Path, su
 
 
 def test_a_tsv_can_be_read_from_any_two_columns(tmp_path: Path, suffix: str) -> None:
-    path = write(tmp_path / f"all.tsv{suffix}", "1\thello\tbonjour\textra\n2\tyes\toui\n")
+    path = write(tmp_path / f"all.tsv{suffix}", "1\thello\tbonjour\textra\n2\tyes\toui\t\n")
     assert list(read_pairs(TsvFile(path, source_column=2, target_column=1))) == [Pair("bonjour", "hello"), Pair("oui", "yes")]
 
 
@@ -140,3 +140,57 @@ def test_a_file_that_is_no_whole_gzip_is_named(tmp_path: Path, raw: bytes) -> No
     assert "b'" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_told_by_its_name(tmp_path: Path, suffix: str, encoding: str) -> None:
+    path = write(tmp_path / f"de-en.tsv{suffix}", "ein Hund\ta dog\n".encode(encoding))
+    with pytest.raises(CorpusError) as caught:
+        list(read_pairs(TsvFile(path)))
+    assert f"{path}, line 1: this is UTF-16; convert the file to UTF-8" in str(caught.value)
+
+
+def test_a_mark_of_utf_8_is_no_part_of_the_first_line(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"lines.txt{suffix}", "\ufeffone\n\ufefftwo\n")
+    assert list(read_lines(path)) == ["one", "\ufefftwo"]
+
+
+def test_a_nul_inside_a_line_stays_in_it(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"de-en.tsv{suffix}", "ein Hu\0nd\ta dog\nzwei\ttwo\n")
+    assert list(read_pairs(TsvFile(path))) == [Pair("ein Hu\0nd", "a dog"), Pair("zwei", "two")]
+
+
+@pytest.mark.parametrize("last", ["\r", ""])
+def test_the_line_ends_of_old_macs_are_refused_rather_than_read_as_one_line(tmp_path: Path, suffix: str, last: str) -> None:
+    path = write(tmp_path / f"de-en.tsv{suffix}", f"eins\tone\rzwei\ttwo{last}")
+    with pytest.raises(CorpusError) as caught:
+        list(read_pairs(TsvFile(path)))
+    assert f"{path}, line 1: the file has {1 + len(last)} carriage returns and no line feed" in str(caught.value)
+    assert list(read_lines(write(tmp_path / f"one{suffix}", "one line\r"))) == ["one line"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("eins\tone\nzw\tei\ttwo\n", "line 2: got 3 columns, and line 1 has 2"),
+        ("ei\tns\tone\nzwei\ttwo\n", "line 2: got 2 columns, and line 1 has 3"),
+    ],
+)
+def test_a_tab_inside_a_sentence_is_refused_rather_than_read_as_the_next_column(tmp_path: Path, text: str, told: str) -> None:
+    path = write(tmp_path / "de-en.tsv", text)
+    with pytest.raises(CorpusError) as caught:
+        list(read_pairs(TsvFile(path)))
+    assert f"{path}, {told}" in str(caught.value)
+
+
+def test_a_line_of_a_megabyte_and_a_file_of_one_pair_are_read(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"de-en.tsv{suffix}", "w" * 2**20 + "\ta dog")
+    assert [tuple(map(len, pair)) for pair in read_pairs(TsvFile(path))] == [(2**20, 5)]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "line"),
+    [("a\nb", "a b"), (" a \r\n\t\n b ", " a b "), ("\n", " "), ("a\rb\u2028c", "a\rb\u2028c")],
+)
+def test_a_line_break_inside_a_sentence_becomes_a_space(sentence: str, line: str) -> None:
+    assert on_one_line(sentence) == line

@@ -16,7 +16,7 @@ from fedlingua.languages import Direction
 RULES = TextRules(
     SplitRules("shared-side", "ü", 0.7, 0.1, 0.2, True),
     Limits(1, 2, 3),
-    CleaningRules(1, 99, 4.5, False),
+    CleaningRules(1, 99, 4.5, False, True, True, 0.5, True, "NFKC", True),
     (Direction("de", "fr"), Direction("pl", "es"), Direction("sv", "sv")),
     Sizes(4, 0, 6),
     IntakeRules("required"),
@@ -37,7 +37,7 @@ def test_the_flat_form_names_every_rule_with_its_table() -> None:
     assert (flat["split.key"], flat["limits.dev"], flat["cleaning.max_ratio"], flat["sizes.test"]) == ("ü", 2, 4.5, 6)
     assert flat["text.deidentify"] == "required"
     assert flat["directions"] == ["de-fr", "pl-es", "sv"]
-    assert len(flat) == 6 + 3 + 4 + 3 + 1 + 1
+    assert len(flat) == 6 + 3 + 10 + 3 + 1 + 1
 
 
 @pytest.mark.parametrize("key", sorted(RULES.flat()))
@@ -55,6 +55,7 @@ def test_a_rule_that_is_missing_is_refused_rather_than_guessed(key: str) -> None
         ({"other.key": 3}, "other.key"),
         ({"": 3}, "not those of this version"),
         ({"split.mode": "by-moon"}, "split mode 'by-moon'"),
+        ({"cleaning.normalize": "NFD"}, "normalize = 'NFD', unknown to this version"),
         ({"text.deidentify": "Required"}, "deidentify = 'Required', unknown to this version"),
         ({"directions": ["de-xx"]}, "language 'xx' is not known"),
     ],

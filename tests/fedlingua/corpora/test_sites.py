@@ -7,10 +7,12 @@ import pytest
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, TsvFile
+from fedlingua.corpora.records import Dataset, JsonPairs
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.rules import Limits
-from fedlingua.corpora.sites import check_files, read_federation
+from fedlingua.corpora.sites import check_files, corpus_paths, read_federation
 from fedlingua.corpora.split import SPLITS, SplitRules
+from fedlingua.corpora.tmx import TmxFile
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
 from tests.federations import REGISTER, SITE, federation
@@ -47,6 +49,9 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     min-words = 1
     max-ratio = 4
     drop-duplicates = false
+    min-script-share = 0.25
+    normalize = "NFC"
+    strict = true
     [families]
     North = ["de", "en"]
     """
@@ -55,7 +60,9 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     assert read.base == tmp_path.parent / "backbones/half.toml"
     assert read.rules.split == SplitRules("components", "k", 0.7, 0.1, 0.2)
     assert read.rules.limits == Limits(train=30, dev=10, test=0)
-    assert read.rules.cleaning == CleaningRules(min_words=1, max_ratio=4.0, drop_duplicates=False)
+    assert read.rules.cleaning == CleaningRules(
+        min_words=1, max_ratio=4.0, drop_duplicates=False, min_script_share=0.25, normalize="NFC", strict=True
+    )
     assert type(read.rules.cleaning.max_ratio) is float
     assert read.families == {"de": "North", "en": "North"}
 
@@ -68,6 +75,9 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
         ('moses = "t/corpus"', LineFiles(Path("D/t/corpus.de"), Path("D/t/corpus.fr"))),
         ('moses = "t/corpus.gz"', LineFiles(Path("D/t/corpus.de.gz"), Path("D/t/corpus.fr.gz"))),
         ('nway = "f/dev.{}.txt.gz"', LineFiles(Path("D/f/dev.de.txt.gz"), Path("D/f/dev.fr.txt.gz"))),
+        ('tmx = "memory.tmx.gz"', TmxFile(Path("D/memory.tmx.gz"), Direction("de", "fr"))),
+        ('jsonl = "t.jsonl"\nfields = ["a", "b"]', JsonPairs(Path("D/t.jsonl"), ("a", "b"))),
+        ('dataset = "books"\nsplit = "test"', Dataset("books", Path("D/books"), ("de", "fr"), split="test")),
         ('phrasebook = "court"', Register("court", None, 1)),
         ('phrasebook = "farm"\nsentences = 20\nseed = 3', Register("farm", 20, 3)),
     ],
@@ -153,6 +163,9 @@ def test_a_file_without_sites_is_refused(tmp_path: Path) -> None:
         ('tsv = "a"\ncolumns = [0]', "columns = [0]; wanted two column numbers"),
         ('tsv = "a"\ncolumns = [0, -1]', "columns = [0, -1]; wanted two column numbers"),
         ('tsv = "a"\ncolumns = "01"', "columns = '01'; wanted two column numbers"),
+        ('jsonl = "a"\nfield = "text"', "got field, which goes with language"),
+        ('jsonl = "a"\nfields = ["text"]', "fields = ['text']; wanted two names"),
+        ('tmx = "a"\ncolumns = [0, 1]', "columns = [0, 1] goes with tsv, and here is tmx"),
         ('phrasebook = "court"\nsentences = "many"', "site court: sentences = 'many'; wanted a whole number"),
         ('phrasebook = "court"\nseed = true', "site court: seed = True; wanted a whole number"),
     ],
@@ -168,6 +181,7 @@ def test_a_site_with_no_clear_corpus_is_refused(tmp_path: Path, corpus: str, tol
         ("[split]\nkey = 3", "key = 3 is of type int; wanted str"),
         ("[split]\nmax-train = '10'", "[split]: max-train = '10'; wanted a whole number"),
         ("[split]\nmax-dev = -5", "[split]: max-dev = -5; wanted a whole number"),
+        ("[cleaning]\nnormalize = 'nfc'", "normalize = 'nfc' is not known; choose one of off, NFC, NFKC"),
         ("[cleaning]\nmin-words = true", "min-words = True is of type bool; wanted int"),
         ("[cleaning]\nmin-words = 1.0", "min-words = 1.0 is of type float; wanted int"),
         ("[cleaning]\nmax-ratio = true", "max-ratio = True is of type bool; wanted float"),
@@ -239,3 +253,18 @@ def test_what_cannot_work_is_refused_with_its_reason(tmp_path, text, message):
     file.write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_federation(file, tmp_path)
+
+
+def test_text_in_one_language_takes_no_pairs(tmp_path: Path) -> None:
+    for corpus, key in (('tmx = "a"', "tmx"), ('jsonl = "a"\nfields = ["a", "b"]', "fields"), ('dataset = "a"', "dataset")):
+        told = refusal(tmp_path, f'[[site]]\nname = "court"\nlanguage = "de"\n{corpus}\n')
+        assert f"got {key}, which goes with direction" in told
+
+
+def test_a_hubs_dataset_needs_no_file_here_and_a_folder_has_its_own(tmp_path: Path) -> None:
+    read = federation(tmp_path, '[[site]]\nname = "court"\ndirection = "de-fr"\ndataset = "books"\n')
+    check_files(read)
+    (tmp_path / "data/books").mkdir(parents=True)
+    (tmp_path / "data/books/train.parquet").touch()
+    assert read.sites[0].corpus is not None
+    assert corpus_paths(read.sites[0].corpus) == [tmp_path / "data/books/train.parquet"]

@@ -10,11 +10,13 @@ import pytest
 from fedlingua.corpora.deidentify import FunctionHook
 from fedlingua.corpora.documents import Notes
 from fedlingua.corpora.read import LineFiles, TsvFile
+from fedlingua.corpora.tmx import TmxFile
 from fedlingua.deployment.keys import read_public_key
 from fedlingua.deployment.server_file import add_site, init_server
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
 from fedlingua.errors import ConfigError, FedlinguaError
+from fedlingua.languages import Direction
 
 PHRASEBOOK = {"phrasebook": "hospital", "sentences": 40}
 ADDRESS = "fl.example.org:9092"
@@ -74,6 +76,9 @@ def test_a_corpus_inside_the_sites_folder_moves_with_it_and_another_stays(
     outside, _ = init_site(Path("other"), "clinic", "de-fr", {"moses": "text"}, ADDRESS, None)
     assert tomllib.loads(inside.path.read_text())["site"][0]["tsv"] == "text.tsv"
     assert inside.sites[0].corpus == TsvFile(tmp_path / "site" / "text.tsv")
+    Path("memory.tmx").touch()
+    memory, _ = init_site(Path("memory"), "office", "de-fr", {"tmx": "memory.tmx"}, ADDRESS, None)
+    assert memory.sites[0].corpus == TmxFile(tmp_path / "memory.tmx", Direction("de", "fr"))
     assert outside.sites[0].corpus == LineFiles(tmp_path / "text.de", tmp_path / "text.fr")
 
 

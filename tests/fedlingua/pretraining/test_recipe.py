@@ -197,3 +197,13 @@ def test_a_language_may_stand_twice_and_its_accounts_are_one(tmp_path: Path) -> 
 )
 def test_a_mistake_in_an_encoders_recipe_is_named_with_its_place(tmp_path: Path, text: str, told: str) -> None:
     assert told in refusal(tmp_path, text)
+
+
+def test_a_corpus_may_come_in_any_form(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text('[[corpus]]\ndirection = "de-en"\ntmx = "memory.tmx"\n[cleaning]\nmin-words = 1\n')
+    (tmp_path / "memory.tmx").write_text(
+        '<tmx><body><tu><tuv xml:lang="en-GB"><seg>dog</seg></tuv><tuv xml:lang="de"><seg>Hund</seg></tuv></tu></body></tmx>'
+    )
+    text = base_text(read_recipe(file, tmp_path))
+    assert [pair for pairs in (*text.train.values(), *text.dev.values()) for pair in pairs] == [Pair("Hund", "dog")]

@@ -1,0 +1,115 @@
+"""What the commands over one corpus have in common: which corpus is meant, by which rules it is cleaned, and how far the reading is."""
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.formats import KINDS, CorpusFiles, corpus_files, read_corpus
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.sites import fill
+from fedlingua.errors import ConfigError
+from fedlingua.files import read_toml
+from fedlingua.languages import Direction, parse_direction
+
+_OFTEN = 5000
+
+
+@dataclass(frozen=True)
+class CorpusInput:
+    """One corpus as a command is given it. name: as it was written."""
+
+    name: str
+    direction: Direction
+    files: CorpusFiles
+
+    def read(self) -> Iterator[Pair]:
+        """The pairs as they stand, counted on the terminal while they come."""
+        return _watched(read_corpus(self.files), self.name)
+
+
+def corpus_input(name: str, direction: str, kind: str | None, options: Sequence[str]) -> CorpusInput:
+    """The corpus of a name, of the kind that its ending tells unless one is named. options: key=value as in a federation file.
+
+    Raises:
+        ConfigError: a kind that is not known or cannot be told, or an option that it has not.
+    """
+    parsed = parse_direction(direction, "--direction")
+    found = kind or _kind(name, parsed)
+    if found not in KINDS:
+        raise ConfigError(f"--kind {found} is not known; choose one of {', '.join(KINDS)}")
+    entry = {found: name, **_values(options, "--option")}
+    return CorpusInput(name, parsed, corpus_files(entry, parsed, name, Path()))
+
+
+def _kind(name: str, direction: Direction) -> str:
+    plain = name.removesuffix(".gz")
+    for ending, kind in {".zip": "opus", **{f".{kind}": kind for kind in ("tsv", "tmx", "jsonl", "parquet")}}.items():
+        if plain.endswith(ending):
+            return kind
+    if "{}" in name:
+        return "nway"
+    if Path(name).is_dir():
+        return "dataset"
+    stem, suffix = plain, name.removeprefix(plain)
+    if Path(f"{stem}.{direction.source}{suffix}").is_file():
+        return "moses"
+    raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(KINDS)}")
+
+
+def cleaning_rules(file: Path | None, changes: Sequence[str], strict: bool) -> CleaningRules:
+    """The rules of a file's [cleaning], a federation's or a recipe's, or the defaults; with changes (key=value) before both.
+
+    Raises:
+        ConfigError: a file that is not there, or a key or value that is no rule.
+    """
+    raw = read_toml(file).get("cleaning", {}) if file else {}
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{file}: cleaning = {raw!r}; wanted a table, [cleaning] with keys below it")
+    rules = fill(CleaningRules, {**raw, **_values(changes, "--set")}, "--set")
+    return dataclasses.replace(rules, strict=rules.strict or strict)
+
+
+def parse_shares(text: str) -> tuple[float, float, float]:
+    """Three numbers with commas between them.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    try:
+        train, dev, test = map(float, text.split(","))
+    except ValueError:
+        raise ConfigError(f"--shares {text}: wanted three shares that add up to 1, as in 0.6,0.2,0.2") from None
+    return train, dev, test
+
+
+def _values(given: Sequence[str], option: str) -> dict[str, Any]:
+    """key=value, where the value is TOML, or else a word."""
+    values: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{option} {text}: wanted key=value")
+        try:
+            values[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[key] = value
+    return values
+
+
+def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:
+    """The same pairs, with a bar on standard error, where it is in no answer's way, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} pairs"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(Path(name).name, total=None)
+        for number, pair in enumerate(pairs, start=1):
+            if number % _OFTEN == 0:
+                progress.update(task, completed=number)
+            yield pair

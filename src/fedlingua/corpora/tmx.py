@@ -1,0 +1,128 @@
+"""TMX, the exchange format of translation memories (TMX 1.4b, LISA 2005): one unit after another, never the whole file.
+
+Of a segment its text is taken. What stands in bpt, ept, it, ph and ut is code of the document that the segment is from, and a sub in it
+a text of its own (a footnote, a title), no part of the sentence; hi only marks what it holds. No entity is expanded, and a file that
+declares one is refused; a document type is passed over, and nothing is fetched.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from fedlingua.corpora.read import UNREADABLE, Pair, damaged, empty, on_one_line, opened
+from fedlingua.errors import CorpusError
+from fedlingua.languages import Direction, plain_code
+
+_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
+_CHUNK_BYTES = 1 << 15
+_code = lru_cache(plain_code)
+"""A file has few tags, each as often as it has units."""
+
+
+@dataclass(frozen=True)
+class TmxFile:
+    """A file, plain or gzipped; of each unit its first variant in either language, whatever the country: en-GB is en."""
+
+    path: Path
+    direction: Direction
+
+
+def read_tmx(file: TmxFile) -> Iterator[Pair]:
+    """Yield a pair for every unit, in file order; a side whose language the unit has not is empty.
+
+    Raises:
+        CorpusError: missing, empty, damaged, not well-formed, an entity, no unit, or none with one of the languages; with file and line.
+    """
+    units, languages = 0, Counter[str]()
+    wanted = (file.direction.source, file.direction.target)
+    try:
+        with opened(file.path) as stream:
+            try:
+                for unit in _units(stream, file.path):
+                    units += 1
+                    variants = _variants(unit)
+                    languages.update(variants.keys())
+                    yield Pair(*(_text(variants[code], file.path) if code in variants else "" for code in wanted))
+            except etree.XMLSyntaxError as error:
+                if stream.tell() == 0:
+                    raise CorpusError(empty(file.path)) from None
+                raise CorpusError(f"{file.path}{_mistake(error)}, after {units} units; is the file whole?") from None
+    except UNREADABLE as error:
+        raise CorpusError(damaged(file.path, f"unit {units}", error)) from None
+    if not units:
+        raise CorpusError(f"{file.path}: holds no unit (<tu>); is it TMX?")
+    for code in wanted:
+        if not languages[code]:
+            found = ", ".join(f"{language} {count}" for language, count in languages.most_common())
+            raise CorpusError(f"{file.path}: none of {units} units has {code!r}; got {found or 'no language at all'}")
+
+
+def _mistake(error: etree.XMLSyntaxError) -> str:
+    """Where and of which type a mistake is; the parser's own words can quote the text."""
+    entry = error.error_log.last_error
+    line, kind = (entry.line, entry.type_name) if entry is not None else (error.lineno, "unknown")
+    return f", line {line}: is no well-formed XML ({kind.removeprefix('ERR_')})"
+
+
+def _units(stream: Any, path: Path) -> Iterator[Any]:
+    """Every <tu>, which is taken out of the tree once the next one is asked for."""
+    parsing = etree.iterparse(
+        stream,
+        events=("end",),
+        tag="tu",
+        resolve_entities=False,
+        load_dtd=False,
+        no_network=True,
+        remove_comments=True,
+        remove_pis=True,
+        chunk_size=_CHUNK_BYTES,
+    )
+    first = True
+    for _, unit in parsing:
+        if first:
+            _refuse_entities(unit, path)
+            first = False
+        yield unit
+        unit.clear()
+        parent = unit.getparent()
+        while unit.getprevious() is not None:
+            del parent[0]
+
+
+def _refuse_entities(unit: Any, path: Path) -> None:
+    declared = unit.getroottree().docinfo.internalDTD
+    if declared is not None and any(True for _ in declared.iterentities()):
+        raise CorpusError(
+            f"{path}: its document type declares entities, which can name other files or swell without end, so none is expanded; "
+            "write the text itself, and take the declarations out"
+        )
+
+
+def _variants(unit: Any) -> dict[str, Any]:
+    """Language -> the first segment in it."""
+    found: dict[str, Any] = {}
+    for variant in unit.iterchildren("tuv"):
+        code = _code(variant.get(_LANG) or variant.get("lang") or "")
+        if code and code not in found and (segment := variant.find("seg")) is not None:
+            found[code] = segment
+    return found
+
+
+def _text(segment: Any, path: Path) -> str:
+    return on_one_line("".join(_parts(segment, path)) if len(segment) else segment.text or "")
+
+
+def _parts(element: Any, path: Path) -> Iterator[str]:
+    yield element.text or ""
+    for inner in element:
+        if inner.tag is etree.Entity:
+            raise CorpusError(f"{path}, line {inner.sourceline}: uses an entity (&...;) of a document type, and none is expanded")
+        if inner.tag not in _CODES:
+            yield from _parts(inner, path)
+        yield inner.tail or ""

@@ -1,0 +1,107 @@
+"""One entry, one stream of pairs, whatever the corpus's form."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from fedlingua.corpora.formats import KINDS, corpus_files, file_paths, read_corpus
+from fedlingua.corpora.opus import OpusZip
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile
+from fedlingua.corpora.records import Dataset, JsonPairs, ParquetPairs
+from fedlingua.corpora.tmx import TmxFile
+from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.languages import Direction
+
+ZH_EN = Direction("zh", "en")
+PAIRS = [Pair("你好 世界", "hello world"), Pair("再见", "good bye")]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The same pairs in every form."""
+    source, target = ("".join(f"{side}\n" for side in sides) for sides in zip(*PAIRS, strict=True))
+    (tmp_path / "x.tsv").write_text("".join(f"{b}\t{a}\n" for a, b in PAIRS), "utf-8")
+    for name, code in (("x.zh", "zh"), ("dev.zh.txt", "zh"), ("x.en", "en"), ("dev.en.txt", "en")):
+        (tmp_path / name).write_text(source if code == "zh" else target, "utf-8")
+    with zipfile.ZipFile(tmp_path / "en-zh_cn.txt.zip", "w") as archive:
+        for name, text in (("README", "x"), ("T.en-zh_cn.zh_cn", source), ("T.en-zh_cn.en", target), ("T.xml", "<x/>")):
+            archive.writestr(name, text)
+    units = "".join(
+        f'<tu><tuv xml:lang="en-US"><seg>{b}</seg></tuv><tuv xml:lang="zh-CN"><seg>{a}</seg></tuv></tu>' for a, b in PAIRS
+    )
+    (tmp_path / "x.tmx").write_text(f"<tmx><body>{units}</body></tmx>", "utf-8")
+    records = [{"zh": a, "english": b, "en": b} for a, b in PAIRS]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "hub").mkdir()
+    for path in (tmp_path / "x.parquet", tmp_path / "hub/test.parquet"):
+        parquet.write_table(pa.Table.from_pylist(records), path)
+    return tmp_path
+
+
+ENTRIES: list[tuple[dict[str, Any], type]] = [
+    ({"tsv": "x.tsv", "columns": [1, 0]}, TsvFile),
+    ({"moses": "x"}, LineFiles),
+    ({"nway": "dev.{}.txt"}, LineFiles),
+    ({"opus": "en-zh_cn.txt.zip"}, OpusZip),
+    ({"tmx": "x.tmx"}, TmxFile),
+    ({"jsonl": "x.jsonl"}, JsonPairs),
+    ({"jsonl": "x.jsonl", "fields": ["zh", "english"]}, JsonPairs),
+    ({"parquet": "x.parquet"}, ParquetPairs),
+    ({"dataset": "hub", "split": "test"}, Dataset),
+]
+
+
+@pytest.mark.parametrize(("entry", "kind"), ENTRIES, ids=[next(iter(entry)) for entry, _ in ENTRIES])
+def test_every_form_gives_the_same_pairs(data: Path, entry: dict[str, Any], kind: type) -> None:
+    files = corpus_files(entry, ZH_EN, "here", data)
+    assert type(files) is kind
+    assert all(path.is_file() for path in file_paths(files))
+    assert list(read_corpus(files)) == PAIRS
+
+
+def test_every_kind_is_looked_at() -> None:
+    assert {next(iter(entry)) for entry, _ in ENTRIES} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, jsonl, parquet, dataset"),
+        ({"tmx": "a", "jsonl": "b"}, "here: got tmx and jsonl; wanted one of"),
+        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, and here is tmx; leave it out"),
+        ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, and here is parquet"),
+        ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, and here is tsv"),
+        ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
+    ],
+)
+def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        corpus_files(entry, ZH_EN, "here", Path())
+    assert told in str(caught.value)
+
+
+def test_a_hubs_dataset_has_no_file_here(tmp_path: Path) -> None:
+    assert file_paths(corpus_files({"dataset": "opus_books", "subset": "en-zh"}, ZH_EN, "here", tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["T.en"], "got 0 files whose names end in .zh (T.en); wanted one"),
+        (["T.zh_cn", "T.zh_tw", "T.en"], "got 2 files whose names end in .zh (T.zh_cn, T.zh_tw); wanted one"),
+    ],
+)
+def test_a_zip_without_one_file_a_language_is_refused(tmp_path: Path, names: list[str], told: str) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, "a\n")
+    with pytest.raises(CorpusError) as caught:
+        list(read_corpus(OpusZip(tmp_path / "x.zip", ZH_EN)))
+    assert told in str(caught.value)
+    with pytest.raises(CorpusError, match="there is no such file"):
+        list(read_corpus(OpusZip(tmp_path / "y.zip", ZH_EN)))

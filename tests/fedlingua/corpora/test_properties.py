@@ -1,0 +1,26 @@
+"""What holds of every file, whatever stands in it: pairs are kept or dropped, none is shifted, and what is wrong is one CorpusError."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from benchmarks.generated_corpora import Generated, generated, holds
+from fedlingua.corpora.formats import KINDS
+
+SLOW = {"dataset": 5}
+"""The library behind it takes a tenth of a second to look at a folder."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_generated_corpus_is_accounted_for_or_refused(kind: str) -> None:
+    @settings(
+        max_examples=SLOW.get(kind, 60),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(generated(kind))
+    def check(case: Generated) -> None:
+        assert holds(case) in ("read", "refused")
+
+    check()
