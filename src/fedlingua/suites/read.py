@@ -10,6 +10,7 @@ method = "adapter-fed"
 name = "adapter-fed+fedavg"    # what the row is called; the method where left out
 method = "adapter-fed"
 aggregation = "fed-avg"        # any other run-config key
+seeds = [2022]                 # of the suite's, where this row takes fewer
 [paper]                        # only where the setting is the paper's, see fedlingua.suites.paper
 table = "table 2"
 of = "fed-mnmt"                # or "metasend"
@@ -48,11 +49,12 @@ WITHOUT_BEARING = frozenset({"device", "threads", *MAY_CHANGE})
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table. keys: as the file gives them; settings: whole and checked, at the suite's first seed."""
+    """One row of the table. keys: as the file gives them; settings: whole and checked, at the suite's first seed; seeds: it runs under."""
 
     name: str
     keys: Mapping[str, Scalar]
     settings: Settings
+    seeds: tuple[int, ...]
 
     @property
     def trains(self) -> bool:
@@ -91,7 +93,7 @@ class Suite:
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
         """A row that trains nothing comes out the same under every seed, so it takes the first."""
-        return self.seeds if row.trains else self.seeds[:1]
+        return row.seeds if row.trains else row.seeds[:1]
 
 
 def is_suite(content: Mapping[str, Any]) -> bool:
@@ -114,6 +116,9 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     _refuse_the_suites_keys(overrides, "--set")
     seeds = _seeds(raw.get("seeds"), where)
     entries = _entries(raw["row"], where)
+    own_seeds = {
+        name: _own_seeds(keys.pop("seeds"), seeds, f"{where}, row {name}") for name, keys in entries.items() if "seeds" in keys
+    }
     first: dict[str, Scalar] = {"data-dir": data_dir, "seed": seeds[0]}
     rows = []
     for name, keys in entries.items():
@@ -121,7 +126,8 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
             raise ConfigError(
                 f"--set {both[0]}: row {name} of {where} sets it itself, which tells it from the others; leave it out"
             )
-        rows.append(Row(name, keys, _settings({**shared, **keys, **overrides, **first}, f"{where}, row {name}")))
+        settings = _settings({**shared, **keys, **overrides, **first}, f"{where}, row {name}")
+        rows.append(Row(name, keys, settings, own_seeds.get(name, seeds)))
     paper = None
     if "paper" in raw:
         plain = {name: _settings({**shared, **keys, **first}, f"{where}, row {name}") for name, keys in entries.items()}
@@ -154,8 +160,15 @@ def _seeds(raw: Any, where: str) -> tuple[int, ...]:
     return tuple(raw)
 
 
+def _own_seeds(raw: Any, seeds: tuple[int, ...], where: str) -> tuple[int, ...]:
+    own = _seeds(raw, where)
+    if not set(own) <= set(seeds):
+        raise ConfigError(f"{where}: seeds = {raw!r}; wanted some of the suite's, which are {list(seeds)}")
+    return own
+
+
 def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
-    """Row name -> its keys without the name, in the file's order."""
+    """Row name -> its keys without the name, seeds among them, in the file's order."""
     if not isinstance(raw, list) or not raw:
         raise ConfigError(f"{where}: row = {raw!r}; write [[row]] for each row")
     entries: dict[str, dict[str, Scalar]] = {}

@@ -50,6 +50,15 @@ def test_what_trains_nothing_takes_the_first_seed_alone(tmp_path: Path) -> None:
     assert [suite.seeds_of(row) for row in suite.rows] == [(1,), (1, 2), (1, 2)]
 
 
+def test_a_row_may_take_fewer_of_the_suites_seeds(tmp_path: Path) -> None:
+    fewer = SUITE.replace('method = "adapter-fed"\n', 'method = "adapter-fed"\nseeds = [2]\n', 1)
+    suite = read(tmp_path, fewer)
+    assert [suite.seeds_of(row) for row in suite.rows] == [(1,), (2,), (1, 2)]
+    assert "seeds" not in suite.rows[1].keys
+    with pytest.raises(ConfigError, match=r"row adapter-fed: seeds = \[3\]; wanted some of the suite's, which are \[1, 2\]"):
+        read(tmp_path, fewer.replace("[2]\n", "[3]\n"))
+
+
 def test_an_override_goes_before_the_suites_settings(tmp_path: Path) -> None:
     suite = read(tmp_path, SUITE, rounds=1)
     assert [row.settings.rounds for row in suite.rows] == [1, 1, 1]
