@@ -22,8 +22,8 @@ TABLE = """
 {% if "suite.json" in result.notes %}<p class="empty">{{ result.notes["suite.json"] }}</p>{% endif %}
 <p class="soft">On the {{ result.settings.get("score-split", "test") }} split, mean over the seeds. Macro: the mean of the
 {% if result.metric.key == "perplexity" %}languages; micro: of sites by their masked pieces
-{%- else %}sites; micro: weighted by their test sentences{% endif %}; pooled: all sentences as one corpus. Bold: the best of a column, the base not
-counted. A heading sorts.</p>
+{%- else %}sites; micro: weighted by their test sentences{% endif %}; pooled: all sentences as one corpus.
+Bold: the best of a column, the base not counted. A heading sorts.</p>
 <div class="scroll"><table class="many">
 <thead><tr>{{ sorted_head("method", false) }}{{ sorted_head("seeds") }}{{ sorted_head("macro") }}{{ sorted_head("± sd") }}
 {{ sorted_head("over base") }}{% if result.paper %}{{ sorted_head("paper's macro") }}{% endif %}
