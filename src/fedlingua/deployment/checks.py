@@ -201,7 +201,8 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     """Bytes of one client process at work, by what takes them: an upper guess, not a measurement."""
     model, config = trainable.model, trainable.model.config
     width = 2 if settings.precision == "bf16" else 4
-    tokens = settings.batch_size * settings.max_tokens
+    tokens = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
+    scored = min(tokens, settings.head_chunk or tokens)
     # Also those that were added: each layer, of either stack, has one such norm.
     layers = sum(name.endswith(".self_attn_layer_norm") for name, _ in model.named_modules())
     trained = trainable.trained.num_parameters if settings.how.trains else 0
@@ -213,8 +214,8 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
         # What came, what is trained, its gradient, Adam's two moments, what is sent.
         "trained tensors": 6 * 4 * trained,
         "activations": activations,
-        # The scores of every target token over the vocabulary, and their gradient.
-        "output layer": 2 * tokens * config.vocab_size * 4,
+        # The scores over the vocabulary of every target token, or of a chunk of them, and their gradient.
+        "output layer": 2 * scored * config.vocab_size * 4,
     }
 
 
