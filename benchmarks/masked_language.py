@@ -29,7 +29,7 @@ from fedlingua.training.masked_language import TextExample, encode_text
 
 WANTED_RATIO = 1.1
 """Tokens a second over the Trainer's; less ends the benchmark with an error."""
-SIZE = EncoderSize(d_model=256, layers=4, heads=4, ffn_dim=1024, vocab_size=4000, dropout=0.1, max_positions=130)
+SIZE = EncoderSize(d_model=256, layers=4, heads=4, ffn_dim=1024, vocab_size=2600, dropout=0.1, max_positions=130)
 SMALL = EncoderSize(d_model=64, layers=2, heads=2, ffn_dim=128, vocab_size=1200, dropout=0.1, max_positions=130)
 SEQUENCES, MAX_TOKENS, BATCH, MASK_SHARE, RATE = 320, 128, 32, 0.15, 1e-4
 

@@ -104,10 +104,14 @@ def describe(message: Message, context: Context) -> RecordDict:
 
 
 def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
-    """A site's directions and sizes: what was read, kept and dropped, and what is in each split, over all its texts."""
+    """A site's directions and sizes: what was read, kept and dropped, what its hook failed on, and what is in each split, over all
+    its texts."""
     account = reduce(add, (text.account for text in texts))
     about = ConfigRecord({"directions": [str(text.direction) for text in texts], "read": account.read, "kept": account.kept})
     about["reasons"], about["dropped"] = list(account.dropped), list(account.dropped.values())
+    if account.failed_documents:
+        failed = account.failed_documents
+        about["failures"], about["failed_documents"] = list(failed), list(failed.values())
     for split in SPLITS:
         about[split] = sum(len(text.splits[split]) for text in texts)
     return about

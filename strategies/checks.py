@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, Message, MetricRecord
 
 from fedlingua import protocol
 from fedlingua.corpora.clean import REASONS
+from fedlingua.corpora.deidentify import KIND
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.records import from_record, opened, view
@@ -20,6 +21,8 @@ from strategies.norms import change_norm
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
 _TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
+_TOLD_OF_DOCUMENTS = {"failures", "failed_documents"}
+"""Besides, where a site's hook failed on some."""
 
 WITHOUT_TENSORS = 64 * 1024
 """Bytes that a reply may have besides its tensors: sums, names, headers."""
@@ -163,7 +166,8 @@ def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
     Raises:
         ExchangeError: names the key.
     """
-    missing, extra = _TOLD - set(record), set(record) - _TOLD
+    wanted = _TOLD | (_TOLD_OF_DOCUMENTS if _TOLD_OF_DOCUMENTS & set(record) else set())
+    missing, extra = wanted - set(record), set(record) - wanted
     if missing or extra:
         raise ExchangeError(
             f"does not tell its {', '.join(sorted(missing))}" if missing else f"tells an unknown {sorted(extra)[0]!r}"
@@ -179,7 +183,19 @@ def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
     for key, count in counts.items():
         if type(count) is not int or not 0 <= count < 2**53:
             raise ExchangeError(f"{key} = {count!r}; wanted a count")
+    _check_failures(record.get("failures", []), record.get("failed_documents", []))
     if record["kept"] + sum(dropped) != record["read"] or record["train"] + record["dev"] + record["test"] > record["kept"]:
         raise ExchangeError(
             "its numbers of sentences do not add up: read = kept + dropped, and the splits are some of what is kept"
         )
+
+
+def _check_failures(kinds: Any, counts: Any) -> None:
+    """Types of a hook's failures with how many documents each; a type's name is one word, so that no text can come in its place."""
+    if not isinstance(kinds, list) or not isinstance(counts, list) or len(kinds) != len(counts):
+        raise ExchangeError("its types of failure and numbers of documents are not two lists of one length")
+    if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in kinds):
+        raise ExchangeError("names a type of failure that is not one word of 40 letters at most")
+    for count in counts:
+        if type(count) is not int or not 0 <= count < 2**53:
+            raise ExchangeError(f"failed_documents = {count!r}; wanted a count")

@@ -202,6 +202,12 @@ def sites_json(roll: Roll) -> dict[str, Any]:
     return {site: _site_json(roll, site, nodes) for site in roll.sites}
 
 
+def failed_documents(sites: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
+    """Site -> how many documents its hook failed on, by type of failure; of those that told any. sites: as `sites_json` has them."""
+    accounts = [(site, account) for site, about in sites.items() for account in about["accounts"].values()]
+    return [(site, account["failed_documents"]) for site, account in accounts if "failed_documents" in account]
+
+
 def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
     about = roll.about[site]
     account = {
@@ -209,6 +215,9 @@ def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
         "kept": about["kept"],
         "dropped": dict(zip(cast(list[str], about["reasons"]), cast(list[int], about["dropped"]), strict=True)),
     }
+    if "failures" in about:
+        failed = zip(cast(list[str], about["failures"]), cast(list[int], about["failed_documents"]), strict=True)
+        account["failed_documents"] = dict(failed)
     directions = [str(direction) for direction in roll.directions[site]]
     return {
         "directions": directions,

@@ -12,6 +12,7 @@ from fedlingua.cluster_plan import planned_clusters
 from fedlingua.clustering import Clusters
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
+from fedlingua.corpora.intake import failures_told
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.evaluation.tasks import check_task
@@ -24,7 +25,7 @@ from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedMean
 from strategies.local_only import LocalOnly
 from strategies.meta_send import MetaSend
-from strategies.roll_call import Roll, call_roll, sites_json
+from strategies.roll_call import Roll, call_roll, failed_documents, sites_json
 from strategies.scores import scores_json
 from strategies.site_strategy import SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
@@ -170,7 +171,12 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
 def _describe(
     folder: RunFolder, settings: Settings, trainable: Trainable, roll: Roll, clusters: Clusters, strategy: SiteStrategy
 ) -> None:
-    folder.write("sites.json", sites_json(roll))
+    sites = sites_json(roll)
+    folder.write("sites.json", sites)
+    for site, failures in failed_documents(sites):
+        failed = f"{sum(failures.values())} documents ({failures_told(failures)})"
+        text = f"site {site}: deidentify-with failed on {failed}; nothing of them is used"
+        folder.event("note", text=text)
     folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))
     backbone = trainable.backbone
     folder.update(

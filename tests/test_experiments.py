@@ -11,6 +11,7 @@ import pytest
 from fedlingua.clustering import Relatives, by_families
 from fedlingua.config import known_keys
 from fedlingua.config_checks import settings_from
+from fedlingua.corpora.documents import JsonDocuments, document_paths
 from fedlingua.corpora.mixed import held_texts
 from fedlingua.corpora.prepare import PAPER_CORPORA
 from fedlingua.corpora.rules import Limits
@@ -26,6 +27,7 @@ from fedlingua.pretraining.demo import base_register
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.suites.read import check_figures, is_suite, read_suite
 from fedlingua.suites.runs import site_names
+from fedlingua.training.sampling import num_samples
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
@@ -187,6 +189,28 @@ def test_metasends_federations_have_its_directions() -> None:
         code for site in papers_federation("phrasebook_send")[0].sites for code in (site.direction.source, site.direction.target)
     ]
     assert len(set(languages)) == len(languages) == 8
+
+
+def test_the_nine_silos_of_medical_text_are_the_papers_and_each_has_a_row_of_its_own() -> None:
+    """Manoel et al. 2022, tables 1 and 3."""
+    suite = read_suite(EXPERIMENTS / "medical/table3.toml", {})
+    federation = read_federation(suite.rows[0].settings.federation_path, Path("data"))
+    languages = ["it", "fr", "es", "pt", "en", "de", "ar", "he", "ru"]
+    assert [(site.name, str(site.direction)) for site in federation.sites] == [(code, code) for code in languages]
+    assert federation.base is None  # XLM-R, of whose text nothing is known here
+    assert [document_paths(site.corpus) for site in federation.sites if isinstance(site.corpus, JsonDocuments)] == [
+        [Path("data/medical") / f"{code}.jsonl.gz"] for code in languages
+    ]
+    assert [row.name for row in suite.rows] == ["base", "server-adam", "centralized", *(f"silo-{code}" for code in languages)]
+
+
+def test_a_tenth_of_the_papers_samples_is_seen() -> None:
+    """Table 1's numbers of training samples under table 3's settings; the paper says 10.4 %."""
+    samples = [412_437, 477_323, 502_479, 400_175, 132_593_658, 575_559, 83_963, 34_104, 100_762]
+    row = next(row.settings for row in read_suite(EXPERIMENTS / "medical/table3.toml", {}).rows if row.name == "server-adam")
+    drawn = [num_samples(size, row.sample_least, row.sample_share) for size in samples]
+    assert drawn == [500, 500, 500, 500, 10_607, 500, 500, 500, 500]
+    assert row.rounds * sum(drawn) / sum(samples) == pytest.approx(0.1, abs=0.005)
 
 
 @cache

@@ -32,10 +32,11 @@ class Translator:
         """What `site` uses after the run.
 
         Raises:
-            RunError: no such site, or a run that did not get that far.
+            RunError: no such site, a run that did not get that far, or one that trained no translation.
         """
         finished = FinishedRun.of(run_dir)
         folder, settings = finished.folder, finished.settings
+        _check_translates(settings, run_dir)
         sites = folder.read("sites.json") or {}
         # A pooled site stands for many, which keep their names.
         hosts = {name: host for host, about in sites.items() for name in about["members"]}
@@ -59,10 +60,11 @@ class Translator:
         """What a deployed site was sent at a run's end; `folder`: the run's, in the site's state.
 
         Raises:
-            RunError: nothing was delivered there, or the backbone has changed since.
+            RunError: nothing was delivered there, it does not translate, or the backbone has changed since.
         """
         tensors, about = delivered(folder)
         settings = settings_from(about["settings"])
+        _check_translates(settings, folder)
         trainable = same_backbone(settings, about["backbone_fingerprint"])
         return cls(settings, trainable, tensors, parse_direction(about["direction"]))
 
@@ -71,10 +73,12 @@ class Translator:
         """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target.
 
         Raises:
-            RunError: a method that leaves nothing at the server. ConfigError: no cluster for these languages.
+            RunError: a method that leaves nothing at the server, or a run that trained no translation. ConfigError: no cluster for these
+                languages.
         """
         finished = FinishedRun.of(run_dir)
         folder, settings = finished.folder, finished.settings
+        _check_translates(settings, run_dir)
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
         if not TENSOR_SETS[settings.trained_set].travels_whole:
@@ -99,3 +103,11 @@ class Translator:
             with self.trainable.as_base():
                 return translate(model, codec, sentences, self.direction, *lengths)
         return translate(model, codec, sentences, self.direction, *lengths)
+
+
+def _check_translates(settings: Settings, where: Path) -> None:
+    if settings.task != "translation":
+        raise RunError(
+            f"{where}: task = {settings.task!r} trained an encoder, which translates nothing; give a run with task = 'translation', or "
+            "judge the encoder with `fedlingua finetune --run`"
+        )

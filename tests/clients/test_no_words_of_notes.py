@@ -3,13 +3,22 @@
 import json
 import logging
 import sys
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from clients.masked_language import MaskedLanguageClient
+from fedlingua.cli.progress import PlainView
+from fedlingua.cli.status import show_status
 from fedlingua.errors import RunError
+from fedlingua.report import score_table, write_report, write_suite_report
 from fedlingua.runs import RunFolder
+from fedlingua.suites.read import OF_THE_SUITE, read_suite
+from fedlingua.suites.result import write_result
+from fedlingua.suites.runs import plan
 from tests.clients.test_no_words import CANARY, Listening, outside
 from tests.in_process import run_on
 
@@ -48,17 +57,48 @@ def federation(config, hook: str) -> None:
     Path(config["federation"]).write_text(f'[text]\ndeidentify = "required"\n{sites}')
 
 
+def shown(folder: RunFolder) -> str:
+    """What people are shown of a run: its page, its progress, its status and its table."""
+    console = Console(file=StringIO(), record=True, width=200)
+    view = PlainView(console)
+    for line in (folder.directory / "progress.jsonl").read_text().splitlines():
+        view.show(json.loads(line))
+    show_status(folder.directory, console)
+    console.print(score_table(folder.directory))
+    return write_report(folder.directory).read_text(encoding="utf-8") + console.export_text()
+
+
+def suite_of(folder: RunFolder, config, to: Path) -> str:
+    """The result of a suite of this one run, and its page."""
+    left_out = {*OF_THE_SUITE, "method"}
+    settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items() if key not in left_out)
+    to.mkdir()
+    (to / "notes.toml").write_text(f'seeds = [{config["seed"]}]\n[settings]\n{settings}[[row]]\nmethod = "{config["method"]}"\n')
+    suite = read_suite(to / "notes.toml", {}, config["data-dir"])
+    runs = [replace(run, folder=folder.directory) for run in plan(suite, to / "runs")]
+    write_result(to / "result", suite, runs, 1.0)
+    write_suite_report(to / "result", to / "page")
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(to.rglob("*")) if path.is_file())
+
+
 @pytest.mark.parametrize("hook", ["scrub", "leave"])
 def test_a_run_shows_no_word_of_a_note(config, caplog, capfd, hook):
     caplog.set_level(logging.DEBUG)
     federation(config, hook)
     grid = Listening(config)
     folder = run_on(grid, config)
-    seen = outside(grid, folder, caplog) + "".join(capfd.readouterr())
+    people = shown(folder)
+    assert f"round 1/{config['rounds']}" in people
+    suite = suite_of(folder, config, Path(config["run-dir"]).parent / "suite")
+    assert "plot-convergence" in suite
+    seen = outside(grid, folder, caplog) + people + suite + "".join(capfd.readouterr())
     assert CANARY not in seen
     assert "Fieber" not in seen
     account = folder.read("sites.json")["one"]["accounts"]["de"]
     assert account["dropped"].get("not-deidentified", 0) == (16 if hook == "scrub" else 0)
+    notes = (folder.directory / "progress.jsonl").read_text()
+    assert ("site one: deidentify-with failed on 8 documents (ValueError 8)" in notes) == (hook == "scrub")
+    assert account.get("failed_documents") == ({"ValueError": 8} if hook == "scrub" else None)
 
 
 @pytest.mark.parametrize("phase", ["fit", "evaluate", "finish"])
@@ -76,4 +116,8 @@ def test_an_error_that_quotes_a_note_leaves_as_its_type_and_place(config, caplog
     grid = Listening(config)
     with pytest.raises(RunError, match="ValueError; the site's log has the rest") as failed:
         run_on(grid, config)
-    assert CANARY not in outside(grid, RunFolder(Path(config["run-dir"])), caplog) + str(failed.value)
+    folder = RunFolder(Path(config["run-dir"]))
+    folder.close("failed", str(failed.value))
+    people = shown(folder)
+    assert "ValueError; the site's log has the rest" in people
+    assert CANARY not in outside(grid, folder, caplog) + people + str(failed.value)

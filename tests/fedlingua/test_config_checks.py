@@ -275,7 +275,7 @@ def test_keys_of_training_that_do_not_go_together_are_refused(
     [
         {"optimizer": "sgd", "optimizer-epsilon": 0.0},
         {"method": "adapter-local", "optimizer-state": "kept"},
-        {"method": "silo-de", "optimizer-state": "kept", "task": "masked-language"},
+        {"method": "silo-madrid", "optimizer-state": "kept", "task": "masked-language"},
         {"sample-least": 500, "sample-share": 0.8e-4, "sampling-temperature": 2.0},
         {**MASKED, "aggregation": "fed-avg", "evaluate-every": 100, "evaluate-share": 0.1},
     ],

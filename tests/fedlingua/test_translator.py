@@ -41,3 +41,14 @@ def test_a_site_that_the_run_does_not_know_is_refused_with_the_nearest(config, t
         Translator.of_site(folder.directory, "scool")
     with pytest.raises(RunError, match="leaves nothing at the server"):
         Translator.of_direction(folder.directory, Direction("de", "fr"))
+
+
+def test_a_run_that_trained_an_encoder_is_refused_by_its_task(four_texts, tmp_path):
+    folder, _ = run({**four_texts, "method": "model-fed", "rounds": 1}, tmp_path / "run")
+    for ask in (
+        lambda: Translator.of_site(folder.directory, "school"),
+        lambda: Translator.of_direction(folder.directory, Direction("de", "fr")),
+        lambda: Translator.of_delivery(folder.directory / "sites" / "school"),
+    ):
+        with pytest.raises(RunError, match="task = 'masked-language' trained an encoder, which translates nothing"):
+            ask()

@@ -81,6 +81,7 @@ ABOUT = {"directions": ["de-fr"], "read": 10, "kept": 8, "reasons": ["empty"], "
 
 def test_what_a_site_tells_of_itself_is_taken_when_it_adds_up() -> None:
     check_about(ABOUT, ["de-fr"])
+    check_about({**ABOUT, "failures": ["ValueError", "empty"], "failed_documents": [1, 2]}, ["de-fr"])
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,10 @@ def test_what_a_site_tells_of_itself_is_taken_when_it_adds_up() -> None:
         ({"dev": 1.0}, "dev = 1.0"),
         ({"dropped": [3]}, "do not add up"),
         ({"words": "a sentence"}, "unknown 'words'"),
+        ({"failures": ["ValueError"]}, "does not tell its failed_documents"),
+        ({"failures": ["ValueError"], "failed_documents": []}, "two lists of one length"),
+        ({"failures": ["a sentence"], "failed_documents": [1]}, "type of failure that is not one word"),
+        ({"failures": ["ValueError"], "failed_documents": [-1]}, "failed_documents = -1; wanted a count"),
     ],
 )
 def test_what_does_not_add_up_is_refused(changes: dict[str, Any], reason: str) -> None:

@@ -1,6 +1,7 @@
 """Whole federations that pre-train an encoder, in one process: when and what is measured, what a site counts, and what is scored."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from safetensors.numpy import load_file
 
 from fedlingua import protocol
 from fedlingua.config_checks import settings_from
-from fedlingua.exchange.records import unpack
+from fedlingua.errors import ConfigError
+from fedlingua.exchange.records import opened, unpack
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.parts import PARTS
 from tests.federations import SITES
 from tests.in_process import rounds, run
 
@@ -120,3 +123,89 @@ def test_every_method_and_seed_is_measured_on_the_same_masks(config, scored, tmp
         assert entry["masks"] == other["sites"][site]["masks"] == base["sites"][site]["masks"]
         assert entry["base_perplexity"] == other["sites"][site]["base_perplexity"] == base["sites"][site]["perplexity"]
     assert base["macro_perplexity"] == base["base_macro_perplexity"]
+
+
+def test_sites_of_a_family_pre_train_together_and_others_apart(config, tmp_path):
+    """German and Dutch are one family; Polish and Czech another."""
+    folder, grid = run({**config, "method": "adapter-families", "rounds": 1}, tmp_path / "run")
+    clusters = {part: sorted(map(sorted, named.values())) for part, named in folder.read("clusters.json").items()}
+    assert clusters == {"encoder": [["bank", "school"], ["court", "hospital"]]}
+    chosen = build_trainable(settings_from(config)).tensor_set
+    sent = {
+        reply.content[protocol.TASK]["site"]: unpack(reply.content.array_records[protocol.ARRAYS], chosen)
+        for reply in grid.received
+        if reply.metadata.message_type == protocol.TRAIN
+    }
+    for name, members in folder.read("clusters.json")["encoder"].items():
+        kept = load_file(folder.directory / "checkpoints" / "0001" / f"encoder.{name}.safetensors")
+        assert kept
+        for tensor, array in kept.items():
+            wanted = sum(sent[site][tensor] for site in members) / len(members)
+            np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-7)
+    assert set(folder.read("scores.json")["sites"]) == set(SITES)
+
+
+@pytest.mark.parametrize("method", ["rand-send", "metasend-l"])
+def test_what_is_selected_of_an_encoder_is_counted_and_the_rest_saved(config, tmp_path, method):
+    folder, grid = run({**config, "method": method, "meta-batches": 2, "meta-batch-size": 2}, tmp_path / "run")
+    scores, size = folder.read("scores.json"), folder.read("run.json")["exchanged_parameters"]
+    updates = [reply for reply in grid.received if reply.metadata.message_type in (protocol.TRAIN, protocol.SEND)]
+    shares = {}
+    for reply in updates:
+        arrays = opened(reply.content.array_records[protocol.ARRAYS])
+        task = reply.content[protocol.TASK]
+        shares[task["site"], task["round"]] = sum(len(arrays[part]) for part in PARTS if part in arrays) / size
+    told = {(site, line["round"]): each["numbers_share"] for line in rounds(folder)[1:] for site, each in line["sites"].items()}
+    assert told == pytest.approx(shares)
+    assert 0 < scores["number_saving"] < 1
+    assert scores["number_saving"] == pytest.approx(1 - sum(shares.values()) / len(shares))
+    assert all(entry["perplexity"] < entry["base_perplexity"] * 1.01 for entry in scores["sites"].values())
+
+
+def trained_on(folder) -> dict[str, int]:
+    """What the pooled site told of its text."""
+    about = folder.read("sites.json")["pooled"]
+    return {split: about[split] for split in ("train", "dev", "test")}
+
+
+def test_a_model_of_public_text_trains_on_public_sites_and_is_scored_at_all(config, tmp_path):
+    whole = run({**config, "method": "centralized", "rounds": 1}, tmp_path / "all")[0]
+    alone = run({**config, "rounds": 1}, tmp_path / "fed")[0].read("sites.json")
+    public = ("court", "bank")
+    text = Path(config["federation"]).read_text()
+    for site in public:
+        text = text.replace(f'name = "{site}"\n', f'name = "{site}"\npublic = true\n')
+    (tmp_path / "public.toml").write_text(text)
+    config = {**config, "federation": str(tmp_path / "public.toml"), "method": "centralized-public", "rounds": 1}
+    folder, grid = run(config, tmp_path / "run")
+    told = trained_on(folder)
+    for split in ("train", "dev"):
+        assert told[split] == sum(alone[site][split] for site in public) < trained_on(whole)[split]
+    assert told["test"] == sum(alone[site]["test"] for site in SITES)
+    assert {reply.content[protocol.TASK]["site"] for reply in grid.received if protocol.TASK in reply.content} == {"pooled"}
+    scores, others = folder.read("scores.json"), whole.read("scores.json")
+    assert list(scores["sites"]) == SITES
+    assert {site: entry["masks"] for site, entry in scores["sites"].items()} == {
+        site: entry["masks"] for site, entry in others["sites"].items()
+    }
+
+
+def test_a_model_of_public_text_is_refused_where_none_is_public(config, tmp_path):
+    with pytest.raises(ConfigError, match="public"):
+        run({**config, "method": "centralized-public", "rounds": 1}, tmp_path / "run")
+
+
+def test_a_model_of_one_silo_trains_on_its_text_alone_and_is_scored_at_all(config, tmp_path):
+    """The silo is named as its language is."""
+    text = Path(config["federation"]).read_text().replace('name = "bank"', 'name = "cs"')
+    (tmp_path / "silos.toml").write_text(text)
+    config = {**config, "federation": str(tmp_path / "silos.toml")}
+    alone = run({**config, "rounds": 1}, tmp_path / "fed")[0].read("sites.json")
+    folder, _ = run({**config, "method": "silo-cs"}, tmp_path / "run")
+    told = trained_on(folder)
+    assert (told["train"], told["dev"]) == (alone["cs"]["train"], alone["cs"]["dev"])
+    assert told["test"] == sum(about["test"] for about in alone.values())
+    scores = folder.read("scores.json")
+    assert list(scores["sites"]) == [*SITES[:-1], "cs"]
+    assert scores["exchanged_parameters"] == 0
+    assert scores["sites"]["cs"]["perplexity"] < scores["sites"]["cs"]["base_perplexity"]

@@ -107,4 +107,9 @@ def is_adapter_set(name: str) -> bool:
     (`layernorm_embedding`) or of an output head.
     """
     norm = "layer_norm" in name or (".LayerNorm." in name and ".embeddings." not in name)
-    return ".adapters." in name or (norm and not name.startswith("lm_head."))
+    return is_adapter(name) or (norm and not name.startswith("lm_head."))
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a tensor of this name is an adapter's own."""
+    return ".adapters." in name

@@ -17,13 +17,14 @@ if TYPE_CHECKING:  # what is planned needs no torch
 @dataclass(frozen=True)
 class Stack:
     """prefix: module that holds the stack. layers: name of the list of layers in it. places: an adapter's name -> the module of a layer
-    whose output goes through it. size_key: the model configuration's number of layers.
+    whose output goes through it. size_key, feed_forward_key: the model configuration's number of layers, and width of their feed-forward.
     """
 
     prefix: str
     layers: str
     places: Mapping[str, str]
     size_key: str
+    feed_forward_key: str
 
     @property
     def path(self) -> str:
@@ -33,6 +34,11 @@ class Stack:
     def held(self, model: "PreTrainedModel") -> Any:
         """The layers themselves."""
         return model.get_submodule(self.path)
+
+    def num_at_work(self, model: "PreTrainedModel") -> int:
+        """Layers that text passes, also those that were added."""
+        kind = type(self.held(model)[0])
+        return sum(isinstance(module, kind) for module in model.get_submodule(self.prefix).modules())
 
 
 @dataclass(frozen=True)
@@ -54,12 +60,19 @@ class Layout:
 TRANSLATION = Layout(
     "translation",
     {
-        "encoder": Stack("model.encoder", "layers", {"self_attn": "self_attn", "fc2": "fc2"}, "encoder_layers"),
+        "encoder": Stack(
+            "model.encoder",
+            "layers",
+            {"self_attn": "self_attn", "fc2": "fc2"},
+            "encoder_layers",
+            "encoder_ffn_dim",
+        ),
         "decoder": Stack(
             "model.decoder",
             "layers",
             {"self_attn": "self_attn", "encoder_attn": "encoder_attn", "fc2": "fc2"},
             "decoder_layers",
+            "decoder_ffn_dim",
         ),
     },
 )
@@ -71,6 +84,7 @@ MASKED_LANGUAGE = Layout(
             "layer",
             {"attention": "attention.output.dense", "output": "output.dense"},
             "num_hidden_layers",
+            "intermediate_size",
         )
     },
 )
@@ -87,3 +101,13 @@ LAYOUTS = {
 def layout_of(model: "PreTrainedModel") -> Layout:
     """The layout of a loaded backbone."""
     return LAYOUTS[model.config.model_type]
+
+
+def most_tokens(model: "PreTrainedModel") -> int | None:
+    """Tokens of a sequence that a loaded backbone has positions for; None: M2M-100's are computed, for as many as there are."""
+    config = model.config
+    if config.model_type == "m2m_100":
+        return None
+    # RoBERTa's positions begin after the padding's.
+    unused = config.pad_token_id + 1 if layout_of(model).task == "masked-language" else 0
+    return int(config.max_position_embeddings) - unused

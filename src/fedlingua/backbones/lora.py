@@ -82,6 +82,16 @@ def lora_bypassed(model: nn.Module) -> Iterator[None]:
             layer.requires_grad_(False)  # peft thaws what it enables
 
 
+def merge_lora(model: nn.Module) -> None:
+    """W + (alpha / r) B A in place of each layer that was changed: the same function, under the backbone's own names."""
+    from peft.tuners.lora import LoraLayer
+
+    for name, layer in [named for named in model.named_modules() if isinstance(named[1], LoraLayer)]:
+        layer.merge()
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, layer.get_base_layer())
+
+
 def is_lora(name: str) -> bool:
     """Whether a tensor of this name is a low-rank addition."""
     return ".lora_" in name

@@ -10,7 +10,7 @@ from rich.console import Console
 from fedlingua.errors import FedlinguaError
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Federated translation models."
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Federated translation models and encoders."
 )
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder that the corpora's paths are relative to.")]
@@ -78,7 +78,7 @@ def pretrain(
         Path | None, typer.Option(help="Directory of the model; default: the user's cache, under the recipe's name.")
     ] = None,
 ) -> None:
-    """Train a small M2M-100 with its own SentencePiece from nothing."""
+    """Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "masked-language" an XLM-R."""
     from fedlingua.cli.pretrain import pretrain_recipe
 
     pretrain_recipe(recipe, data or Path(), to, Console())
@@ -181,7 +181,13 @@ def corpus_prepare(
 
 finetune_app = typer.Typer(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 app.add_typer(finetune_app, name="finetune")
-EncoderOption = Annotated[Path | None, typer.Option(help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT).")]
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT), or as a run's backbone is named: demo-encoder, a "
+        "recipe's name, a hub id that is pinned here."
+    ),
+]
 RunOfEncoder = Annotated[Path | None, typer.Option("--run", help="Or a run: the encoder that it has pre-trained.")]
 SiteOfEncoder = Annotated[str | None, typer.Option("--site", help="With --run: whose, where sites end with different ones.")]
 ResultOption = Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")]

@@ -9,16 +9,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedlingua.cli.progress import duration
-from fedlingua.errors import ConfigError
+from fedlingua.errors import BackboneError, ConfigError
 from fedlingua.finetuning.encoder_of_run import encoder_directory
 from fedlingua.finetuning.loop import Epoch, FineTuning, best_epoch
-from fedlingua.finetuning.result import FILE, Result
+from fedlingua.finetuning.result import FILE, Result, new_folder
 from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
+from fedlingua.pretraining.directories import backbone_directory
 
 
 def finetune(
     task: str,
-    of: tuple[Path | None, Path | None, str | None],
+    of: tuple[str | None, Path | None, str | None],
     data: Path,
     to: Path | None,
     how: FineTuning,
@@ -30,16 +31,17 @@ def finetune(
 ) -> Path:
     """Fine-tune, show the epochs and the scores, and return the folder; default: ./runs/<task>-<data>-<encoder>-<seed>.
 
-    of: the encoder's directory, or a run that has pre-trained it, with the site whose it is.
+    of: the encoder's directory or name, or a run that has pre-trained it, with the site whose it is.
     """
     if not 0 < how.learning_rate < math.inf:
         raise ConfigError(f"--learning-rate {how.learning_rate}: wanted a number above 0, for example 5e-5")
     given, run, site = of
     if (given is None) == (run is None):
         raise ConfigError(f"got {'--encoder and --run' if run else 'no encoder'}; wanted one of --encoder and --run")
-    encoder = encoder_directory(run, site) if run else given or Path()
-    folder = to or Path("runs") / f"{task}-{data.resolve().name}-{(run or encoder).resolve().name}-{how.seed}"
-    where = Setting(encoder, data, folder, max_tokens, device, threads)
+    name = (run or Path(given or "")).resolve().name
+    folder = new_folder(to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{how.seed}")  # before an encoder is made ready
+    encoder = encoder_directory(run, site) if run else _named(given or "")
+    where = Setting(encoder, data, folder, max_tokens, device, threads, "" if run else name)
     report = _reporter(how.epochs, console)
     result = finetune_tagging(where, how, layout, report) if task == "ner" else finetune_pairs(where, how, report)
     console.print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")
@@ -47,6 +49,14 @@ def finetune(
         console.print(table)
     console.print(f"scores: {folder.resolve() / FILE}", soft_wrap=True, markup=False)
     return folder
+
+
+def _named(encoder: str) -> Path:
+    """A directory, or what a run's `backbone` may name."""
+    try:
+        return Path(encoder) if Path(encoder).is_dir() else backbone_directory(encoder)
+    except BackboneError as error:
+        raise BackboneError(f"--encoder {encoder}: {error}") from error
 
 
 def score_tables(result: Result) -> list[Table]:

@@ -3,7 +3,7 @@
 A sentence of text in one language is a pair of itself with itself, and counted as one sentence.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fedlingua.corpora.read import Pair
@@ -35,11 +35,16 @@ class CleaningRules:
 
 @dataclass
 class Account:
-    """What became of every pair read: `read == kept + sum(dropped.values())`, always."""
+    """What became of every pair read: `read == kept + sum(dropped.values())`, always.
+
+    failed_documents: how many the de-identification hook failed on, by the type of failure; their sentences are dropped as
+    not-deidentified, so far as the raw text has any.
+    """
 
     read: int = 0
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    failed_documents: dict[str, int] = field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
@@ -56,9 +61,8 @@ class Account:
             self.drop(reason, count)
 
     def __add__(self, other: "Account") -> "Account":
-        reasons = dict.fromkeys([*self.dropped, *other.dropped])
-        dropped = {reason: self.dropped.get(reason, 0) + other.dropped.get(reason, 0) for reason in reasons}
-        return Account(self.read + other.read, self.kept + other.kept, dropped)
+        dropped, failed = _added(self.dropped, other.dropped), _added(self.failed_documents, other.failed_documents)
+        return Account(self.read + other.read, self.kept + other.kept, dropped, failed)
 
     def check(self, where: str, unit: str = "pairs") -> None:
         assert self.read == self.kept + sum(self.dropped.values()), f"{where}: {self}"
@@ -67,6 +71,10 @@ class Account:
             raise CorpusError(
                 f"{where}: none of {self.read} {unit} was kept ({reasons}); relax the cleaning rules or check the languages"
             )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in dict.fromkeys([*one, *other])}
 
 
 def clean(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, account: Account) -> Iterator[Pair]:

@@ -1,10 +1,12 @@
 """The hook that takes out of a document what tells of whom it is, before anything else sees it: a function or a command of the site's own.
 
 A document that the hook fails on is left out. What the hook says then may quote the document, so of a failure only its type is told,
-and what the hook prints or logs is heard by nobody. The same document has to come out the same each time: every process reads it anew.
+and what the hook prints, logs or writes to the process's output while it works is heard by nobody, nor what programs say that it starts.
+The same document has to come out the same each time: every process reads it anew.
 """
 
 import contextlib
+import ctypes
 import importlib
 import logging
 import os
@@ -13,15 +15,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fedlingua.errors import ConfigError
 from fedlingua.files import APP_DIR
 from fedlingua.languages import nearest
 
+KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+"""Of failure: what a type may be called for its name to be told."""
 TIMEOUT_S = 60.0
 """For a command, of one document; a function takes its time."""
 
@@ -49,9 +54,16 @@ Hook = FunctionHook | CommandHook
 
 @dataclass(frozen=True)
 class Failure:
-    """A hook failed on a document. kind: the type of what it raised, never its words."""
+    """A hook failed on a document. kind: the type of what it raised or gave, never its words."""
 
     kind: str
+
+    @classmethod
+    def of(cls, found: object) -> "Failure":
+        """Of what a hook raised or gave. A type's name is written in a program, as a rule; one that could hold more than a word is not
+        told."""
+        name = type(found).__name__
+        return cls(name if KIND.fullmatch(name) else "other")
 
 
 def read_hook(raw: Any, where: str, folder: Path) -> Hook:
@@ -103,13 +115,13 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
 def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
     """What may be used of a document, or how the hook failed on it: raised, ended badly, took too long, or gave no text."""
     try:
-        with _unheard():
+        with _unheard:
             found = function(document)
         if not isinstance(found, str):
-            return Failure(type(found).__name__)
+            return Failure.of(found)
         found.encode()  # half a character, which no file or hash takes
     except (Exception, SystemExit) as error:
-        return Failure(type(error).__name__)
+        return Failure.of(error)
     return found if found.strip() else Failure("empty")
 
 
@@ -136,17 +148,58 @@ def _run(hook: CommandHook, document: str) -> str:
     return output.decode("utf-8")
 
 
-@contextlib.contextmanager
-def _unheard() -> Iterator[None]:
-    """What is printed and logged goes nowhere: a node's output is seen by more than the site. For a moment that holds for other threads."""
-    level = logging.root.manager.disable
-    with (
-        open(os.devnull, "w", encoding="utf-8") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
-    ):
+class _Silence:
+    """What is printed, logged or written to file descriptors 1 and 2 goes nowhere, from here, from C and from programs started meanwhile: a
+    node's output is seen by more than the site.
+
+    Descriptors are the whole process's, so what other threads write meanwhile is lost, too. Calls may overlap: the first one silences, and
+    the last one to end gives everything back. What a hook leaves running after it has returned is heard, unless it is a program.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._calls, self._undo = threading.Lock(), 0, contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._calls:
+                self._undo = _silenced()
+            self._calls += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._calls -= 1
+            if not self._calls:
+                self._undo.close()
+
+
+_unheard = _Silence()
+
+
+def _silenced() -> contextlib.ExitStack:
+    """Silence; what it gives ends it."""
+    streams = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
+    _flush(streams)  # what was said before is no hook's
+    with contextlib.ExitStack() as undo:
+        undo.callback(logging.disable, logging.root.manager.disable)
         logging.disable(sys.maxsize)
-        try:
-            yield
-        finally:
-            logging.disable(level)
+        nowhere = undo.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        for descriptor in (1, 2):
+            with contextlib.suppress(OSError):  # one that is closed is heard by nobody
+                saved = os.dup(descriptor)
+                undo.callback(os.close, saved)
+                undo.callback(os.dup2, saved, descriptor)
+                os.dup2(nowhere.fileno(), descriptor)
+        undo.callback(_flush, streams)  # what lies in a buffer goes nowhere as well
+        undo.enter_context(contextlib.redirect_stdout(nowhere))
+        undo.enter_context(contextlib.redirect_stderr(nowhere))
+        return undo.pop_all()
+
+
+def _flush(streams: Iterable[TextIO | None]) -> None:
+    """Python's buffers and C's."""
+    for stream in streams:
+        with contextlib.suppress(OSError, ValueError):
+            if stream is not None:
+                stream.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)

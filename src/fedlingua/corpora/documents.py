@@ -130,9 +130,14 @@ def _read_json(files: JsonDocuments) -> Iterator[str]:
         text = content[files.field]
         if not isinstance(text, str):
             raise CorpusError(f"{here}: {files.field!r} is of type {type(text).__name__}; wanted a string")
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if has_half_character(text):
             raise CorpusError(f"{here}: {files.field!r} holds half a character (a lone surrogate); mend its escapes")
         yield text
+
+
+def has_half_character(text: str) -> bool:
+    """Whether a lone surrogate is in it, which JSON can say and no encoding can write."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _read_notes(notes: Notes) -> Iterator[str]:

@@ -3,8 +3,7 @@
 A sentence of text in one language is a pair of itself with itself, so that all that reads pairs reads it too.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fedlingua.corpora.clean import Account, CleaningRules, judge, usable
@@ -26,18 +25,18 @@ def take_in(
 ) -> list[Document]:
     """The documents of which something is left, as the hook leaves them, with the sentences that every rule keeps.
 
-    A repeated sentence is dropped wherever in the documents it stands. Of a document that the hook fails on the sentences are counted,
-    and nothing is used.
+    A repeated sentence is dropped wherever in the documents it stands. A document that the hook fails on is counted by the type of
+    failure, and its raw text's sentences as not-deidentified; nothing of it is used.
 
     Raises:
         CorpusError: the hook fails on every document; with the types of its failures, never their words.
     """
-    against, failures, passed = judge(language, rules), Counter[str](), 0
+    against, failures, passed = judge(language, rules), account.failed_documents, 0
     taken = []
     for raw in documents:
         text = deidentify(raw, hook) if hook else raw
         if isinstance(text, Failure):
-            failures[text.kind] += 1
+            failures[text.kind] = failures.get(text.kind, 0) + 1
             account.leave_out("not-deidentified", len(split_sentences(raw, language.source, rules.max_words)))
             continue
         passed += 1
@@ -45,8 +44,13 @@ def take_in(
         if sentences := list(usable(found, against, account)):
             taken.append(Document(text, sentences))
     if failures and not passed:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
+        kinds = failures_told(failures)
         raise CorpusError(
-            f"{where}: deidentify-with failed on all of {failures.total()} documents ({kinds}); try it on one of them"
+            f"{where}: deidentify-with failed on all of {sum(failures.values())} documents ({kinds}); try it on one of them"
         )
     return taken
+
+
+def failures_told(failures: Mapping[str, int]) -> str:
+    """Types of failure with how many documents each, for people."""
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))

@@ -7,6 +7,7 @@ direction, mixed or not.
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
@@ -49,5 +50,5 @@ def _part(text: SiteText, dealt: Mapping[Split, Sequence[Pair]], own: bool) -> S
     if not own:
         return SiteText(text.direction, Account(held, held), {"base": [], **dealt, "test": []})
     elsewhere = sum(len(text.splits[split]) for split in DEALT) - held
-    account = Account(text.account.read - elsewhere, text.account.kept - elsewhere, text.account.dropped)
+    account = replace(text.account, read=text.account.read - elsewhere, kept=text.account.kept - elsewhere)
     return SiteText(text.direction, account, {**text.splits, **dealt})

@@ -115,9 +115,11 @@ def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8 ({error.reason}); convert the file to UTF-8"
-        ) from error
+        ) from None
     except (EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
+        # Without the words of gzip, and without it as the cause: it quotes the first bytes of what is none.
         kind = "zip" if isinstance(path, zipfile.Path) else "gzip"
-        raise CorpusError(f"{path}, after line {number}: cannot be read ({error}); is it a whole {kind} file?") from error
+        what = getattr(error, "strerror", None) or type(error).__name__
+        raise CorpusError(f"{path}, after line {number}: cannot be read ({what}); is it a whole {kind} file?") from None
     if number == 0:
         raise CorpusError(f"{path} is empty; a corpus needs at least one line")

@@ -13,8 +13,10 @@ import psutil
 import torch
 
 from fedlingua import units
+from fedlingua.backbones.layouts import layout_of
 from fedlingua.config import Settings
 from fedlingua.corpora.divided import SplitFiles
+from fedlingua.corpora.intake import failures_told
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
@@ -27,6 +29,7 @@ from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import DeploymentError, FedlinguaError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.languages import Direction
 from fedlingua.processes import flower_environment, free_port
 from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 from fedlingua.selection.second_filter import SIZE
@@ -134,18 +137,25 @@ def _likely_rules(site: SiteFile) -> TextRules:
 
 def _corpora(site: SiteFile, rules: TextRules) -> str:
     check_corpora(site.sites)
-    told = []
+    found = []
     for name, text in read_text(site.sites, rules).items():
         sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
         dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
-        told.append(f"{name} ({text.direction}): read {text.account.read}, kept {text.account.kept}, dropped {dropped}; {sizes}")
-    return "; ".join(told)
+        failures = text.account.failed_documents
+        left_out = f"; documents not de-identified: {failures_told(failures)}" if failures else ""
+        kept = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
+        found.append(f"{name} ({text.direction}): {kept}; {sizes}")
+    return "; ".join(found)
 
 
 def _scores(site: SiteFile) -> str:
     directions = [one.direction for one in site.sites]
-    check_tokenizers(directions)
-    return ", ".join(f"{direction}: tokenizer {bleu_tokenizer(direction.target)}" for direction in directions)
+    check_tokenizers(direction for direction in directions if not direction.is_one_language)
+    return ", ".join(f"{direction}: {_scored_by(direction)}" for direction in directions)
+
+
+def _scored_by(direction: Direction) -> str:
+    return "perplexity, accuracy" if direction.is_one_language else f"tokenizer {bleu_tokenizer(direction.target)}"
 
 
 def _federation(site: SiteFile, federation: Federation) -> str:
@@ -203,17 +213,18 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     width = 2 if settings.precision == "bf16" else 4
     tokens = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
     scored = min(tokens, settings.head_chunk or tokens)
-    # Also those that were added: each layer, of either stack, has one such norm.
-    layers = sum(name.endswith(".self_attn_layer_norm") for name, _ in model.named_modules())
     trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
-    activations = tokens * layers * (14 * config.d_model + 2 * config.encoder_ffn_dim) * width
+    kept = sum(
+        stack.num_at_work(model) * (14 * config.hidden_size + 2 * getattr(config, stack.feed_forward_key))
+        for stack in layout_of(model).stacks.values()
+    )
     return {
         "process": PROCESS_BYTES,
         "backbone": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
         # What came, what is trained, its gradient, Adam's two moments, what is sent.
         "trained tensors": 6 * 4 * trained,
-        "activations": activations,
+        "activations": tokens * kept * width,
         # The scores over the vocabulary of every target token, or of a chunk of them, and their gradient.
         "output layer": 2 * scored * config.vocab_size * 4,
     }

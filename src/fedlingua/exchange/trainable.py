@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.config import Settings
 from fedlingua.errors import BackboneError
@@ -69,7 +70,8 @@ def build_trainable(settings: Settings) -> Trainable:
     """Load the run's backbone and attach what the run's method trains.
 
     Raises:
-        BackboneError: the backbone cannot be loaded, pruning leaves nothing of a stack, or it has no such `lora-targets`.
+        BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens`, or no such `lora-targets`; pruning leaves
+            nothing of a stack.
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     drawn = settings.seed if settings.backbone_weights == "random" else None
@@ -77,6 +79,12 @@ def build_trainable(settings: Settings) -> Trainable:
     if backbone.task != settings.task:
         raise BackboneError(
             f"backbone = {settings.backbone!r} is for task = {backbone.task!r}, and the run's is {settings.task!r}; change one of them"
+        )
+    most = most_tokens(backbone.model)
+    if most is not None and settings.max_tokens > most:
+        raise BackboneError(
+            f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
+            f"max-tokens = {most} or less"
         )
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)

@@ -18,6 +18,7 @@ from transformers import (
 from transformers.utils import logging
 
 from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
+from fedlingua.config import Settings
 from fedlingua.errors import BackboneError, ConfigError
 from fedlingua.exchange.delivery import ADAPTER
 from fedlingua.finetuning.encoder_of_run import attached
@@ -31,13 +32,17 @@ LONGEST = 256
 
 @dataclass
 class Encoder:
-    """A model with its head, which trains whole, and its tokenizer. fingerprint: sha256 over names and bytes of its files."""
+    """A model with its head, which trains whole, and its tokenizer. fingerprint: sha256 over names and bytes of its files.
+
+    adapters: settings of those that it has, which transformers knows nothing of; None: a plain model.
+    """
 
     name: str
     fingerprint: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     max_tokens: int
+    adapters: Settings | None = None
 
     @property
     def budget(self) -> int:
@@ -62,10 +67,13 @@ class Encoder:
         return [ids or [self.tokenizer.unk_token_id] for ids in found]
 
 
-def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, max_tokens: int | None, device: str) -> Encoder:
+def load_encoder(
+    directory: Path, task: str, labels: Sequence[str], seed: int, max_tokens: int | None, device: str, name: str = ""
+) -> Encoder:
     """Load an encoder and put a head for `labels` on it, drawn by `seed`.
 
-    max_tokens: subwords of a sequence with the special ones; None takes what the encoder can, up to 256.
+    max_tokens: subwords of a sequence with the special ones; None takes what the encoder can, up to 256. name: what it is called; "" takes
+    the directory's.
 
     No code that comes with a model is run: weights are read from safetensors alone.
 
@@ -78,7 +86,7 @@ def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, m
     if device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("--device cuda, but torch sees no GPU here; give --device cpu, or install torch's CUDA build")
     logging.disable_progress_bar()
-    before, name = logging.get_verbosity(), directory.resolve().name
+    before, name = logging.get_verbosity(), name or directory.resolve().name
     logging.set_verbosity_error()  # else it warns that the head is new, which it is meant to be
     torch.manual_seed(seed)  # of the head, and of a pooler that is not there
     try:
@@ -106,9 +114,9 @@ def load_encoder(directory: Path, task: str, labels: Sequence[str], seed: int, m
         )
     files = [file for file in sorted(directory.iterdir()) if file.suffix in KEPT | {".safetensors"}]
     files += [file for file in (directory / ADAPTER,) if file.is_file()]
-    attached(model, directory)
+    adapters = attached(model, directory)
     model.requires_grad_(True)  # what is attached freezes the rest
-    encoder = Encoder(name, files_hash(files), model.to(device), tokenizer, _length(model, max_tokens))
+    encoder = Encoder(name, files_hash(files), model.to(device), tokenizer, _length(model, max_tokens), adapters)
     if len(tokenizer) > encoder.rows:
         raise BackboneError(
             f"encoder {directory}: its tokenizer has {len(tokenizer)} pieces, its model {encoder.rows}; wanted those of one model"

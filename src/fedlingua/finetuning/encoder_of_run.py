@@ -1,22 +1,28 @@
 """The encoder that a run has pre-trained, as a directory in transformers' layout: what fine-tuning begins with.
 
 Where the whole model trained its weights are the run's. Of adapters and low-rank additions the backbone's weights stay as they are, and
-`adapter/` beside them holds what was trained, which `attached` puts in again under whatever head the encoder has.
+`adapter/` beside them holds what was trained, which `attached` puts in again under whatever head the encoder has; transformers alone
+does not.
 """
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
+from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.convert import KEPT
+from fedlingua.backbones.lora import merge_lora
+from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
 from fedlingua.exchange.delivery import ADAPTER, delivered, is_delivered
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, write_tensors
-from fedlingua.exchange.trainable import build_trainable
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, read_tensors, tensor_set, write_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.finished import FinishedRun, same_backbone
 from fedlingua.languages import nearest
 from fedlingua.runs import RunFolder, json_text, replace_text
 
@@ -25,16 +31,17 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     """The directory, made in the run folder when it is not there yet. site: whose; needed where sites end with different ones.
 
     Raises:
-        RunError: no such run or site, one that has not come to its end, trained nothing, or no encoder; sites with different ones, and none
+        RunError: no such run or site, one that is not completed, trained nothing, or no encoder; sites with different ones, and none
             named; a backbone that has changed since.
     """
-    folder = RunFolder(run)
-    about = folder.read("run.json")
-    if about is None:
-        raise RunError(f"{run} is no run folder: it has no run.json")
-    settings = settings_from(about["config"])
+    finished = FinishedRun.of(run)
+    folder, settings = finished.folder, finished.settings
     if settings.task != "masked-language":
         raise RunError(f"{run}: task = {settings.task!r} trains no encoder; wanted a run with task = 'masked-language'")
+    if not settings.how.trains:
+        raise RunError(
+            f"{run}: method {settings.method} trains nothing; give its backbone itself with --encoder {settings.backbone}"
+        )
     name = site or _only_site(folder)
     left = folder.directory / "sites" / name
     if not is_delivered(left):
@@ -46,41 +53,61 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     if (directory / "config.json").is_file():
         return directory
     tensors, told = delivered(left)
-    trainable = build_trainable(settings)
-    if trainable.backbone.fingerprint != told["backbone_fingerprint"]:
-        raise RunError(
-            f"backbone = {settings.backbone!r} is not the one that {run} was trained on; give the run its own backbone again"
-        )
+    # The weights as they are stored, wherever the run was.
+    trainable = same_backbone(replace(settings, device="cpu"), told["backbone_fingerprint"])
     aside = directory.with_name(f".{name}.{os.getpid()}")
     aside.mkdir(parents=True)
     try:
-        whole = trainable.adapter is None
-        for file in trainable.backbone.directory.iterdir():
-            if file.suffix in KEPT or (not whole and file.suffix == ".safetensors"):
-                shutil.copy(file, aside / file.name)
-        if whole:
-            write_tensors(trainable.model, tensors)
-            trainable.model.save_pretrained(aside)
-        else:
-            (aside / ADAPTER).parent.mkdir()
-            shutil.copy(left / ADAPTER, aside / ADAPTER)
-            replace_text((aside / ADAPTER).with_name(_SETTINGS), json_text(settings.flat()))
+        _write(aside, trainable, tensors, settings)
         aside.rename(directory)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return directory
 
 
-def attached(model: PreTrainedModel, directory: Path) -> None:
-    """Put what `encoder_directory` left beside the backbone's weights into a model of these weights, whatever its head; nothing where
-    there is none.
+def _write(directory: Path, trainable: Trainable, tensors: Tensors, settings: Settings) -> None:
+    whole = trainable.adapter is None
+    for file in trainable.backbone.directory.iterdir():
+        if file.suffix in KEPT or (not whole and file.suffix == ".safetensors"):
+            shutil.copy(file, directory / file.name)
+    if whole:
+        write_tensors(trainable.model, tensors)
+        trainable.model.save_pretrained(directory)
+    else:
+        _write_adapter(directory, tensors, settings)
+
+
+def _write_adapter(directory: Path, tensors: Tensors, settings: Settings) -> None:
+    (directory / ADAPTER).parent.mkdir()
+    save_file(dict(tensors), directory / ADAPTER)
+    kept = replace(settings, data_dir="", run_dir="", federation="")  # no path of where the run was
+    replace_text((directory / ADAPTER).with_name(_SETTINGS), json_text(kept.flat()))
+
+
+def attached(model: PreTrainedModel, directory: Path) -> Settings | None:
+    """Put what `encoder_directory` left beside the backbone's weights into a model of these weights, whatever its head.
+
+    Low-rank additions become part of the weights, so that the model is a plain one again. Returns the settings of what stays attached:
+    adapters, which no weights of the backbone could say; None where the model is plain.
     """
     file = directory / ADAPTER
     if not file.is_file():
-        return
+        return None
     settings = settings_from(RunFolder(file.parent).read(_SETTINGS) or {})
     TENSOR_SETS[settings.trained_set].attach(model, settings)
     write_tensors(model, load_file(file))
+    if any(is_adapter(name) for name, _ in model.named_parameters()):
+        return settings
+    merge_lora(model)
+    return None
+
+
+def save_with_adapters(model: PreTrainedModel, settings: Settings, directory: Path) -> None:
+    """Write a model with adapters as `encoder_directory` leaves one: weights without them, and `adapter/` beside, for `attached`."""
+    plain = {name: tensor for name, tensor in model.state_dict().items() if not is_adapter(name)}
+    model.save_pretrained(directory, state_dict=plain)
+    chosen = tensor_set(model, settings.trained_set, settings.adapter_layers)
+    _write_adapter(directory, read_tensors(model, chosen), settings)
 
 
 def _only_site(folder: RunFolder) -> str:

@@ -7,7 +7,7 @@ goes on), or plain B and I where a corpus has only one type. Every entity begins
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,9 @@ from fedlingua.finetuning.splits import SPLITS, Split, shown, split_paths
 OUTSIDE = "O"
 ONLY_TYPE = "entity"
 """Type of the entities of a corpus whose tags are plain B and I."""
+
+NOT_SHOWN = "a type of {} characters (not shown, since it may be text)"
+"""Of a tag that may stand in the wrong column: I-131 and B-12 are tokens as well."""
 
 _TAG = re.compile(r"([BI])(?:-(\S+))?")
 _OTHER_SCHEME = re.compile(r"[ELSUM](-\S+)?")
@@ -92,6 +95,7 @@ def _sentences(path: Path, known: set[str] | None) -> Iterator[Tagged]:
     """Sentences as they stand in a file. known: the types there may be; None: any."""
     tokens: list[str] = []
     tags: list[str] = []
+    begun = set(known or ())  # types that a message may quote: those of tags before the one that is wrong
     plain: bool | None = None  # whether this file's entities have no type
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}"
@@ -105,19 +109,20 @@ def _sentences(path: Path, known: set[str] | None) -> Iterator[Tagged]:
         if place != OUTSIDE:
             if plain not in (None, not kind):
                 raise CorpusError(
-                    f"{where}: got tag {shown(tag)} in a file where other tags have {'no' if plain else 'a'} type; "
+                    f"{where}: got a tag {'with' if plain else 'without'} a type in a file where others have {'none' if plain else 'one'}; "
                     "give every entity its type, or none"
                 )
             plain = not kind
             kind = kind or ONLY_TYPE
             before = tags[-1] if tags else OUTSIDE
             if place == "I" and before[2:] != kind:
-                _refuse_change(before, kind, where)
+                raise CorpusError(f"{where}: {_change(before, kind, begun)}")
             if known is not None and kind not in known:
                 raise CorpusError(
-                    f"{where}: got an entity of type {shown(kind)}, which train lacks; it has {', '.join(sorted(known))}. "
-                    "Tag some of them in train, or make them O here"
+                    f"{where}: got an entity of {NOT_SHOWN.format(len(kind))}, which train lacks; it has "
+                    f"{', '.join(map(shown, sorted(known)))}. Tag some of them in train, or make them O here"
                 )
+            begun.add(kind)
         tokens.append(token)
         tags.append(f"{place}-{kind}" if kind else OUTSIDE)
     if tokens:
@@ -142,8 +147,8 @@ def _parsed(tag: str, where: str) -> tuple[str, str]:
         return match[1], match[2] or ""
     if _OTHER_SCHEME.fullmatch(tag):
         raise CorpusError(
-            f"{where}: got tag {shown(tag)}, which is of another scheme (BIOES or the like); wanted O, B-x or I-x: "
-            "convert the file to IOB2"
+            f"{where}: the last column is no IOB tag, but looks like one of another scheme (BIOES or the like); wanted O, B-x or I-x: "
+            "convert the file to IOB2, or move the tag's column to the end"
         )
     # The column may be the wrong one, and then it is text.
     raise CorpusError(
@@ -152,9 +157,11 @@ def _parsed(tag: str, where: str) -> tuple[str, str]:
     )
 
 
-def _refuse_change(before: str, kind: str, where: str) -> None:
+def _change(before: str, kind: str, begun: Container[str]) -> str:
+    """What is wrong with an I of this type after the tag `before`."""
+    tag = f"I-{kind}" if kind in begun else f"I of {NOT_SHOWN.format(len(kind))}"
     if before == OUTSIDE:
-        got = f"got I-{kind} where no entity is open (after O, or at a sentence's start)"
+        got = f"got {tag} where no entity is open (after O, or at a sentence's start)"
     else:
-        got = f"got I-{kind} after {before}: the label changes inside an entity"
-    raise CorpusError(f"{where}: {got}; wanted B-{kind} for the first token of an entity and I-{kind} only after its own type")
+        got = f"got {tag} after {before}: the label changes inside an entity"
+    return f"{got}; wanted B-x for the first token of an entity and I-x only after its own type"

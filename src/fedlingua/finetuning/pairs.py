@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedlingua.corpora.documents import has_half_character
 from fedlingua.corpora.read import read_lines
 from fedlingua.errors import CorpusError
 from fedlingua.finetuning.splits import SPLITS, Split, shown, split_paths
@@ -92,7 +93,7 @@ def _texts(path: Path) -> Iterator[tuple[str, Marked]]:
             continue
         try:
             entry = json.loads(line)
-        except ValueError:  # whose message quotes nothing, but whose traceback holds the line
+        except (ValueError, RecursionError):  # whose message quotes nothing, but whose traceback holds the line
             raise CorpusError(f"{where}: is not JSON; wanted one object with text, head, tail and label") from None
         if not isinstance(entry, dict):
             raise CorpusError(f"{where}: got a {type(entry).__name__}; wanted an object with text, head, tail and label")
@@ -105,6 +106,9 @@ def _marked(entry: dict[str, Any], where: str) -> Marked:
         raise CorpusError(f"{where}: text is missing, empty or not a string; wanted the text that head and tail are in")
     if not isinstance(label, str) or not label.strip():
         raise CorpusError(f"{where}: label is missing, empty or not a string; wanted the relation's or assertion's name")
+    for name, value in (("text", text), ("label", label)):
+        if has_half_character(value):
+            raise CorpusError(f"{where}: {name} holds half a character (a lone surrogate); mend its escapes")
     head = _mention(entry.get("head"), "head", text, where)
     tail = _mention(entry["tail"], "tail", text, where) if entry.get("tail") is not None else None
     if tail is not None and head[0] < tail[1] and tail[0] < head[1]:

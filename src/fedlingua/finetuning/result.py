@@ -1,4 +1,8 @@
-"""What a fine-tuning leaves behind: finetuning.json, the model, and its predictions for the user's own eyes."""
+"""What a fine-tuning leaves behind: finetuning.json, the model, and its predictions for the user's own eyes.
+
+What loads is what was scored. `model/` is a plain model of transformers. One with adapters is none, so it lies in `model-with-adapters/`:
+transformers alone would load it without them; `load_encoder` and `fedlingua finetune --encoder` put them in again.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,13 +12,14 @@ from typing import Any
 
 from fedlingua.errors import ConfigError
 from fedlingua.finetuning.encoder import Encoder
+from fedlingua.finetuning.encoder_of_run import save_with_adapters
 from fedlingua.finetuning.loop import Epoch, FineTuning, best_epoch
 from fedlingua.finetuning.scores import Scores
 from fedlingua.finetuning.splits import SPLITS
 from fedlingua.runs import json_text, library_versions, replace_text
 
 FILE = "finetuning.json"
-MODEL = "model"
+MODEL, WITH_ADAPTERS = "model", "model-with-adapters"
 PREDICTIONS = "predictions.tsv"
 LIBRARIES = ("tokenizers", "nervaluate", "scikit-learn")
 """Beside those of every run: what ids and scores depend on."""
@@ -35,12 +40,18 @@ class Result:
     scores: dict[str, Scores]
     seconds: float
 
+    @property
+    def model(self) -> str:
+        """Folder of the model."""
+        return WITH_ADAPTERS if self.encoder.adapters else MODEL
+
     def as_json(self) -> dict[str, Any]:
         """As finetuning.json holds it: figures and names, no text."""
         return {
             "task": self.task,
             "data": self.data,
             "encoder": {"name": self.encoder.name, "fingerprint": self.encoder.fingerprint},
+            "model": self.model,
             "seed": self.how.seed,
             "settings": {**asdict(self.how), "max_tokens": self.encoder.max_tokens, **self.settings},
             "labels": self.labels,
@@ -77,12 +88,16 @@ def new_folder(folder: Path) -> Path:
 
 
 def write_result(folder: Path, result: Result, predictions: Iterable[Sequence[str]]) -> None:
-    """Write the model as transformers reads it, the test split's predictions, and last finetuning.json: where it is, all is.
+    """Write the model, the test split's predictions, and last finetuning.json: where it is, all is.
 
     predictions: rows of columns; an empty row is a blank line.
     """
-    result.encoder.model.save_pretrained(folder / MODEL)
-    result.encoder.tokenizer.save_pretrained(folder / MODEL)
+    encoder, directory = result.encoder, folder / result.model
+    if encoder.adapters:
+        save_with_adapters(encoder.model, encoder.adapters, directory)
+    else:
+        encoder.model.save_pretrained(directory)
+    encoder.tokenizer.save_pretrained(directory)
     replace_text(folder / PREDICTIONS, "".join("\t".join(row) + "\n" for row in predictions))
     replace_text(folder / FILE, json_text(result.as_json()))
 

@@ -28,7 +28,7 @@ Report = Callable[[Epoch], None]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is fine-tuned and where. encoder: a directory in transformers' layout. max_tokens: as load_encoder takes it."""
+    """What is fine-tuned and where. encoder: a directory in transformers' layout. max_tokens, name: as load_encoder takes them."""
 
     encoder: Path
     data: Path
@@ -36,6 +36,7 @@ class Setting:
     max_tokens: int | None = None
     device: str = "cpu"
     threads: int = 1
+    name: str = ""
 
 
 def finetune_tagging(where: Setting, how: FineTuning, layout: str, report: Report) -> Result:
@@ -48,7 +49,7 @@ def finetune_tagging(where: Setting, how: FineTuning, layout: str, report: Repor
     folder = new_folder(where.to)
     corpus = LAYOUTS[layout](where.data)
     torch.set_num_threads(where.threads)
-    encoder = load_encoder(where.encoder, "ner", corpus.tags, how.seed, where.max_tokens, where.device)
+    encoder = load_encoder(where.encoder, "ner", corpus.tags, how.seed, where.max_tokens, where.device, where.name)
     examples = {split: tagging_examples(corpus.splits[split], corpus.tags, encoder) for split in SPLITS}
 
     def tags(split: Split, answered: Answers) -> list[list[str]]:
@@ -78,7 +79,7 @@ def finetune_pairs(where: Setting, how: FineTuning, report: Report) -> Result:
     corpus = read_pairs_folder(where.data)
     labels = corpus.labels
     torch.set_num_threads(where.threads)
-    encoder = load_encoder(where.encoder, "pairs", labels, how.seed, where.max_tokens, where.device)
+    encoder = load_encoder(where.encoder, "pairs", labels, how.seed, where.max_tokens, where.device, where.name)
     add_markers(encoder, how.seed)
     examples: dict[Split, list[Example]] = {}
     sizes = corpus.sizes()

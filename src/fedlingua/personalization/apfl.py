@@ -4,6 +4,8 @@ With theta_bar = alpha theta_i + (1 - alpha) theta the chain rule gives dL/dalph
 the federation's, in this order. The other order learns the opposite of what the text says.
 """
 
+import math
+
 import numpy as np
 
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
@@ -28,15 +30,16 @@ def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> f
 
 
 def alpha_step(alpha: float, slope: float, rate: float) -> float:
-    """alpha <- clip(alpha - rate x dL/dalpha, 0, 1)."""
-    return min(1.0, max(0.0, alpha - rate * slope))
+    """alpha <- clip(alpha - rate x dL/dalpha, 0, 1); NaN of a slope that is none."""
+    return float(np.clip(alpha - rate * slope, 0.0, 1.0))
 
 
 class LearnedAlpha:
     """Alpha beside the training of a site's own model, a step for each of its steps: `before_step` of train_locally.
 
     The gradient is that of the batches that the own model is about to learn from, so in a first pass of text that it has not seen; and
-    without dropout, which leaves the training's own random numbers as they are. path: alpha before each step, and at the end.
+    without dropout, which leaves the training's own random numbers as they are. path: alpha before each step, and at the end; NaN from the
+    step on at which a training diverges.
     """
 
     def __init__(self, federated: Tensors, trainable: Trainable, rate: float, precision: str) -> None:
@@ -50,6 +53,8 @@ class LearnedAlpha:
         return self.path[-1]
 
     def __call__(self, step: Step) -> None:
+        if math.isnan(self.alpha):
+            return
         personal = read_tensors(self.model, self.trained)
         write_tensors(self.model, interpolated(self.federated, personal, self.alpha))
         batches = [pad(batch, self.codec).to(self.model.device) for batch in step]

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedlingua.config import Settings
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import ConfigError
+from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.text_scores import TEXT_SCORERS
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
@@ -25,6 +26,9 @@ from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.sampling import Sampling
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
+
+DIVERGED = 100.0
+"""Nats a token of dev text that no training can be said to have learned: one of a million guessed blindly costs 14."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,9 @@ class Personalizing:
     def training(self, settings: Settings) -> LocalTraining:
         """As the run trains, but that every pass takes all of the text once."""
         rate = settings.step_learning_rate if self.learning_rate is None else self.learning_rate
-        return dataclasses.replace(LocalTraining.of(settings), epochs=self.epochs, learning_rate=rate, sampling=Sampling())
+        return dataclasses.replace(
+            LocalTraining.of(settings), epochs=self.epochs, learning_rate=rate, sampling=Sampling(), whole_steps=False
+        )
 
     def seed_of(self, settings: Settings) -> int:
         """Decides order, masks and dropout, with the site's name."""
@@ -85,6 +91,9 @@ def personalize(
     """Train, learn alpha, look at 21 others, judge. The seed decides everything. texts: all that the site holds, its own under its name.
 
     The model is left with other tensors than it had.
+
+    Raises:
+        RunError: the training diverged.
     """
     started = time.monotonic()
     torch.set_num_threads(settings.threads)
@@ -98,6 +107,12 @@ def personalize(
         model, trainable.trained.names, training_texts, codec, how.training(settings), seed, before_step=learned
     )
     personal = read_tensors(model, trainable.trained)
+    rate = how.training(settings).learning_rate
+    diverged = RunError(
+        f"site {site}: its own model diverged at the learning rate {rate:g}, so nothing is kept of it; give a smaller --learning-rate"
+    )
+    if math.isnan(learned.alpha) or not all(np.isfinite(array).all() for array in personal.values()):
+        raise diverged
     dev = [one for text in texts.values() for one in maker.measured(text, "dev", codec, settings)]
 
     def dev_loss(alpha: float) -> float:
@@ -106,6 +121,9 @@ def personalize(
         return nll_sum / num_tokens
 
     sweep = {alpha: dev_loss(alpha) for alpha in ALPHAS}
+    apfl_dev_loss = dev_loss(learned.alpha)
+    if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # nor of NaN
+        raise diverged
     alphas = {"federated": 0.0, "personal": 1.0, "apfl": learned.alpha, "chosen": chosen_alpha(sweep)}
     judged = {}
     for alpha in dict.fromkeys(alphas.values()):
@@ -117,7 +135,7 @@ def personalize(
         alphas,
         learned.path,
         sweep,
-        dev_loss(learned.alpha),
+        apfl_dev_loss,
         {name: scorer.values(judged[alpha]) for name, alpha in alphas.items()},
         scorer.about(judged[0.0], texts[site].direction),
         training,

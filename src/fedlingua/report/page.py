@@ -61,6 +61,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         cut=cut_height(folder.site_signatures) if folder.site_signatures else None,
         note=partial(_note, folder),
         reasons=_drop_reasons(folder),
+        failed_documents=_failed_documents(folder),
         colours=colours,
         members=_cluster_members(folder),
         metric_signatures=_metric_signatures(folder.scores),
@@ -172,6 +173,12 @@ def _time_figure(folder: RunFolder) -> tuple[str, str, str]:
 def _drop_reasons(folder: RunFolder) -> list[str]:
     accounts = [account for site in folder.sites for account in site.accounts]
     return list(dict.fromkeys(reason for account in accounts for reason in account.dropped))
+
+
+def _failed_documents(folder: RunFolder) -> list[tuple[str, str, int]]:
+    """Site, type of failure, documents."""
+    accounts = [(site.name, account) for site in folder.sites for account in site.accounts]
+    return [(name, kind, count) for name, account in accounts for kind, count in sorted(account.failed_documents.items())]
 
 
 def _cluster_members(folder: RunFolder) -> list[str]:

@@ -1,5 +1,7 @@
 """The plots of the page, each a function of the run folder alone; their colours hold on light and on dark ground."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
@@ -7,8 +9,27 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedlingua import units
+from fedlingua.evaluation.metrics import PERPLEXITY
 from fedlingua.report.canvas import BEFORE, DASHES, DOWN, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, title_panels
+from fedlingua.report.convergence import perplexity
 from fedlingua.report.read import Round, RunFolder, Score, SiteRound
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a loss, nats a token, is shown as. value: of a loss; None of none, and of one too high for it."""
+
+    name: str
+    unit: str
+    value: Callable[[float | None], float | None]
+
+    def of(self, kind: str) -> str:
+        """kind: dev or train."""
+        return f"{kind} {self.name}"
+
+
+LOSSES = Shown("loss", ", nats a token", lambda loss: loss)
+PERPLEXITIES = Shown("perplexity", "", lambda loss: None if loss is None else perplexity(loss, 1))
 
 
 def score_plot(folder: RunFolder) -> go.Figure:
@@ -32,14 +53,15 @@ def score_plot(folder: RunFolder) -> go.Figure:
 
 
 def loss_plot(folder: RunFolder) -> go.Figure:
-    """Dev loss over train loss, a line for each site, with the mean and the best round marked."""
+    """Dev loss over train loss, a line for each site, with the mean and the best round marked; of masked text as perplexities."""
     trained = any(each.train_loss is not None for one in folder.rounds for each in one.sites.values())
-    titles = ["dev loss, nats a token", "train loss, nats a token"][: 1 + trained]
+    shown = PERPLEXITIES if folder.metrics[0] is PERPLEXITY else LOSSES
+    titles = [f"{shown.of(kind)}{shown.unit}" for kind in ("dev", "train")][: 1 + trained]
     figure = make_subplots(rows=len(titles), cols=1, shared_xaxes=True, vertical_spacing=0.09, subplot_titles=titles)
     for index, site in enumerate(folder.round_sites):
-        _add_site_losses(figure, folder.rounds, site, index, trained)
-    _add_mean(figure, folder.rounds)
-    _add_best(figure, folder)
+        _add_site_losses(figure, folder.rounds, site, index, trained, shown)
+    _add_mean(figure, folder.rounds, shown)
+    _add_best(figure, folder, shown)
     legend_rows = (len(folder.round_sites) + 2) // 2
     frame(figure, height=90 + 260 * len(titles) + 20 * legend_rows)
     title_panels(figure)
@@ -115,7 +137,7 @@ def _add_joints(figure: go.Figure, lines: list[Score], worse: bool) -> None:
         figure.add_scatter(x=x, y=y, name=name, mode="lines", line=style, hoverinfo="skip", legendrank=2000)
 
 
-def _add_site_losses(figure: go.Figure, rounds: list[Round], site: str, index: int, trained: bool) -> None:
+def _add_site_losses(figure: go.Figure, rounds: list[Round], site: str, index: int, trained: bool, shown: Shown) -> None:
     """A site's dev loss and, in the panel below and under the same legend entry, its train loss."""
     name = escape(site)
     style = {
@@ -129,31 +151,31 @@ def _add_site_losses(figure: go.Figure, rounds: list[Round], site: str, index: i
     }
     there = [(one.number, one.sites[site]) for one in rounds if site in one.sites]
     numbers = [index for index, _ in there]
-    dev = [each.dev_loss for _, each in there]
-    figure.add_scatter(x=numbers, y=dev, hovertemplate=_loss_hover(name, "dev"), row=1, col=1, **style)
+    dev = [shown.value(each.dev_loss) for _, each in there]
+    figure.add_scatter(x=numbers, y=dev, hovertemplate=_loss_hover(name, shown.of("dev")), row=1, col=1, **style)
     if trained:
-        train = [each.train_loss for _, each in there]
-        hover = _loss_hover(name, "train")
+        train = [shown.value(each.train_loss) for _, each in there]
+        hover = _loss_hover(name, shown.of("train"))
         figure.add_scatter(x=numbers, y=train, hovertemplate=hover, showlegend=False, row=2, col=1, **style)
 
 
-def _add_mean(figure: go.Figure, rounds: list[Round]) -> None:
+def _add_mean(figure: go.Figure, rounds: list[Round], shown: Shown) -> None:
     """The dev loss over all sites, thick and in the colour of the text."""
     figure.add_scatter(
         x=[each.number for each in rounds],
-        y=[each.dev_loss for each in rounds],
+        y=[shown.value(each.dev_loss) for each in rounds],
         name="dev mean",
         mode="lines+markers",
         connectgaps=True,
         line={"width": 4, "color": INK},
         marker={"size": 7},
-        hovertemplate=_loss_hover("all sites", "dev"),
+        hovertemplate=_loss_hover("all sites", shown.of("dev")),
         row=1,
         col=1,
     )
 
 
-def _add_best(figure: go.Figure, folder: RunFolder) -> None:
+def _add_best(figure: go.Figure, folder: RunFolder, shown: Shown) -> None:
     """A star on the best round: on the mean, or on each site's own line where each chose its own."""
     points = [(each.number, each.dev_loss) for each in folder.rounds if each.number == folder.best_round]
     for site, best in folder.best_rounds.items():
@@ -163,11 +185,11 @@ def _add_best(figure: go.Figure, folder: RunFolder) -> None:
         return
     figure.add_scatter(
         x=[point[0] for point in points],
-        y=[point[1] for point in points],
+        y=[shown.value(point[1]) for point in points],
         name="best round",
         mode="markers",
         marker={"size": 17, "symbol": "star", "color": "#E69F00", "line": {"width": 1.5, "color": INK}},
-        hovertemplate="best round %{x}<br>dev loss %{y:.4f}<extra></extra>",
+        hovertemplate=f"best round %{{x}}<br>{shown.of('dev')} %{{y:.4f}}<extra></extra>",
         row=1,
         col=1,
     )
@@ -175,4 +197,4 @@ def _add_best(figure: go.Figure, folder: RunFolder) -> None:
 
 def _loss_hover(name: str, kind: str) -> str:
     # A brace in a site's name would be read as a placeholder.
-    return name.replace("%{", "% {") + "<br>round %{x}<br>" + kind + " loss %{y:.4f}<extra></extra>"
+    return name.replace("%{", "% {") + "<br>round %{x}<br>" + kind + " %{y:.4f}<extra></extra>"

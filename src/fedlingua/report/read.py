@@ -33,7 +33,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Score:
-    """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task."""
+    """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task.
+
+    parts: (mean, standard deviation) of the first metric over four parts of the text, of masked pieces.
+    """
 
     site: str
     first: Change
@@ -42,6 +45,7 @@ class Score:
     sentences: int | None = None
     signature: str = ""
     chrf_signature: str = ""
+    parts: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ class RoundThreshold:
 class SiteRound:
     """What one site did in one round.
 
-    `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the median of its tensors'; `theta`: its own threshold,
-    fixed or random. None without such a selection.
+    `dev_tokens`: what the dev loss is the mean of. `tensors_share`, `numbers_share`: of its update, what it sent, 0-1; `deviation`: the
+    median of its tensors'; `theta`: its own threshold, fixed or random. None without such a selection.
     """
 
     train_loss: float | None
@@ -74,6 +78,7 @@ class SiteRound:
     numbers_share: float | None = None
     deviation: float | None = None
     theta: float | None = None
+    dev_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,13 @@ class Round:
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the pairs read for one direction of a site."""
+    """What became of the pairs read for one direction of a site. failed_documents: by the type of the hook's failure."""
 
     direction: str
     read: int | None
     kept: int | None
     dropped: dict[str, int]
+    failed_documents: dict[str, int] = field(default_factory=dict)
 
     @property
     def adds_up(self) -> bool:
@@ -307,6 +313,7 @@ def _site_round(content: dict[str, Any]) -> SiteRound:
         numbers_share=_share(content.get("numbers_share")),
         deviation=number(content.get("deviation")),
         theta=number(content.get("theta")),
+        dev_tokens=whole(content.get("dev_tokens")),
     )
 
 
@@ -335,7 +342,8 @@ def _sites(content: dict[str, Any]) -> list[Site]:
 
 
 def _account(direction: str, content: dict[str, Any]) -> Account:
-    return Account(direction, whole(content.get("read")), whole(content.get("kept")), integers(content.get("dropped")))
+    dropped, failed = integers(content.get("dropped")), integers(content.get("failed_documents"))
+    return Account(direction, whole(content.get("read")), whole(content.get("kept")), dropped, failed)
 
 
 def _traffic(content: dict[str, Any]) -> Traffic:
@@ -363,6 +371,7 @@ def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Chan
 def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) -> Score:
     direction = text(content.get("direction"))
     first, second = (change(metric, content) for metric in metrics)
+    mean, deviation = number(content.get("perplexity_of_parts")), number(content.get("perplexity_of_parts_sd"))
     return Score(
         # A site with several directions has one entry for each, "<site>:<direction>".
         site=key.removesuffix(f":{direction}") if direction else key,
@@ -372,4 +381,5 @@ def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) ->
         sentences=whole(content.get("sentences")),
         signature=text(content.get("signature")),
         chrf_signature=text(content.get("chrf_signature")),
+        parts=None if mean is None or deviation is None else (mean, deviation),
     )

@@ -123,6 +123,10 @@ MACROS = """
 {{ numeric(each.before, each.before|score) }}{{ numeric(each.after, each.after|score) }}{{ change(each.gain) }}
 {% endfor %}
 {% endmacro %}
+{% macro parts_cell(parts) %}
+{% if parts %}<td class="n nowrap" data-v="{{ parts[0] }}">{{ parts[0]|score }} ± {{ parts[1]|score }}</td>
+{% else %}<td class="n" data-v=""></td>{% endif %}
+{% endmacro %}
 {% macro written(language) %} lang="{{ language }}" dir="{{ language|dir }}"{% endmacro %}
 {% macro sentence_cell(language, text) %}<td class="wrap"{{ written(language) }}>{{ text }}</td>{% endmacro %}
 {% macro plot(name, words, file) %}

@@ -6,9 +6,10 @@ from html import escape
 import plotly.graph_objects as go
 
 from fedlingua import units
-from fedlingua.report.canvas import BEFORE, INK, UP, WORSE, frame, row_axis, short
+from fedlingua.report.canvas import BEFORE, DASHES, GRID, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, short
 from fedlingua.report.communication import Cost
 from fedlingua.report.communication_plots import cost_plot
+from fedlingua.report.convergence import ALL
 from fedlingua.report.suite_result import SuiteResult
 
 LONGEST_ROW = 26
@@ -82,6 +83,43 @@ def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> 
     figure.update_yaxes(showgrid=False)
     ticks = {"tickvals": list(range(len(result.sites))), "ticktext": [short(site) for site in result.sites]}
     figure.update_xaxes(side="top", showgrid=False, tickangle=-90, **ticks)
+    return figure
+
+
+def convergence_plot(result: SuiteResult) -> go.Figure:
+    """Dev perplexity by round, a line a row; a menu chooses between the text of all sites and that of each. On a logarithmic axis."""
+    texts = {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
+    place = {row.name: index for index, row in enumerate(result.rows)}
+    drawn = [(text, row, curve) for text, curves in texts.items() for row, curve in curves.items()]
+    first = next(iter(texts))
+    figure = go.Figure()
+    for text, row, curve in drawn:
+        index = place[row]
+        figure.add_scatter(
+            x=list(curve),
+            y=list(curve.values()),
+            name=short(row, LONGEST_ROW),
+            mode="lines+markers",
+            visible=text == first,
+            line={"width": 2, "color": PALETTE[index % len(PALETTE)], "dash": DASHES[index // len(PALETTE) % len(DASHES)]},
+            marker={"size": 5},
+            text=[f"{escape(row)}, {escape(text)}"] * len(curve),
+            hovertemplate="%{text}<br>round %{x}<br>%{y:.2f}<extra></extra>",
+        )
+    legend_rows = (max(len(curves) for curves in texts.values()) + 2) // 3
+    frame(figure, height=420 + 20 * legend_rows, x_title="round", y_title=f"dev {result.metric.name}")
+    figure.update_xaxes(tickformat="d", dtick=round_step(index for *_, curve in drawn for index in curve))
+    figure.update_yaxes(type="log")
+    choices = [
+        {"label": short(text), "method": "restyle"} | {"args": [{"visible": [of == text for of, *_ in drawn]}]} for text in texts
+    ]
+    menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top"}
+    menu |= {
+        "bgcolor": "#eeeeee",
+        "bordercolor": GRID,
+        "font": {"color": "#222222"},
+    }  # plotly's own mark of a choice is light on any ground
+    figure.update_layout(updatemenus=[menu] if len(choices) > 1 else [], showlegend=True)
     return figure
 
 

@@ -12,6 +12,8 @@ from fedlingua.errors import RunError
 from fedlingua.evaluation.metrics import BLEU, METRICS, Metric
 from fedlingua.methods import SILO
 from fedlingua.report.communication import Traffic
+from fedlingua.report.convergence import Curve, Losses, from_json, mean_curve, perplexities
+from fedlingua.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF, is_masked_column
 from fedlingua.report.read import read_object
 from fedlingua.report.round_seconds import META, PHASES, seconds_column
 from fedlingua.report.values import mapping, number, numbers, objects, text, whole
@@ -34,7 +36,11 @@ def known_columns(metric: Metric) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """One method over its seeds: mean score of each site and the averages; bytes of a site and round; shares not sent, 0-1."""
+    """One method over its seeds: mean score of each site and the averages; bytes of a site and round; shares not sent, 0-1.
+
+    Of masked pieces also: accuracy, how many were guessed, in %; parts, (mean, standard deviation) of the perplexity of four parts of each
+    site's text.
+    """
 
     name: str
     sites: dict[str, float]
@@ -48,6 +54,9 @@ class Row:
     downlink_bytes: float | None = None
     tensor_saving: float | None = None
     number_saving: float | None = None
+    accuracy: dict[str, float] = field(default_factory=dict)
+    macro_accuracy: float | None = None
+    parts: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def traffic(self) -> Traffic | None:
@@ -62,6 +71,7 @@ class SuiteRun:
     """One seed of a row: how it ended, and what it scored if it did.
 
     `train_seconds`: training of one round, its longest site's. `base_sites`: score of the untouched base at each site.
+    `dev_losses`: by round, of masked text.
     """
 
     row: str
@@ -75,6 +85,7 @@ class SuiteRun:
     base_sites: dict[str, float] = field(default_factory=dict)
     directions: dict[str, str] = field(default_factory=dict)
     backbone_parameters: float | None = None
+    dev_losses: Losses = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,14 @@ class SuiteResult:
         """How many sites share the server's line."""
         return max((run.num_sites or 0 for run in self.runs), default=0) or len({site.split(":")[0] for site in self.sites})
 
+    def convergence(self, text: str) -> dict[str, Curve]:
+        """Row -> its dev perplexity of a text by round, mean over its seeds; of the rows that were measured on it more than once."""
+        found = {
+            row.name: mean_curve([perplexities(run.dev_losses, text, self.sites) for run in self.runs_of(row.name)])
+            for row in self.rows
+        }
+        return {row: curve for row, curve in found.items() if len(curve) > 1}
+
     def training_s(self, row: str) -> float | None:
         """Seconds of training of one round of a row, mean over its seeds."""
         return mean(run.train_seconds for run in self.runs_of(row))
@@ -208,7 +227,7 @@ def _table(path: Path) -> tuple[Metric, list[str], list[Row]]:
             f"  wanted: a table with the columns {', '.join(known_columns(BLEU))} and one for each site\n"
             "  to do:  name a folder that a suite has written (experiments/results/<folder>/<suite>)"
         )
-    sites = [column for column in columns if column not in known_columns(metric)]
+    sites = [column for column in columns if column not in known_columns(metric) and not is_masked_column(column)]
     return metric, sites, [_row(line, sites, metric) for line in content]
 
 
@@ -222,7 +241,15 @@ def _row(line: dict[str, str | None], sites: list[str], metric: Metric) -> Row:
         seeds=whole(known["seeds"]),
         **{name: known[column] for name, column in means.items()},
         **{column: known[column] for column in COSTS},
+        macro_accuracy=_float(line.get(MACRO_ACCURACY)),
+        accuracy={site: value for site in sites if (value := _float(line.get(f"{ACCURACY_OF}{site}"))) is not None},
+        parts={site: found for site in sites if (found := _parts(line, site))},
     )
+
+
+def _parts(line: dict[str, str | None], site: str) -> tuple[float, float] | None:
+    mean, sd = (_float(line.get(f"{column}{site}")) for column in (PARTS_OF, PARTS_SD_OF))
+    return None if mean is None or sd is None else (mean, sd)
 
 
 def _float(cell: str | None) -> float | None:
@@ -250,6 +277,7 @@ def _run(folder: Path, key: str, told: dict[str, Any], metric: Metric) -> SuiteR
         base_sites={site: value for site, value in before.items() if value is not None},
         directions={site: text(each.get("direction")) for site, each in objects(scores.get("sites")).items()},
         backbone_parameters=number(mapping(run.get("backbone")).get("parameters")),
+        dev_losses=from_json(told.get("dev_losses")),
     )
 
 

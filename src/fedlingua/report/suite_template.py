@@ -48,6 +48,45 @@ counted. A heading sorts.</p>
 </section>
 """
 
+MASKED = """
+{% if result.rows|selectattr("accuracy")|list %}
+<section id="accuracy"><h2>Masked pieces guessed, %</h2>
+<div class="scroll"><table class="many">
+<thead><tr>{{ sorted_head("method", false) }}{{ sorted_head("macro") }}
+{% for site in result.sites %}<th scope="col" class="n turned"><button type="button">{{ site }}</button></th>{% endfor %}
+</tr></thead>
+<tbody>
+{% for row in result.rows %}
+<tr><th scope="row" class="nowrap">{{ row.name }}</th>{{ numeric(row.macro_accuracy, row.macro_accuracy|score) }}
+{% for site in result.sites %}{% set value = row.accuracy.get(site) %}{{ numeric(value, value|score) }}{% endfor %}</tr>
+{% endfor %}
+</tbody></table></div></section>
+{% endif %}
+{% if result.rows|selectattr("parts")|list %}
+<section id="parts"><h2>{{ metric|capitalize }} of four parts of each text</h2>
+<p class="soft">Each site's text is split into four parts: mean ± sample standard deviation over them, both mean over the seeds.</p>
+<div class="scroll"><table class="many">
+<thead><tr>{{ sorted_head("method", false) }}
+{% for site in result.sites %}<th scope="col" class="n turned"><button type="button">{{ site }}</button></th>{% endfor %}
+</tr></thead>
+<tbody>
+{% for row in result.rows %}
+<tr><th scope="row" class="nowrap">{{ row.name }}</th>
+{% for site in result.sites %}{{ parts_cell(row.parts.get(site)) }}{% endfor %}</tr>
+{% endfor %}
+</tbody></table></div></section>
+{% endif %}
+"""
+
+CONVERGENCE = """
+{% if "convergence" in figures %}
+<section id="convergence"><h2>Dev {{ metric }} by round</h2>
+<p class="soft">Mean over the seeds, in the rounds that all of them measured; round 0 is the base. All text: every site's dev pieces at
+once. A row that trains on some sites' text alone is measured on no other, so it has a line there only.</p>
+{{ plot("convergence", "Dev " + metric + " of each row by round", "suite.json") }}</section>
+{% endif %}
+"""
+
 GAINS = """
 <section id="gains"><h2>{{ metric }}: better than the base, by site</h2>
 {{ plot("gains", metric + " of each row and site, better than the base", "table.csv") }}</section>
@@ -142,5 +181,5 @@ FAILURES = """
 """
 
 SUITE_TEMPLATE = page_template(
-    "{{ result.title }}", HEAD, TABLE + GAINS + OWN + SAVING + COST + PAPER + FAILURES, body_class="wide"
+    "{{ result.title }}", HEAD, TABLE + CONVERGENCE + MASKED + GAINS + OWN + SAVING + COST + PAPER + FAILURES, body_class="wide"
 )

@@ -13,21 +13,25 @@ HEAD = """
 """
 
 SCORES = """
+{% set in_parts = folder.scores|selectattr("parts")|list %}
 <section id="scores"><h2>Scores before and after</h2>
 {% if folder.scores %}
 <p class="soft">On the {{ folder.summary.split|default("test") }} split. Before: the base as it came. After: the model the
-site ends up with. A heading sorts.</p>
+site ends up with.{% if in_parts %} Parts: mean ± standard deviation over four parts of the text, after.{% endif %} A heading
+sorts.</p>
 <div class="scroll"><table>
-<thead><tr>{% for label in headers %}{{ sorted_head(label, loop.index0 >= 2) }}{% endfor %}</tr></thead>
+<thead><tr>{% for label in headers %}{{ sorted_head(label, loop.index0 >= 2) }}{% endfor %}
+{% if in_parts %}{{ sorted_head("parts") }}{% endif %}</tr></thead>
 <tbody>
 {% for line in folder.scores %}
 <tr><td class="name">{{ line.site }}</td><td class="nowrap">{{ line.direction }}</td>
-{{ numeric(line.sentences, line.sentences|count) }}{{ score_cells(line) }}</tr>
+{{ numeric(line.sentences, line.sentences|count) }}{{ score_cells(line) }}
+{% if in_parts %}{{ parts_cell(line.parts) }}{% endif %}</tr>
 {% endfor %}
 </tbody>
 <tfoot>
 {% for line in averages %}
-<tr><th scope="row">{{ line.site }}</th><td></td><td></td>{{ score_cells(line) }}</tr>
+<tr><th scope="row">{{ line.site }}</th><td></td><td></td>{{ score_cells(line) }}{% if in_parts %}<td></td>{% endif %}</tr>
 {% endfor %}
 </tfoot></table></div>
 {% endif %}
@@ -36,13 +40,14 @@ site ends up with. A heading sorts.</p>
 """
 
 ROUNDS = """
-<section id="loss"><h2>Loss by round</h2>
+{% set shown = "perplexity" if folder.metrics[0].key == "perplexity" else "loss" %}
+<section id="loss"><h2>{{ shown|capitalize }} by round</h2>
 {% if folder.rounds and "rounds.jsonl" in folder.notes %}<p class="empty">{{ note("rounds.jsonl") }}</p>{% endif %}
 {% if "loss" in figures %}
 <p class="soft">Round 0 is the base before any training. The star marks the best round. A name in the legend hides or
-shows its site.</p>
+shows its site.{% if shown == "perplexity" %} The dev mean is exp of the mean of the sites' losses.{% endif %}</p>
 {% endif %}
-{{ plot("loss", "Dev and train loss of each site by round", "rounds.jsonl") }}</section>
+{{ plot("loss", "Dev and train " + shown + " of each site by round", "rounds.jsonl") }}</section>
 <section id="bytes"><h2>Bytes by round</h2>
 {{ plot("bytes", "Bytes up and down by round, summed over the sites", "rounds.jsonl") }}
 {% if folder.traffic %}
@@ -239,6 +244,15 @@ SITES = """
 {% for reason in reasons %}<td class="n">{{ account.dropped.get(reason, 0)|count }}</td>{% endfor %}</tr>
 {% endfor %}{% endfor %}
 </tbody></table></div>
+{% if failed_documents %}
+<p class="soft">Documents that a site's de-identification hook failed on, by the type of failure; nothing of them is used.</p>
+<div class="scroll"><table>
+<thead><tr><th>site</th><th>failure</th><th class="n">documents</th></tr></thead><tbody>
+{% for site, kind, documents in failed_documents %}
+<tr><td class="name">{{ site }}</td><td>{{ kind }}</td><td class="n">{{ documents|count }}</td></tr>
+{% endfor %}
+</tbody></table></div>
+{% endif %}
 {% else %}<p class="empty">{{ note("sites.json") }}</p>{% endif %}
 </section>
 <section id="failures"><h2>Failures</h2>

@@ -10,9 +10,11 @@ from typing import Any
 
 from fedlingua.errors import RunError
 from fedlingua.files import APP_DIR
+from fedlingua.methods import SILO
 from fedlingua.report.communication import training_seconds
+from fedlingua.report.convergence import as_json, dev_losses, thinned
 from fedlingua.report.keep import kept_run, without_place
-from fedlingua.report.read import read_run
+from fedlingua.report.read import Round, read_run
 from fedlingua.report.round_seconds import round_seconds
 from fedlingua.runs import RunFolder, json_text, replace_text
 from fedlingua.suites.read import Suite
@@ -112,7 +114,7 @@ def run_entry(run: Run) -> dict[str, Any]:
 
     Seconds are of wall time: of the run, of a round, of the training of a round's longest site, and of a round's parts, as in
     report/round_seconds.py (means over the rounds). dev_loss: the lowest of any round, nats a token, mean over sites (of a pooled site:
-    over all tokens; where each site chooses its own round: of one round for all).
+    over all tokens; where each site chooses its own round: of one round for all). dev_losses: of masked text by round, as sums.
     """
     content = RunFolder(run.folder).read("run.json") or {}
     ended = standing(run) == "completed"
@@ -129,10 +131,18 @@ def run_entry(run: Run) -> dict[str, Any]:
         "round_seconds": _mean([each.seconds for each in rounds if each.seconds is not None]),
         "train_seconds": training_seconds([each.train_seconds for each in rounds]),
         "seconds_by_part": {part: round(value, DECIMALS) for part, value in round_seconds(rounds).items()},
+        **({"dev_losses": losses} if run.settings.task == "masked-language" and (losses := _dev_losses(run, measured)) else {}),
         "num_sites": len(run.federation.sites),
         "config_hash": run.settings.hash(),
         "folder": run.folder.name,
     }
+
+
+def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
+    """A pooled run is measured on the text that it trains on: everybody's, or less."""
+    how = run.settings.how
+    of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
+    return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
 
 
 def _mean(values: Sequence[float]) -> float | None:

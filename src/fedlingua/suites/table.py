@@ -14,6 +14,7 @@ from fedlingua import units
 from fedlingua.evaluation.metrics import BLEU, PERPLEXITY, Metric, metrics_of
 from fedlingua.methods import SILO
 from fedlingua.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
+from fedlingua.suites.masked_table import Besides, accuracy_rows, besides, csv_columns, parts_rows
 from fedlingua.suites.paper import FED_MNMT
 
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
@@ -107,7 +108,8 @@ def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
     found = lines(suite, scores)
     told = SAVINGS if any(line.savings for line in found) else ()
     parts = [part for part in SECONDS if any(part in line.seconds for line in found)]
-    writer.writerow(["method", *sites, *averages, *COSTS, *told, *map(seconds_column, parts), "seeds"])
+    more = csv_columns(_besides(suite, scores), sites)
+    writer.writerow(["method", *sites, *averages, *COSTS, *told, *map(seconds_column, parts), *more, "seeds"])
     for line in found:
         means = {name: round(figure.mean, DECIMALS) for name, figure in line.scores.items()}
         deviation = round(line.scores["macro"].sd, DECIMALS) if "macro" in line.scores else ""
@@ -115,6 +117,7 @@ def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
         costs: list[float | str] = [line.costs.get(cost, "") for cost in COSTS]
         costs += [round(line.savings[saving], DECIMALS) if saving in line.savings else "" for saving in told]
         costs += [round(line.seconds[part], DECIMALS) if part in line.seconds else "" for part in parts]
+        costs += [round(of[line.name][site], DECIMALS) if site in of[line.name] else "" for of, site in more.values()]
         writer.writerow([line.name, *(means.get(site, "") for site in sites), *numbers, *costs, len(line.seeds)])
     return stream.getvalue()
 
@@ -127,7 +130,8 @@ def best(found: Sequence[Line], metric: Metric = BLEU) -> dict[str, float]:
 
 def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
     """The table with deviations, and all that one has to know to read it."""
-    parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite, metric_of(scores)), _costs_table(suite, scores)]
+    parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite, metric_of(scores))]
+    parts += [_masked_tables(suite, scores), _costs_table(suite, scores)]
     parts += [_over_own_models(suite, scores), _seconds_table(suite, scores)]
     parts += [_signatures(suite, scores), _what_was_run(suite), _trouble(suite)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -152,6 +156,25 @@ def _cell(line: Line, column: str, top: Mapping[str, float], mark: Callable[[str
         return units.NOTHING
     text = f"{found.shown:.2f}" + (f" ± {found.sd:.2f}" if len(line.seeds) > 1 else "")
     return mark(text) if line.trains and found.shown == top[column] else text
+
+
+def _besides(suite: Json, scores: Mapping[str, Json]) -> Besides:
+    """What the rows' scores tell besides perplexity; nothing of translations."""
+    if metric_of(scores) is not PERPLEXITY:
+        return besides({})
+    names = {row["name"]: [f"{row['name']}-{seed}" for seed in row["seeds"]] for row in suite["rows"]}
+    return besides({row: [scores[name] for name in runs if name in scores] for row, runs in names.items()})
+
+
+def _masked_tables(suite: Json, scores: Mapping[str, Json]) -> str:
+    told, sites = _besides(suite, scores), columns(suite, scores)
+    tables = {
+        "Masked pieces that were guessed, in %, mean over seeds:": accuracy_rows(told, sites),
+        "Perplexity of four parts of each text, mean ± sample standard deviation over the parts, both mean over seeds:": parts_rows(
+            told, sites
+        ),
+    }
+    return "\n\n".join(f"{words}\n\n{_markdown(rows)}" for words, rows in tables.items() if rows)
 
 
 def _scores_table(suite: Json, scores: Mapping[str, Json]) -> str:

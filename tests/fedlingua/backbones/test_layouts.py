@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import CamembertConfig, CamembertForMaskedLM, PreTrainedModel, RobertaConfig, RobertaForMaskedLM
 
-from fedlingua.backbones.layouts import LAYOUTS, MASKED_LANGUAGE, TRANSLATION, layout_of
+from fedlingua.backbones.layouts import LAYOUTS, MASKED_LANGUAGE, TRANSLATION, layout_of, most_tokens
 from fedlingua.backbones.load import Backbone
 from fedlingua.exchange.tensor_sets import tensor_set
 from fedlingua.parts import Part
@@ -77,3 +77,7 @@ def test_every_type_is_for_one_task() -> None:
         **dict.fromkeys(("m2m_100", "mbart"), "translation"),
         **dict.fromkeys(("xlm-roberta", "roberta", "camembert"), "masked-language"),
     }
+
+
+def test_learned_positions_bound_a_sequence_and_computed_ones_do_not(backbone: Backbone, encoder: Backbone) -> None:
+    assert [most_tokens(model) for model in (backbone.model, tiny_mbart(), encoder.model)] == [None, 64, 66 - 2]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.lora import LowRank, attach_lora, lora_bypassed
+from fedlingua.backbones.lora import LowRank, attach_lora, lora_bypassed, merge_lora
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TensorSet, tensor_set
 from tests.mbart import mbart_50
@@ -47,6 +47,23 @@ def test_an_addition_is_its_equation_and_an_identity_at_start(backbone: Backbone
     assert torch.equal(backbone.model(**tokens).logits, added)
     assert not torch.allclose(added, base)
     assert not any(parameter.requires_grad for parameter in backbone.model.parameters())
+
+
+@torch.no_grad()
+def test_merged_additions_are_the_same_function_under_the_backbones_own_names(
+    backbone: Backbone, tokens: dict[str, Tensor]
+) -> None:
+    names = list(backbone.model.state_dict())
+    chosen = attached(backbone, LowRank(rank=2, targets="fc2,self_attn.q_proj"))
+    base = backbone.model(**tokens).logits
+    parameters = dict(backbone.model.named_parameters())
+    for name in chosen.names:
+        parameters[name].normal_(generator=torch.Generator().manual_seed(3))
+    added = backbone.model(**tokens).logits
+    merge_lora(backbone.model)
+    assert list(backbone.model.state_dict()) == names
+    torch.testing.assert_close(backbone.model(**tokens).logits, added, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(added, base, atol=1e-2)
 
 
 def test_only_low_rank_tensors_are_in_the_set(backbone: Backbone) -> None:

@@ -121,6 +121,19 @@ def test_a_folder_that_holds_files_is_refused_before_anything_is_read(made, tmp_
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_an_encoder_may_go_by_the_name_of_a_recipe_that_was_trained_here(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    build_xlmr(tmp_path / "cache" / "fedlingua" / "backbones" / "ours")
+    where = ["--data", str(made / "relations"), "--epochs", "1"]
+    result = CliRunner().invoke(app, ["finetune", "pairs", "--encoder", "ours", *where])
+    assert result.exit_code == 0, result.output
+    assert scores(tmp_path / "runs" / "pairs-relations-ours-2022")["encoder"]["name"] == "ours"
+    nowhere = CliRunner().invoke(app, ["finetune", "pairs", "--encoder", "theirs", *where])
+    assert "--encoder theirs: " in str(nowhere.exception)
+    assert "no recipe of this name was trained here" in str(nowhere.exception)
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
 def test_a_learning_rate_that_is_none_is_refused(made, tmp_path, value):
     result = finetune(made, "ner", "xlmr", "drugs", tmp_path / "out", "--learning-rate", value)

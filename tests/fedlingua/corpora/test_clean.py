@@ -29,6 +29,11 @@ def cleaned(
     return kept, account.dropped
 
 
+def test_accounts_add_up_failed_documents_by_type() -> None:
+    both = Account(failed_documents={"ValueError": 1, "empty": 2}) + Account(failed_documents={"empty": 3, "KeyError": 1})
+    assert both.failed_documents == {"ValueError": 1, "empty": 5, "KeyError": 1}
+
+
 def test_with_every_rule_off_only_empty_sides_are_dropped() -> None:
     kept, dropped = cleaned([("a", "b"), ("a", "b"), ("", "b"), ("a", " \t"), ("", ""), ("a", "b " * 300)], OFF)
     assert [pair.source for pair in kept] == ["a", "a", "a"]

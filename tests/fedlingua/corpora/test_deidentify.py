@@ -1,14 +1,21 @@
 """De-identification: every document passes its site's hook, what fails is left out and counted, and nothing of it is told."""
 
+import ctypes
 import logging
+import os
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from fedlingua.corpora import deidentify as module
+from fedlingua.corpora.clean import Account, CleaningRules
 from fedlingua.corpora.deidentify import CommandHook, Failure, FunctionHook, deidentify, load_hook
 from fedlingua.corpora.documents import LineDocuments
+from fedlingua.corpora.intake import take_in
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import Site
 from fedlingua.corpora.split import SplitRules
@@ -68,9 +75,28 @@ def test_a_hook_replaces_what_it_finds_and_what_it_fails_on_is_left_out_and_coun
     text = read_sites(federation(tmp_path, REQUIRED + clinic(tmp_path, f'"{hooks}:scrub"')), frozenset())["clinic"]
     assert (text.account.read, text.account.kept) == (120, 80)
     assert text.account.dropped == {"not-deidentified": 40}
+    assert text.account.failed_documents == {"ValueError": 20}
     sentences = [pair.source for pairs in text.splits.values() for pair in pairs]
     assert "Vino NAME por la tarde 1." in sentences
     assert not any(CANARY in sentence or "tarde 3." in sentence for sentence in sentences)
+
+
+def test_a_failed_document_counts_though_its_raw_text_has_no_sentence_and_every_type_by_itself() -> None:
+    def hook(document: str) -> str:
+        if document == "\u200b":
+            raise LookupError(document)
+        return "" if document == "." else document
+
+    account, spanish = Account(), Direction("es", "es")
+    documents = ["Vino por la tarde.", "\u200b", ".", "\u200b"]
+    take_in(documents, spanish, CleaningRules(), hook, account, "site clinic")
+    assert account.failed_documents == {"LookupError": 2, "empty": 1}
+    assert account.read == account.kept + sum(account.dropped.values())
+
+
+def test_a_type_whose_name_may_hold_text_is_not_told() -> None:
+    for name in (f"note of {CANARY}", "x" * 41, "Señora"):
+        assert deidentify("uno", lambda document, name=name: type(name, (), {})()) == Failure("other")  # type: ignore[misc]
 
 
 def test_no_text_is_in_errors_logs_output_or_account(
@@ -97,6 +123,58 @@ def test_logs_and_output_are_heard_again_after_the_hook(
     print("found")
     assert "lost" not in caplog.text + capsys.readouterr().out
     assert "found" in caplog.text
+
+
+def loud(document: str) -> str:
+    """Says the document on every way to the process's output that redirecting Python's streams does not stop."""
+    print(document, file=sys.__stdout__)
+    print(document, file=sys.__stderr__)
+    os.write(1, document.encode())
+    os.write(2, document.encode())
+    ctypes.CDLL(None).printf(document.encode())
+    subprocess.run(["sh", "-c", f"echo {document}; echo {document} >&2"], check=True)
+    subprocess.Popen(["sh", "-c", f"sleep 0.05; echo {document} >&2"])
+    return document
+
+
+def test_descriptors_c_and_programs_that_a_hook_starts_are_not_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    assert deidentify(CANARY, loud) == CANARY
+    time.sleep(0.2)  # the program that goes on
+    os.write(1, b"out again")
+    os.write(2, b"err again")
+    seen = capfd.readouterr()
+    assert CANARY not in seen.out + seen.err
+    assert (seen.out, seen.err) == ("out again", "err again")
+
+
+def test_what_was_said_before_the_hook_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    ctypes.CDLL(None).printf(b"before ")
+    deidentify("uno", str)
+    assert "before" in capfd.readouterr().out
+
+
+def test_hooks_that_overlap_are_not_heard_and_the_last_gives_output_back(capfd: pytest.CaptureFixture[str]) -> None:
+    """The first to begin is the first to end, and the other speaks after that."""
+    level, begun, ended = logging.root.manager.disable, threading.Event(), threading.Event()
+
+    def late(document: str) -> str:
+        begun.set()
+        ended.wait(10)
+        os.write(2, document.encode())
+        return document
+
+    def early(document: str) -> str:
+        other.start()
+        begun.wait(10)
+        return document
+
+    other = threading.Thread(target=deidentify, args=(CANARY, late))
+    deidentify("uno", early)
+    ended.set()
+    other.join()
+    os.write(2, b"again")
+    assert capfd.readouterr().err == "again"
+    assert logging.root.manager.disable == level
 
 
 @pytest.mark.parametrize(

@@ -137,3 +137,6 @@ def test_a_file_that_is_no_whole_gzip_is_named(tmp_path: Path, raw: bytes) -> No
         list(read_pairs(TsvFile(path)))
     assert str(path) in str(caught.value)
     assert "is it a whole gzip file?" in str(caught.value)
+    assert "b'" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__

@@ -16,6 +16,7 @@ from fedlingua.deployment.checks import PROCESS_BYTES, Finding, check_site, memo
 from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
+from fedlingua.evaluation import scores
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 
@@ -157,6 +158,52 @@ def test_the_memory_of_the_tiny_backbone_adds_up_by_hand(settings: Settings) -> 
         "activations": tokens * (2 + 2) * (14 * 32 + 2 * 64) * 4,
         "output layer": 2 * tokens * vocabulary * 4,
     }
+
+
+def test_the_memory_of_an_encoder_adds_up_by_hand(tiny_run_config: dict[str, Scalar], tiny_encoder: Path) -> None:
+    """hidden 32, 2 layers, feed-forward 64; the whole of it trains."""
+    config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "method": "model-fed"}
+    settings = settings_from(config)
+    trainable = build_trainable(settings)
+    parts = memory_estimate(settings, trainable)
+    assert parts["backbone"] == 4 * trainable.backbone.num_parameters
+    assert parts["trained tensors"] == 6 * parts["backbone"]
+    assert parts["activations"] == 8 * 32 * 2 * (14 * 32 + 2 * 64) * 4
+    assert parts["output layer"] == 2 * 8 * 32 * trainable.model.config.vocab_size * 4
+
+
+def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
+    tiny_run_config: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of translations into Japanese it would take MeCab, which is not everywhere."""
+
+    def missing(tokenizer: str) -> None:
+        raise RuntimeError(f"no packages for {tokenizer}")
+
+    monkeypatch.setattr(scores, "_bleu", missing)
+    (tmp_path / "notes.txt").write_text("".join(f"the patient took aspirin for {number} days.\n" for number in range(60)))
+    text = {"lines": str(tmp_path / "notes.txt")}
+    site, _ = init_site(tmp_path / "site", "clinic", "ja", text, "127.0.0.1:1", None)
+    config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "method": "model-fed"}
+    found = findings(site, settings_from(config))
+    assert [finding.told for finding in found.values() if not finding.good] == []
+    assert found["scores"].told == "ja: perplexity, accuracy"
+    assert "memory" in found
+
+
+def test_documents_that_a_hook_fails_on_are_told_by_type(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = "def hook(text):\n    if 'for 3 ' in text:\n        raise KeyError(text)\n    return text\n"
+    (tmp_path / "hook_of_checks.py").write_text(hook)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "notes").mkdir()
+    for number in range(60):
+        (tmp_path / "notes" / f"{number}.txt").write_text(f"the patient took aspirin for {number} days.\n")
+    text = {"notes": str(tmp_path / "notes"), "deidentify-with": "hook_of_checks:hook"}
+    site, _ = init_site(tmp_path / "site", "clinic", "en", text, "127.0.0.1:1", None)
+    told = findings(site, settings)["corpora"].told
+    assert "dropped not-deidentified 1; documents not de-identified: KeyError 1; " in told
 
 
 def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(settings: Settings) -> None:

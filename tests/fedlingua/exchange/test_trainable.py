@@ -1,6 +1,7 @@
 """What both sides build from a run config: the same tensors, the same fingerprint."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from fedlingua.backbones.load import Backbone
 from fedlingua.config import Scalar
 from fedlingua.config_checks import settings_from
+from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 
@@ -75,6 +77,21 @@ def test_all_trains_and_only_the_added_layers_travel_with_controllers(tiny_run_c
     assert built.trained.num_parameters == built.backbone.num_parameters + added
     assert list(built.sent_first) == built.tensor_set.names
     assert list(built.initial) == built.trained.names
+
+
+@torch.no_grad()
+def test_an_encoder_takes_as_many_tokens_as_it_has_positions_for_and_no_more(
+    tiny_run_config: dict[str, Scalar], tiny_encoder: Path
+) -> None:
+    """66 positions, of which RoBERTa's kind leaves two unused."""
+    config = {**tiny_run_config, "task": "masked-language", "method": "model-fed", "backbone": str(tiny_encoder)}
+    built = build_trainable(settings_from({**config, "max-tokens": 64}))
+    assert built.model(input_ids=torch.full((1, 64), 5)).logits.shape[1] == 64
+    with pytest.raises(
+        BackboneError, match=r"max-tokens = 65, and backbone = .* has positions for 64 .* max-tokens = 64 or less"
+    ):
+        build_trainable(settings_from({**config, "max-tokens": 65}))
+    build_trainable(settings_from({**tiny_run_config, "max-tokens": 65}))  # M2M-100, with 64 positions that it computes more of
 
 
 @pytest.mark.parametrize("name", list(TENSOR_SETS))

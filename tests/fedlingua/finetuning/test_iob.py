@@ -64,11 +64,15 @@ def test_splits_may_be_gzipped_and_dev_may_go_by_other_names(tmp_path: Path) -> 
         ("Aspirin\tO\nache\tI-Body\n", 2, "got I-Body where no entity is open"),
         ("Aspirin\tB-Drug\n\nache\tI-Drug\n", 3, "where no entity is open"),
         ("Aspirin\tB-Drug\nache\tI-Body\n", 2, "got I-Body after B-Drug: the label changes inside an entity"),
-        ("Aspirin\tS-Drug\n", 1, "got tag 'S-Drug', which is of another scheme"),
+        ("Aspirin\tS-Drug\n", 1, "looks like one of another scheme"),
         ("Aspirin\tB-Drug\nhelps\n", 2, "got 1 column(s)"),
         ("Aspirin\tB-Drug\n\tO\n", 2, "got 2 column(s), the first empty"),
-        ("A\tB-Drug\nb\tB\n", 2, "got tag 'B' in a file where other tags have a type"),
-        ("Zoster\tB-Virus\n", 1, "type 'Virus', which train lacks; it has Body, Drug"),
+        ("A\tB-Drug\nb\tB\n", 2, "got a tag without a type in a file where others have one"),
+        (
+            "Zoster\tB-Virus\n",
+            1,
+            "a type of 5 characters (not shown, since it may be text), which train lacks; it has 'Body', 'Drug'",
+        ),
     ],
 )
 def test_a_wrong_line_is_told_with_file_and_line(tmp_path: Path, text: str, line: int, told: str) -> None:
@@ -82,6 +86,19 @@ def test_what_is_no_tag_is_not_quoted_for_it_may_be_text(tmp_path: Path) -> None
     with pytest.raises(CorpusError, match=r"train.tsv, line 1: the last column is no IOB tag \(8 characters") as error:
         read_iob(folder(tmp_path, train="B-Name\tJohannes\n"))
     assert "Johannes" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["O\t{}\n", "B-Drug\tB\nI-Drug\t{}\n", "B-Drug\tB-Drug\nI-Drug\t{}\n"])
+@pytest.mark.parametrize(
+    ("token", "split"),
+    [*((token, split) for token in ("I-131", "S-100", "L-dopa") for split in ("train", "test")), ("B-12", "test")],
+)
+def test_a_token_in_the_tags_column_is_not_quoted_though_it_looks_like_a_tag(
+    tmp_path: Path, token: str, split: str, text: str
+) -> None:
+    with pytest.raises(CorpusError) as error:
+        read_iob(folder(tmp_path, **{split: text.format(token)}))
+    assert token[2:] not in str(error.value).replace(str(tmp_path), "")
 
 
 def test_a_missing_split_is_told_with_the_names_it_may_have(tmp_path: Path) -> None:

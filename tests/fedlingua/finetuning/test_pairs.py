@@ -54,6 +54,9 @@ def test_without_a_tail_one_mention_is_marked(tmp_path: Path) -> None:
         ({key: value for key, value in TREATS.items() if key != "tail"}, "no tail, but lines before it have one"),
         ('{"text": "Aspirin', "is not JSON"),
         ("[1, 2]", "got a list"),
+        ("[" * 100_000, "is not JSON"),
+        ({**TREATS, "text": "Aspirin \ud83d his headache."}, "text holds half a character"),
+        ({**TREATS, "label": "treats \udc00"}, "label holds half a character"),
     ],
 )
 def test_a_wrong_line_is_told_with_file_and_line_and_without_its_text(tmp_path: Path, row: Any, told: str) -> None:

@@ -1,5 +1,6 @@
 """Alpha's update: its sign and size against finite differences, the best alpha of a quadratic, and what it leaves alone."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -90,6 +91,16 @@ def test_alpha_stays_a_share_where_the_best_lies_beyond(best: list[float], end: 
         alpha = alpha_step(alpha, one.slope(alpha), 10.0)
         assert 0 <= alpha <= 1
     assert alpha == end
+
+
+def test_a_slope_that_is_no_number_makes_alpha_none_instead_of_0(trainable, examples) -> None:
+    assert math.isnan(alpha_step(START, math.nan, 1.0))
+    learned = LearnedAlpha(trainable.initial, trainable, 1.0, "fp32")
+    write_tensors(trainable.model, {name: np.full_like(array, np.nan) for name, array in trainable.initial.items()})
+    for _ in range(2):
+        learned([examples[:4]])
+    assert learned.path[0] == START
+    assert math.isnan(learned.alpha)
 
 
 def test_a_tensor_that_the_loss_does_not_reach_adds_nothing() -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file
 
 from fedlingua.cli.app import main
 from fedlingua.cli.personalize import personalize_run
+from fedlingua.errors import RunError
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.kept import MOST_POINTS, thinned
 from fedlingua.personalization.personalize import Personalizing, chosen_alpha, personalize
@@ -124,6 +126,28 @@ def test_the_runs_rate_holds_unless_another_is_given_and_every_pass_takes_all_of
     (twice,), _ = go_on(masking, "hospital", epochs=2, learning_rate=0.5)
     assert twice["learning_rate"] == 0.5
     assert twice["training"]["num_examples"] == 2 * about["training"]["num_examples"]
+
+
+def test_every_pass_takes_the_text_to_its_last_pair_though_the_run_dropped_what_filled_no_step(translating):
+    assert translating.read("run.json")["config"]["whole-steps"] is True
+    (about,), _ = go_on(translating, "hospital", epochs=2)
+    size = len(Start.of(translating.directory, ["hospital"]).texts["hospital"]["hospital"].splits["train"])
+    assert size % 8
+    assert (about["training"]["num_examples"], about["training"]["steps"]) == (2 * size, 2 * -(-size // 8))
+
+
+@pytest.mark.parametrize(
+    ("kind", "site", "rate"),
+    [("translating", "school", 1e3), ("translating", "school", 1e30), ("masking", "court", 100.0), ("masking", "court", 1e3)],
+)
+def test_a_training_that_diverges_is_an_error_with_its_rate_and_leaves_what_was_there(kind, site, rate, request):
+    folder = request.getfixturevalue(kind)
+    go_on(folder, site)
+    before = {path: path.read_bytes() for path in left(folder, site).iterdir()}
+    told = f"site {site}: its own model diverged at the learning rate {rate:g}, so nothing is kept of it; give a smaller --learning-rate"
+    with pytest.raises(RunError, match=re.escape(told)):
+        go_on(folder, site, learning_rate=rate)
+    assert {path: path.read_bytes() for path in left(folder, site).iterdir()} == before
 
 
 def test_what_is_judged_is_judged_with_the_tensors_that_are_kept(translating):

@@ -1,6 +1,7 @@
 """The report of a run folder: what the page, the plots and the tables say, for runs in every state."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from html import unescape
@@ -355,7 +356,8 @@ def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> No
 
 def masked_entry(before: float, after: float, accuracy: float) -> dict[str, Any]:
     told = {"perplexity": after, "base_perplexity": before, "accuracy": accuracy, "base_accuracy": 0.25}
-    return {"direction": "de", "sentences": 200, "masked": 900, "masks": "00000000abcd", **told}
+    parts = {"perplexity_of_parts": after + 0.25, "perplexity_of_parts_sd": 0.75}
+    return {"direction": "de", "sentences": 200, "masked": 900, "masks": "00000000abcd", **told, **parts}
 
 
 MASKED_SCORES: dict[str, Any] = {
@@ -409,6 +411,33 @@ def test_the_page_of_a_run_that_pre_trains_speaks_of_perplexity(pretrained: Path
         assert expected in seen
     assert "BLEU" not in seen
     assert "chrF" not in seen
+
+
+def test_the_four_parts_of_a_text_stand_beside_its_perplexity(pretrained: Path) -> None:
+    assert "+25.00 12.75 ± 0.75 beta" in words(write_report(pretrained))
+    (pretrained / "scores.json").write_text(json.dumps(SCORES), encoding="utf-8")
+    assert "four parts" not in words(write_report(pretrained))
+
+
+def test_documents_that_a_hook_failed_on_are_told_by_site_and_type(pretrained: Path) -> None:
+    assert "de-identification" not in words(write_report(pretrained))
+    sites = json.loads((pretrained / "sites.json").read_text())
+    sites["beta"]["accounts"]["fr-de"]["failed_documents"] = {"ValueError": 1200, EVIL: 1}
+    (pretrained / "sites.json").write_text(json.dumps(sites))
+    page = write_report(pretrained)
+    assert f"site failure documents beta {EVIL} 1 beta ValueError 1,200" in words(page)
+    assert EVIL not in re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_losses_by_round_are_shown_as_perplexities(pretrained: Path) -> None:
+    figure = plots.loss_plot(read_run(pretrained))
+    assert [title.text for title in figure.layout.annotations] == ["dev perplexity", "train perplexity"]
+    traces = {(trace.name, trace.yaxis): [*trace.y] for trace in figure.data}
+    assert traces["alpha", "y"] == pytest.approx([math.exp(3.0), math.exp(2.5), math.exp(2.0)])
+    assert traces["alpha", "y2"][1:] == pytest.approx([math.exp(2.0), math.exp(1.5)])
+    assert traces["dev mean", "y"] == pytest.approx([math.exp(3.1), math.exp(2.6), math.exp(2.1)])
+    assert traces["best round", "y"] == pytest.approx([math.exp(2.1)])
+    assert "Perplexity by round" in words(write_report(pretrained))
 
 
 def test_the_plot_of_perplexities_joins_what_is_better_and_what_is_worse(pretrained: Path) -> None:

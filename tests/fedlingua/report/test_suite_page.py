@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 from html import unescape
 from pathlib import Path
@@ -14,7 +15,7 @@ from fedlingua.evaluation.metrics import PERPLEXITY
 from fedlingua.report import write_suite_report
 from fedlingua.report.saving_plots import saving_plot, saving_points, uplink_plot
 from fedlingua.report.suite_page import best_values, row_traffic, suite_key_figures
-from fedlingua.report.suite_plots import gain_plot, macro_plot
+from fedlingua.report.suite_plots import convergence_plot, gain_plot, macro_plot
 from fedlingua.report.suite_result import read_suite
 
 EVIL = "<script>alert(1)</script>"
@@ -301,3 +302,49 @@ def test_rows_are_held_against_the_model_of_each_sites_own_text(tmp_path: Path) 
 
 def test_the_lowest_of_a_column_is_best() -> None:
     assert best_values([{"a": 3.0}, {"a": 2.001, "b": None}, {"a": 2.002, "b": 5.0}], PERPLEXITY) == {"a": "2.00", "b": "5.00"}
+
+
+def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: Path) -> None:
+    """adapter-local-2023 measured round 2 as well; the other row pools the same text, and failed with one of its seeds."""
+    nats = {4.0: math.log(4.0), 8.0: math.log(8.0), 16.0: math.log(16.0)}
+
+    def alike(*values: float) -> dict[str, Any]:
+        return {str(place): {"north": [nats[value], 1], EVIL: [nats[value], 1]} for place, value in enumerate(values)}
+
+    own = {2022: alike(16.0, 4.0), 2023: alike(16.0, 8.0, 4.0)}
+    runs = {f"adapter-local-{seed}": run_entry() | {"dev_losses": losses} for seed, losses in own.items()}
+    pooled = {"0": {"all text": [2 * nats[16.0], 2]}, "1": {"all text": [2 * nats[8.0], 2]}}
+    runs |= {"adapter-fed-2022": run_entry() | {"dev_losses": pooled}, "adapter-fed-2023": run_entry("failed", "gone")}
+    result = read_suite(write(tmp_path, runs=runs))
+    figure = convergence_plot(result)
+    drawn = [(trace.name, list(trace.x), [round(value, 3) for value in trace.y], trace.visible) for trace in figure.data]
+    assert drawn == [
+        ("adapter-local", [0, 1], [16.0, 6.0], True),
+        ("adapter-fed", [0, 1], [16.0, 8.0], True),
+        ("adapter-local", [0, 1], [16.0, 6.0], False),
+        ("adapter-local", [0, 1], [16.0, 6.0], False),
+    ]
+    (menu,) = figure.layout.updatemenus
+    assert [button.label for button in menu.buttons] == ["all text", "north", "&lt;script&gt;alert(1)&lt;…"]
+    assert list(menu.buttons[1].args[0]["visible"]) == [False, False, True, False]
+    text = markup(write_suite_report(result.path, tmp_path / "runs"))
+    assert 'id="plot-convergence"' in text
+    assert EVIL not in text
+
+
+def test_a_suite_that_kept_no_dev_losses_has_no_such_part(perplexities: Path, tmp_path: Path) -> None:
+    assert "convergence" not in markup(write_suite_report(perplexities, tmp_path / "runs"))
+
+
+def test_accuracy_and_the_four_parts_of_each_text_are_shown_and_are_no_sites(perplexities: Path, tmp_path: Path) -> None:
+    assert "guessed" not in words(write_suite_report(perplexities, tmp_path / "runs"))
+    told = {"accuracy of north": ["", 25.0, 62.5], "macro_accuracy": [1.0, 2.0, 3.0], "parts of north": ["", 9.0, 5.5]}
+    columns = {**told, "sd of parts of north": ["", 0.5, 0.25]}
+    head, *rows = (perplexities / "table.csv").read_text().splitlines()
+    lines = [",".join([row, *(str(values[place]) for values in columns.values())]) for place, row in enumerate(rows)]
+    (perplexities / "table.csv").write_text("\n".join([",".join([head, *columns]), *lines]) + "\n")
+    assert read_suite(perplexities).sites == ["north", EVIL]
+    seen = words(write_suite_report(perplexities, tmp_path / "runs"))
+    assert "Masked pieces guessed, %" in seen
+    assert "adapter-local 2.00 25.00 – adapter-fed 3.00 62.50 –" in seen
+    assert "adapter-local 9.00 ± 0.50 adapter-fed 5.50 ± 0.25" in seen

@@ -9,7 +9,7 @@ import pytest
 from fedlingua.errors import RunError
 from fedlingua.runs import RunFolder
 from fedlingua.suites.read import Suite, read_suite
-from fedlingua.suites.result import rebuild, write_result, write_tables
+from fedlingua.suites.result import rebuild, run_entry, write_result, write_tables
 from fedlingua.suites.runs import Run, plan
 from tests.federations import TWO_SITES
 from tests.recorded import SUITE, record_completed
@@ -89,6 +89,24 @@ def test_each_run_is_accounted_for(result: Path, ran: tuple[Suite, list[Run]]) -
     assert (failed["status"], failed["reason"]) == ("failed", "site court: no reply; see log.txt, or http://host/a/b")
     assert account["suite_seconds"] == 12.3
     assert len(account["code_hashes"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "text"), [("server-adam", ""), ("centralized", "all text"), ("centralized-public", "public text")]
+)
+def test_dev_losses_of_masked_text_are_kept_as_sums_by_round(
+    ran: tuple[Suite, list[Run]], result: Path, method: str, text: str
+) -> None:
+    """A pooled run has one pseudo-site, which is measured on the text that it trains on."""
+    translating = ran[1][1]
+    assert "dev_losses" not in run_entry(translating)
+    masked = replace(translating, settings=replace(translating.settings, task="masked-language", method=method))
+    assert "dev_losses" not in run_entry(masked)  # of a run that told no number of pieces
+    sites = {site: {"dev_loss": 1.5, "dev_tokens": tokens} for site, tokens in (("hospital", 4), ("court", 6))}
+    sites = {"pooled": {"dev_loss": 1.5, "dev_tokens": 10}} if text else sites
+    RunFolder(masked.folder).add_round({"round": 2, "sites": sites})
+    wanted = {text: [15.0, 10]} if text else {"hospital": [6.0, 4], "court": [9.0, 6]}
+    assert run_entry(masked)["dev_losses"] == {"2": wanted}
 
 
 def test_nothing_in_the_result_says_where_files_lay(result: Path, tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ def masked(perplexity: dict[str, float], masks: str = "ab") -> dict[str, Any]:
     """A scores.json with these perplexities; micro and pooled are made up."""
     sites = {
         name: {"direction": "de", "perplexity": value, "accuracy": 0.5, "sentences": 1, "masked": 2, "masks": masks}
+        | {"perplexity_of_parts": value + 1, "perplexity_of_parts_sd": 0.25}
         for name, value in perplexity.items()
     }
     macro = sum(perplexity.values()) / len(perplexity)
@@ -195,11 +196,24 @@ def perplexities() -> dict[str, Any]:
 def test_the_csv_of_perplexities_has_columns_of_their_name(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
     assert table_csv(suite, perplexities) == (
         "method,hospital,court,macro_perplexity,macro_perplexity_sd,micro_perplexity,pooled_perplexity,"
-        "exchanged_parameters,uplink_bytes,downlink_bytes,seeds\n"
-        "base,2.0,50.0,26.0,0.0,27.0,25.0,7,100,90,1\n"
-        "adapter-fed,12.0,6.0,9.0,1.414214,10.0,8.0,7,100,90,2\n"
-        "adapter-families,13.0,5.0,9.0,0.0,10.0,8.0,7,100,90,1\n"
+        "exchanged_parameters,uplink_bytes,downlink_bytes,accuracy of hospital,accuracy of court,macro_accuracy,"
+        "parts of hospital,sd of parts of hospital,parts of court,sd of parts of court,seeds\n"
+        "base,2.0,50.0,26.0,0.0,27.0,25.0,7,100,90,50.0,50.0,50.0,3.0,0.25,51.0,0.25,1\n"
+        "adapter-fed,12.0,6.0,9.0,1.414214,10.0,8.0,7,100,90,50.0,50.0,50.0,13.0,0.25,7.0,0.25,2\n"
+        "adapter-families,13.0,5.0,9.0,0.0,10.0,8.0,7,100,90,50.0,50.0,50.0,14.0,0.25,6.0,0.25,1\n"
     )
+
+
+def test_accuracy_and_the_parts_of_each_text_have_tables_of_their_own(
+    suite: dict[str, Any], found: dict[str, Any], perplexities: dict[str, Any]
+) -> None:
+    markdown = table_markdown(suite, perplexities)
+    assert "Masked pieces that were guessed, in %, mean over seeds:\n\n| method | hospital | court | macro |\n" in markdown
+    assert "| adapter-fed | 50.00 | 50.00 | 50.00 |\n" in markdown
+    assert "over the parts, both mean over seeds:\n\n| method | hospital | court |\n" in markdown
+    assert "| adapter-fed | 13.00 ± 0.25 | 7.00 ± 0.25 |\n" in markdown
+    assert "guessed" not in table_markdown(suite, found)
+    assert "parts of each" not in table_markdown(suite, found)
 
 
 def test_the_lowest_perplexity_of_a_row_that_trains_is_the_best(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
