@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/adapter_training.py [--size tiny|m2m-100] [--small] [--to results.json] [--repeats N] [--data DIR]
 
-`identical_batches`: both are given the very same batches in the same order, and come to the same loss. `own_batching`: ours by a budget of
-tokens, which makes about as many steps, against the Trainer's defaults: 8 sentences at random, padded to their longest. Adam at a constant
-rate, no clipping, no dropout, fp32 on one core, turn about in one process; the Trainer does not log, evaluate or save.
+`identical_batches`: both are given the very same batches in the same order, and come to the same loss; `ours_cut` takes each in pieces of
+like length (`micro-tokens`). `own_batching`: ours by a budget of tokens, which makes about as many steps, against the Trainer's defaults: 8
+sentences at random, padded to their longest. Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn about in one process;
+the Trainer does not log, evaluate or save.
 
 With `--data`, which holds tatoeba/de-en.tsv.gz, real sentences with their lengths, else the phrasebook's. The tiny model takes a minute,
 M2M-100's size (random weights, 484 M parameters, a vocabulary of 128,112) half an hour and 5 GB. `--small` tries it with less text.
@@ -16,7 +17,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import PairExample, encode_pairs
 
 WANTED = {"identical_batches": 1.15, "own_batching": 1.6}
-"""Tokens a second over the Trainer's; less, or another loss, ends the benchmark with an error."""
+"""Tokens a second over the Trainer's, of the faster of our ways; less, or another loss, ends the benchmark with an error."""
 LOSS_TOLERANCE = 1e-3
 """In nats a token, after an epoch from the same tensors."""
 BATCH, RATE, MAX_TOKENS, SEED = 8, 1e-3, 128, "benchmark"
@@ -207,34 +208,45 @@ def batches_of(site: Site, how: LocalTraining) -> list[dict[str, torch.Tensor]]:
     return [vars(pad(batch, site.codec)) for step in how.steps([site.examples], rng) for batch in step]
 
 
-def compared(ours: Ours, theirs: Theirs, repeats: int) -> dict[str, Any]:
-    """Both with their losses after the same epoch."""
-    times = turn_about({"ours": ours, "trainer": theirs}, repeats)
+def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:
+    """All with their losses after the same epoch; one of them is the trainer."""
+    times = turn_about(ways, repeats)
     found = figures(times)
-    tokens = ours.site.tokens
     return {
         **found,
-        "steps": {"ours": ours.steps, "trainer": theirs.steps},
-        "tokens_a_second": {way: round(tokens / found[f"{way}_s"]["median"]) for way in times},
-        "loss": {"ours": round(ours.loss(), 5), "trainer": round(theirs.loss(), 5)},
-        "trainer_over_ours": ratio(times["trainer"], times["ours"]),
+        "steps": {name: way.steps for name, way in ways.items()},
+        "tokens_a_second": {name: round(site.tokens / found[f"{name}_s"]["median"]) for name in ways},
+        "loss": {name: round(way.loss(), 5) for name, way in ways.items()},
+        **{f"trainer_over_{name}": ratio(times["trainer"], times[name]) for name in ways if name != "trainer"},
     }
 
 
 def identical_batches(site: Site, model: M2M100ForConditionalGeneration, repeats: int, folder: Path) -> dict[str, Any]:
+    """`ours_cut` takes each batch in two or more pieces of like length, which is the same step with less padding."""
     how = LocalTraining(BATCH, 1, 1, RATE, False, "fp32")
+    cut = replace(how, micro_tokens=round(mean_budget(site) / 2))
     theirs = Theirs(site, model, batches_of(site, how), lambda rows: rows[0], 1, "sequential", folder)
-    return compared(Ours(site, model, how), theirs, repeats)
+    return compared(site, {"ours": Ours(site, model, how), "ours_cut": Ours(site, model, cut), "trainer": theirs}, repeats)
+
+
+def ratios(found: Mapping[str, Any]) -> list[float]:
+    """Of the Trainer's median time to that of each of our ways."""
+    return [value["of_medians"] for key, value in found.items() if key.startswith("trainer_over_")]
+
+
+def mean_budget(site: Site) -> float:
+    """Padded tokens that a batch would have if all sentences were of mean length."""
+    return BATCH * sum(one.length[0] for one in site.examples) / len(site.examples)
 
 
 def own_batching(site: Site, model: M2M100ForConditionalGeneration, repeats: int, folder: Path) -> dict[str, Any]:
     """The budget is what 8 sentences of mean length take."""
-    budget = round(BATCH * sum(one.length[0] for one in site.examples) / len(site.examples))
+    budget = round(mean_budget(site))
     how = LocalTraining(BATCH, 1, 1, RATE, False, "fp32", tokens_per_batch=budget)
     rows = [{"input_ids": one.source, "attention_mask": [1] * len(one.source), "labels": one.target} for one in site.examples]
     collator = DataCollatorForSeq2Seq(site.codec.tokenizer)
     theirs = Theirs(site, model, rows, collator, BATCH, "random", folder)
-    return {"tokens_per_batch": budget, **compared(Ours(site, model, how), theirs, repeats)}
+    return {"tokens_per_batch": budget, **compared(site, {"ours": Ours(site, model, how), "trainer": theirs}, repeats)}
 
 
 def main() -> None:
@@ -267,13 +279,11 @@ def main() -> None:
     if chosen.to:
         chosen.to.write_text(text + "\n", encoding="utf-8")
     losses = result["identical_batches"]["loss"]
-    if abs(losses["ours"] - losses["trainer"]) > LOSS_TOLERANCE:
+    if max(losses.values()) - min(losses.values()) > LOSS_TOLERANCE:
         raise SystemExit(f"after the same batches the losses are {losses}; wanted them within {LOSS_TOLERANCE}")
     for what, wanted in WANTED.items():
-        if result[what]["trainer_over_ours"]["of_medians"] < wanted:
-            raise SystemExit(
-                f"{what}: the Trainer takes {result[what]['trainer_over_ours']['of_medians']} times as long; wanted {wanted}"
-            )
+        if (fastest := max(ratios(result[what]))) < wanted:
+            raise SystemExit(f"{what}: the Trainer takes {fastest} times as long; wanted {wanted}")
 
 
 if __name__ == "__main__":

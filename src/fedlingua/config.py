@@ -37,6 +37,7 @@ _OFF = {
     "clip_norm": 0.0,
     "label_smoothing": 0.0,
     "tokens_per_batch": 0,
+    "micro_tokens": 0,
     "head_chunk": 0,
     "head_vocabulary": "all",
     "gradient_checkpointing": False,
@@ -121,6 +122,7 @@ class Settings:
     clip_norm: float
     label_smoothing: float
     tokens_per_batch: int
+    micro_tokens: int
     head_chunk: int
     head_vocabulary: str
     gradient_checkpointing: bool

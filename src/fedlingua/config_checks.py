@@ -63,6 +63,7 @@ _AT_LEAST: dict[str, float] = {
     "clip_norm": 0.0,
     "label_smoothing": 0.0,
     "tokens_per_batch": 0,
+    "micro_tokens": 0,
     "head_chunk": 0,
     "evaluate_every": 1,
     "learning_rate": 0.0,

@@ -130,6 +130,7 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("clip-norm", -0.1, 0.0),
         ("label-smoothing", -0.1, 0.0),
         ("tokens-per-batch", -1, 0),
+        ("micro-tokens", -1, 0),
         ("head-chunk", -1, 0),
         ("evaluate-every", 0, 1),
     ],

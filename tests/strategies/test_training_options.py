@@ -14,6 +14,7 @@ OPTIONS = {
     "warmup-steps": 2,
     "clip-norm": 1.0,
     "label-smoothing": 0.1,
+    "micro-tokens": 70,
     "head-chunk": 16,
     "head-vocabulary": "text",
     "gradient-checkpointing": True,

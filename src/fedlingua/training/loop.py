@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.codec import Codec
 from fedlingua.config import Settings
 from fedlingua.training.accumulate import Step, StepGradient
-from fedlingua.training.batches import TrainingExample, optimiser_steps, steps_by_tokens
+from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
 from fedlingua.training.head import HeadUse
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.sampling import Sampling
@@ -44,6 +44,7 @@ class LocalTraining:
     gradient_checkpointing: bool = False
     head_chunk: int = 0
     head_vocabulary: str = "all"
+    micro_tokens: int = 0
 
     @classmethod
     def of(cls, settings: Settings) -> "LocalTraining":
@@ -67,14 +68,19 @@ class LocalTraining:
             settings.gradient_checkpointing,
             settings.head_chunk,
             settings.head_vocabulary,
+            settings.micro_tokens,
         )
 
     def steps(self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random) -> list[list[list[TrainingExample]]]:
-        """One epoch's, each as batches."""
+        """One epoch's, each as batches; with `micro_tokens` the same steps, cut anew into batches of like length."""
         drawn = self.sampling.drawn(texts, rng)
         if self.tokens_per_batch:
-            return list(steps_by_tokens(drawn, self.tokens_per_batch, self.accumulation, rng))
-        return list(optimiser_steps(_usable(drawn, self, rng), self.batch_size, self.accumulation, rng))
+            steps = list(steps_by_tokens(drawn, self.tokens_per_batch, self.accumulation, rng))
+        else:
+            steps = list(optimiser_steps(_usable(drawn, self, rng), self.batch_size, self.accumulation, rng))
+        if not self.micro_tokens:
+            return steps
+        return [list(by_tokens([one for batch in step for one in batch], self.micro_tokens, rng)) for step in steps]
 
     def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
         """How the output head is gone through, on such text."""

@@ -189,9 +189,10 @@ def test_the_run_config_says_how_a_site_trains(run_config: dict[str, Any]) -> No
         "gradient-checkpointing": True,
         "head-chunk": 64,
         "head-vocabulary": "text",
+        "micro-tokens": 300,
     }
     how = LocalTraining.of(settings_from({**run_config, **changes}))
-    of_steps = (900, "cosine", 5, 1.5, 0.2, True, 64, "text")
+    of_steps = (900, "cosine", 5, 1.5, 0.2, True, 64, "text", 300)
     assert how == LocalTraining(3, 2, 4, 0.5, False, "bf16", "sgd", 0.25, 0.125, Sampling(7, 0.75, 3.0), *of_steps)
     assert LocalTraining.of(settings_from(run_config)) == LocalTraining(16, 1, 1, 0.01, True, "fp32")
 
@@ -298,6 +299,19 @@ def test_the_mean_stays_over_tokens_when_a_budget_cuts_the_batches(site: Site) -
     site.without_dropout()
     how = dataclasses.replace(SGD, tokens_per_batch=60, accumulation=100)
     assert_stepped(site, site.trained(how), gradient(site, site.examples))
+
+
+def test_steps_that_are_cut_by_length_are_the_same_steps(site: Site) -> None:
+    """The very examples, in batches of at most 40 padded tokens, and the same tensors but for the order of sums."""
+    site.without_dropout()
+    plain, cut = dataclasses.replace(SGD, batch_size=8), dataclasses.replace(SGD, batch_size=8, micro_tokens=40)
+    wanted, pieces = (how.steps([site.examples], random.Random(1)) for how in (plain, cut))
+    assert [sorted(e for batch in step for e in batch) for step in pieces] == [sorted(step[0]) for step in wanted]
+    assert all(max(e.length[0] for e in batch) * len(batch) <= 40 for step in pieces for batch in step)
+    assert all(len(step) > 1 for step in pieces)
+    tensors, of_pieces = site.trained(plain), site.trained(cut)
+    for name in tensors:
+        np.testing.assert_allclose(of_pieces[name], tensors[name], rtol=0, atol=1e-5)
 
 
 def test_layers_that_are_computed_again_have_the_dropout_that_they_had(site: Site) -> None:
