@@ -14,7 +14,7 @@ from fedlingua.protocol import BATCHES_S, SELECT_S, Stage, Task, Threshold
 from fedlingua.selection.deviation import deviations
 from fedlingua.timing import timed
 from fedlingua.training.batches import pad
-from fedlingua.training.loop import autocast
+from fedlingua.training.precision import autocast
 
 
 class SelectingClient(SiteClient):

@@ -30,6 +30,7 @@ from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.protocol import Stage
 from fedlingua.training.batches import Example, TrainingExample
+from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.site_examples import EXAMPLE_MAKERS, ExampleMaker
@@ -101,6 +102,7 @@ class SiteClient(NumPyClient):
             LocalTraining.of(self.settings),
             seed,
             kept,
+            this_round=(number, self.settings.rounds),
         )
         if kept is not None:
             self.optimizers.save(kept, stage)
@@ -175,7 +177,7 @@ class SiteClient(NumPyClient):
         examples, share = self.examples("dev"), self.settings.evaluate_share
         if share < 1:  # the same ones in every round and under every seed, so that their losses may be compared
             examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
-        return examples_nll(model, codec, examples, self.settings.precision)
+        return examples_nll(model, codec, examples, self.settings.precision, HeadUse(self.settings.head_chunk))
 
 
 def _own(config: dict[str, Scalar]) -> Stage:

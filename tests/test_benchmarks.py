@@ -1,7 +1,10 @@
 """The benchmarks' own arithmetic, and the text that they make; they themselves run for minutes."""
 
+import dataclasses
+import gzip
 import importlib
 import json
+import random
 import socket
 import threading
 import time
@@ -10,9 +13,13 @@ from types import ModuleType
 
 import pytest
 
+from fedlingua.backbones.load import Backbone
 from fedlingua.corpora.sites import check_files, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
+from fedlingua.training.batches import pad
+from fedlingua.training.loop import train_locally
+from fedlingua.training.translation import PairBatch
 
 ROOT = Path(__file__).parents[1]
 
@@ -159,3 +166,79 @@ def test_the_committed_table_of_the_transport_is_that_of_its_figures(monkeypatch
     for run in result["runs"].values():
         for way in ("up", "down"):
             assert sum(kind[way] for kind in run["counted_by_kind"].values()) == run[way]["counted_bytes"]
+
+
+# --- Training and decoding -----------------------------------------------------------------------------------------------------------
+
+
+def test_text_is_tatoebas_or_the_phrasebooks_in_no_order_of_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text_pairs = benchmark("text_pairs", monkeypatch).text_pairs
+    direction, pairs = text_pairs(None, 7)
+    assert (str(direction), len(pairs)) == ("de-fr", 7)
+    (tmp_path / "tatoeba").mkdir()
+    with gzip.open(tmp_path / "tatoeba" / "de-en.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("".join(f"{'ja ' * n}\u2028x\t{n}\n" for n in range(50)))
+    direction, pairs = text_pairs(tmp_path, 40)
+    lengths = [len(pair.source) for pair in pairs]
+    assert (str(direction), len(pairs)) == ("de-en", 40)
+    assert all(pair.source.endswith("\u2028x") and pair.target.isdigit() for pair in pairs)
+    assert lengths != sorted(lengths)
+    assert text_pairs(tmp_path, 99)[1] != []
+
+
+def test_the_trainer_is_given_the_batches_that_a_site_trains_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = benchmark("adapter_training", monkeypatch)
+    size = dataclasses.replace(module.SIZES["tiny"], d_model=32, ffn_dim=64, adapter_dim=4)
+    site = module.site_of(size, None, 20, tmp_path / "tokenizer")
+    model = site.model()
+    plain = module.LocalTraining(8, 1, 1, 1e-3, False, "fp32")
+    for how in (plain, dataclasses.replace(plain, tokens_per_batch=60)):
+        seen: list[PairBatch] = []
+        names = module.tensor_set(model, "adapters").names
+        train_locally(
+            model,
+            names,
+            [site.examples],
+            site.codec,
+            how,
+            module.SEED,
+            before_step=lambda step, seen=seen: seen.extend(pad(batch, site.codec) for batch in step),
+        )
+        given = module.batches_of(site, how)
+        assert len(given) == len(seen) > 2
+        for one, other in zip(given, seen, strict=True):
+            assert all(bool((one[name] == value).all()) for name, value in vars(other).items())
+
+
+def test_a_site_and_the_trainer_come_to_the_same_tensors_by_the_same_batches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = benchmark("adapter_training", monkeypatch)
+    size = dataclasses.replace(module.SIZES["tiny"], d_model=32, ffn_dim=64, adapter_dim=4)
+    site = module.site_of(size, None, 20, tmp_path / "tokenizer")
+    found = module.identical_batches(site, site.model(), 2, tmp_path / "trainer")
+    assert found["steps"] == {"ours": 2, "ours_cut": 2, "trainer": 2}
+    assert found["loss"]["ours"] == pytest.approx(found["loss"]["trainer"], abs=2e-5)
+    assert found["loss"]["ours_cut"] == pytest.approx(found["loss"]["trainer"], abs=2e-5)
+    how = module.LocalTraining(8, 1, 1, 0.0, False, "fp32")
+    untrained = module.Ours(site, site.model(), how)
+    untrained()
+    assert untrained.loss() > found["loss"]["ours"] + 0.002
+
+
+def test_what_the_head_adds_is_over_the_rest_and_its_share_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = benchmark("head_memory", monkeypatch).added
+    ways = {"without_head": {"peak_mib": 1000}, "whole": {"peak_mib": 1800}, "in_chunks": {"peak_mib": 1200}}
+    assert added(ways) == {"whole_adds_mib": 800, "in_chunks_adds_mib": 200, "share": 0.25}
+
+
+def test_both_ways_of_decoding_translate_every_sentence_in_its_place(
+    monkeypatch: pytest.MonkeyPatch, backbone: Backbone, phrases: dict[str, list[str]]
+) -> None:
+    module = benchmark("decoding", monkeypatch)
+    monkeypatch.setattr(module, "MAX_NEW_TOKENS", 6)
+    monkeypatch.setattr(module, "BATCH", 4)
+    sentences = random.Random(2).sample(phrases["de"], 9)
+    found = module.measured(backbone, sentences, module.Direction("de", "fr"), 2, 2)
+    assert found["other_text"] == 0
+    assert found["sentences_a_second"]["ours"] > 0

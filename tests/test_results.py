@@ -198,6 +198,13 @@ def test_a_committed_suite_is_the_one_whose_file_is_there_and_nothing_failed(fol
         ("readers", "files", 10_000, 10_100),
         ("readers", "broken", 0, 0),
         ("readers", "uncaught", 0, 0),
+        ("adapter_training", "identical_batches.trainer_over_ours.of_medians", 1.15, 100),
+        ("adapter_training", "own_batching.trainer_over_ours.of_medians", 1.6, 100),
+        ("decoding", "beam_5.generate_over_ours.of_medians", 2, 100),
+        ("decoding", "beam_5.other_text", 0, 0),
+        ("decoding", "beam_1.other_text", 0, 0),
+        ("head_memory", "share", 0, 1 / 3),
+        ("head_memory", "loss_difference", 0, 1e-5),
         ("paper_round", "federations.europarl_m2m.exchanged_parameters", 8_056_576, 8_056_576),
         ("paper_round", "federations.ted2020_m2en.exchanged_parameters", 8_056_576, 8_056_576),
     ],
@@ -207,6 +214,24 @@ def test_a_benchmarks_kept_figure_is_what_is_wanted(file, key, low, high):
     for name in key.split("."):
         value = value[name]
     assert low <= value <= high
+
+
+def test_after_the_same_batches_a_site_and_the_trainer_have_the_same_loss():
+    loss = json.loads((RESULTS / "benchmarks" / "adapter_training.json").read_text())["identical_batches"]["loss"]
+    assert set(loss) == {"ours", "ours_cut", "trainer"}
+    assert max(loss.values()) - min(loss.values()) <= 1e-3
+
+
+def test_the_readme_quotes_what_training_decoding_and_a_smaller_vocabulary_came_to():
+    """Rounded from the kept figures."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    kept = {f.stem: json.loads(f.read_text()) for f in (RESULTS / "benchmarks").glob("*.json")}
+    for what in ("identical_batches", "own_batching"):
+        assert f"{kept['adapter_training'][what]['trainer_over_ours']['of_medians']:.1f} x" in readme
+    assert f"{kept['decoding']['beam_5']['generate_over_ours']['of_medians']:.1f} x as fast" in readme
+    memory = kept["head_memory"]
+    assert f"adds {memory['in_chunks_adds_mib']} instead of {memory['whole_adds_mib']} MiB" in readme
+    assert f"{kept['text_vocabulary']['loss_difference']:.2f} nats a token" in readme
 
 
 def test_every_score_in_the_readme_is_a_kept_one():

@@ -31,6 +31,19 @@ MAY_CHANGE = (
 )
 """Keys that a resumed run may have otherwise than its first attempt: places, how long to wait for whom, what is kept to look at."""
 
+_OFF = {
+    "schedule": "constant",
+    "warmup_steps": 0,
+    "clip_norm": 0.0,
+    "label_smoothing": 0.0,
+    "tokens_per_batch": 0,
+    "micro_tokens": 0,
+    "head_chunk": 0,
+    "head_vocabulary": "all",
+    "gradient_checkpointing": False,
+}
+"""Options of local training, with the value under which there is no such option: then a run's hash does not know of it."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -104,6 +117,15 @@ class Settings:
     optimizer_epsilon: float
     weight_decay: float
     learning_rate: float
+    schedule: str
+    warmup_steps: int
+    clip_norm: float
+    label_smoothing: float
+    tokens_per_batch: int
+    micro_tokens: int
+    head_chunk: int
+    head_vocabulary: str
+    gradient_checkpointing: bool
     mask_share: float
     max_tokens: int
     whole_steps: bool
@@ -249,6 +271,9 @@ class Settings:
             yield "task"
         if self.optimizer == "sgd":
             yield "optimizer-epsilon"
+        yield from (key_of(name) for name, off in _OFF.items() if getattr(self, name) == off)
+        if self.tokens_per_batch:
+            yield from ("batch-size", "whole-steps")
         if self.sampling_temperature == 1 or not (self.how.pooled or self.aggregation == "fed-avg"):
             yield "sampling-temperature"
 

@@ -40,6 +40,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "best_by": ("examples", "tokens"),
     "optimizer": ("adam", "adamw", "sgd"),
     "optimizer_state": ("fresh", "kept"),
+    "schedule": ("constant", "linear", "cosine", "inverse-sqrt"),
+    "head_vocabulary": ("all", "text"),
     "adapter_init": ("paper", "zero"),
     "score_split": ("test", "dev"),
     "precision": ("fp32", "bf16"),
@@ -57,6 +59,12 @@ _AT_LEAST: dict[str, float] = {
     "sample_share": 0.0,
     "optimizer_epsilon": 0.0,
     "weight_decay": 0.0,
+    "warmup_steps": 0,
+    "clip_norm": 0.0,
+    "label_smoothing": 0.0,
+    "tokens_per_batch": 0,
+    "micro_tokens": 0,
+    "head_chunk": 0,
     "evaluate_every": 1,
     "learning_rate": 0.0,
     "max_tokens": 4,
@@ -218,6 +226,16 @@ def _check_training(settings: Settings) -> None:
     if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:
         raise ConfigError(
             f"optimizer-epsilon = {settings.optimizer_epsilon:g}, and {settings.optimizer} divides by it; give more than 0"
+        )
+    if settings.label_smoothing >= 1:
+        raise ConfigError(
+            f"label-smoothing = {settings.label_smoothing:g} leaves nothing for what is to be predicted; wanted 0 or more and below 1, "
+            "as 0.1"
+        )
+    if 0 < settings.tokens_per_batch < settings.max_tokens:
+        raise ConfigError(
+            f"tokens-per-batch = {settings.tokens_per_batch} holds no sentence of max-tokens = {settings.max_tokens}; give so many or "
+            "more, or 0 for batches of batch-size sentences"
         )
     if settings.evaluate_every > 1 and settings.learns_threshold:
         raise ConfigError(

@@ -108,6 +108,9 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(run_config: dict[str, Any
         ("sampling-temperature", {"aggregation": "fed-mean"}, False),
         ("optimizer-epsilon", {"optimizer": "adamw"}, True),
         ("optimizer-epsilon", {"optimizer": "sgd"}, False),
+        ("batch-size", {"tokens_per_batch": 500}, False),
+        ("whole-steps", {"tokens_per_batch": 500}, False),
+        ("accumulation", {"tokens_per_batch": 500}, True),
         ("mask-share", {"task": "masked-language"}, True),
         ("mask-share", {"task": "translation"}, False),
         ("beam", {"task": "translation"}, True),
@@ -120,3 +123,8 @@ def test_the_hash_follows_a_key_only_where_it_has_an_effect(
     settings = replace(settings_from(run_config), **changes)
     name = key.replace("-", "_")
     assert (replace(settings, **{name: changed(settings, name)}).hash() != settings.hash()) == matters
+
+
+def test_the_defaults_hash_is_what_it_was_before_training_had_options(run_config: dict[str, Any]) -> None:
+    """An option that is off is not there: results that came before it keep their hash. A changed default changes this number."""
+    assert settings_from(run_config).hash() == "243b60c9ba67f704"

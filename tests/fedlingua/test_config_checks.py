@@ -75,6 +75,8 @@ def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: st
         ("task", "translate", "translation", "translation, masked-language"),
         ("optimizer", "adamww", "adamw", "adam, adamw, sgd"),
         ("optimizer_state", "keep", "kept", "fresh, kept"),
+        ("schedule", "inverse-square", "inverse-sqrt", "constant, linear, cosine, inverse-sqrt"),
+        ("head_vocabulary", "texts", "text", "all, text"),
         ("aggregation", "fedavg", "fed-avg", "fed-mean, fed-avg"),
         ("cluster_by", "groups", "group", "group, family, given"),
         ("cluster_parts", "encode", "encoder", "both, encoder, decoder"),
@@ -124,6 +126,12 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("sample-least", -1, 0),
         ("sample-share", -0.1, 0.0),
         ("weight-decay", -0.1, 0.0),
+        ("warmup-steps", -1, 0),
+        ("clip-norm", -0.1, 0.0),
+        ("label-smoothing", -0.1, 0.0),
+        ("tokens-per-batch", -1, 0),
+        ("micro-tokens", -1, 0),
+        ("head-chunk", -1, 0),
         ("evaluate-every", 0, 1),
     ],
 )
@@ -280,3 +288,14 @@ def test_keys_of_training_that_go_together_are_taken(run_config: dict[str, Any],
 def test_a_site_draws_with_either_key_above_nothing(run_config: dict[str, Any]) -> None:
     draws = [settings_from({**run_config, **c}).draws for c in ({}, {"sample-least": 1}, {"sample-share": 0.1})]
     assert draws == [False, True, True]
+
+
+def test_a_smoothing_that_leaves_nothing_is_refused(run_config: dict[str, Any]) -> None:
+    assert "label-smoothing = 1 leaves nothing for what is to be predicted" in refusal(run_config, label_smoothing=1)
+    assert settings_from({**run_config, "label-smoothing": 0.99}).label_smoothing == 0.99
+
+
+def test_a_budget_of_tokens_holds_the_longest_sentence_there_may_be(run_config: dict[str, Any]) -> None:
+    message = refusal(run_config, tokens_per_batch=127, max_tokens=128)
+    assert "tokens-per-batch = 127 holds no sentence of max-tokens = 128; give so many or more, or 0" in message
+    assert settings_from({**run_config, "tokens-per-batch": 128, "max-tokens": 128}).tokens_per_batch == 128

@@ -211,7 +211,8 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     """Bytes of one client process at work, by what takes them: an upper guess, not a measurement."""
     model, config = trainable.model, trainable.model.config
     width = 2 if settings.precision == "bf16" else 4
-    tokens = settings.batch_size * settings.max_tokens
+    tokens = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
+    scored = min(tokens, settings.head_chunk or tokens)
     trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
     kept = sum(
@@ -224,8 +225,8 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
         # What came, what is trained, its gradient, Adam's two moments, what is sent.
         "trained tensors": 6 * 4 * trained,
         "activations": tokens * kept * width,
-        # The scores of every target token over the vocabulary, and their gradient.
-        "output layer": 2 * tokens * config.vocab_size * 4,
+        # The scores over the vocabulary of every target token, or of a chunk of them, and their gradient.
+        "output layer": 2 * scored * config.vocab_size * 4,
     }
 
 

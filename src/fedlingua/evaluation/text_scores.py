@@ -17,8 +17,8 @@ from fedlingua.evaluation.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
 from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
 from fedlingua.languages import Direction
-from fedlingua.training.loop import autocast
 from fedlingua.training.masked_language import MASKS_KEY
+from fedlingua.training.precision import autocast
 from fedlingua.training.site_examples import sequences_of
 
 Sums = Any

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.finetuning.examples import Example, shuffled_batches, stack
 from fedlingua.training.batches import IGNORED
-from fedlingua.training.loop import autocast
+from fedlingua.training.precision import autocast
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import numpy as np
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.interpolation import interpolated
+from fedlingua.training.accumulate import Step
 from fedlingua.training.batches import pad
 from fedlingua.training.gradient import Gradients, corpus_gradient
-from fedlingua.training.loop import Step, autocast
+from fedlingua.training.precision import autocast
 
 START = 0.5
 """Alpha before the first step: both models count the same."""

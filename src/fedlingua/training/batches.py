@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
+from fedlingua.training.head import WHOLE, HeadUse
 
 IGNORED = -100
 """Label of a position that is never counted in a loss."""
@@ -20,8 +21,11 @@ class Batch(Protocol):
     def to(self, device: torch.device) -> Self:
         """The same on another device."""
 
-    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0) -> tuple[Tensor, int]:
-        """(nll_sum, number of predicted tokens): minus the log probability of what is to be predicted, in nats, not averaged."""
+    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
+        """(nll_sum, number of predicted tokens): minus the log probability of what is to be predicted, in nats, not averaged.
+
+        use: how the output head is gone through.
+        """
 
 
 class Sized(Protocol):
@@ -47,6 +51,10 @@ class Example(Sized, Protocol):
 class TrainingExample(Sized, Protocol):
     """What an example is made of each time that it is trained on."""
 
+    @property
+    def target_ids(self) -> Sequence[int]:
+        """All that its loss may ask for."""
+
     def drawn(self, rng: random.Random) -> Example:
         """As the model sees it this time: a pair as it is, a sequence with new masks."""
 
@@ -71,6 +79,13 @@ def optimiser_steps(examples: Sequence[E], batch_size: int, accumulation: int, r
     for start in range(0, len(order), window):
         step = sorted(order[start : start + window], key=lambda example: example.length)
         yield [step[first : first + batch_size] for first in range(0, len(step), batch_size)]
+
+
+def steps_by_tokens(examples: Sequence[E], max_tokens: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
+    """The batches of `by_tokens` as optimiser steps, each of up to `accumulation` of them."""
+    batches = list(by_tokens(examples, max_tokens, rng))
+    for start in range(0, len(batches), accumulation):
+        yield batches[start : start + accumulation]
 
 
 def by_tokens(examples: Sequence[E], max_tokens: int, rng: random.Random) -> Iterator[list[E]]:

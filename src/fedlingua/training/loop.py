@@ -2,27 +2,29 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.config import Settings
-from fedlingua.training.batches import Example, TrainingExample, optimiser_steps, pad
+from fedlingua.training.accumulate import Step, StepGradient
+from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
+from fedlingua.training.head import HeadUse
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.sampling import Sampling
-
-Step = Sequence[Sequence[Example]]
-"""What one step of the optimiser sees: batches of examples."""
+from fedlingua.training.schedules import rate_share
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a site trains in one round; an optimiser step sees batch_size x accumulation examples."""
+    """How a site trains in one round; an optimiser step sees batch_size x accumulation examples, or `accumulation` batches of
+    `tokens_per_batch` padded tokens. Defaults are the paper's: a constant rate, no clipping, no smoothing, all scores at once.
+    """
 
     batch_size: int
     accumulation: int
@@ -34,6 +36,15 @@ class LocalTraining:
     weight_decay: float = 0.0
     epsilon: float = 1e-8
     sampling: Sampling = field(default_factory=Sampling)
+    tokens_per_batch: int = 0
+    schedule: str = "constant"
+    warmup_steps: int = 0
+    clip_norm: float = 0.0
+    label_smoothing: float = 0.0
+    gradient_checkpointing: bool = False
+    head_chunk: int = 0
+    head_vocabulary: str = "all"
+    micro_tokens: int = 0
 
     @classmethod
     def of(cls, settings: Settings) -> "LocalTraining":
@@ -49,12 +60,39 @@ class LocalTraining:
             settings.weight_decay,
             settings.optimizer_epsilon,
             Sampling(settings.sample_least, settings.sample_share, settings.sampling_temperature),
+            settings.tokens_per_batch,
+            settings.schedule,
+            settings.warmup_steps,
+            settings.clip_norm,
+            settings.label_smoothing,
+            settings.gradient_checkpointing,
+            settings.head_chunk,
+            settings.head_vocabulary,
+            settings.micro_tokens,
         )
+
+    def steps(self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random) -> list[list[list[TrainingExample]]]:
+        """One epoch's, each as batches; with `micro_tokens` the same steps, cut anew into batches of like length."""
+        drawn = self.sampling.drawn(texts, rng)
+        if self.tokens_per_batch:
+            steps = list(steps_by_tokens(drawn, self.tokens_per_batch, self.accumulation, rng))
+        else:
+            steps = list(optimiser_steps(_usable(drawn, self, rng), self.batch_size, self.accumulation, rng))
+        if not self.micro_tokens:
+            return steps
+        return [list(by_tokens([one for batch in step for one in batch], self.micro_tokens, rng)) for step in steps]
+
+    def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
+        """How the output head is gone through, on such text."""
+        if self.head_vocabulary == "all":
+            return HeadUse(self.head_chunk)
+        ids = sorted({number for text in texts for example in text for number in example.target_ids})
+        return HeadUse(self.head_chunk, torch.tensor(ids, device=device))
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What a site's round of training came to, as sums: nll in nats."""
+    """What a site's round of training came to, as sums: nll in nats, of the loss that was trained on, smoothed where it is."""
 
     nll_sum: float
     num_tokens: int
@@ -72,13 +110,18 @@ def train_locally(
     seed: str,
     kept: dict[str, Numbers] | None = None,
     before_step: Callable[[Step], None] | None = None,
+    this_round: tuple[int, int] = (1, 1),
 ) -> LocalResult:
-    """Train the named parameters in place at a constant rate, without clipping or smoothing.
+    """Train the named parameters in place.
 
     texts: the examples, text by text where several are trained on as one. `seed` decides order, masks and dropout, so that equal seeds give
     equal bits. `whole_steps` drops what does not fill a step, as Liu et al. 2023 do, unless there is less text than one step takes. kept:
     what the optimiser goes on from, and leaves there for the next time; None makes it anew. before_step: shown the batches of every step
-    before it is taken; it has to leave the model as it found it.
+    before it is taken; it has to leave the model as it found it. this_round: which one it is, from 1, of how many: a schedule is over the
+    steps of all of them, as if each had as many.
+
+    Raises:
+        RunError: memory does not hold a single example.
     """
     started = time.monotonic()
     rng = random.Random(seed)
@@ -90,36 +133,61 @@ def train_locally(
     optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
     if kept:
         restore_optimizer(optimizer, trained, kept)
-    nll_sum, num_tokens, num_examples, steps = 0.0, 0, 0, 0
+    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device))
+    nll_sum, num_tokens, num_examples, num_steps = 0.0, 0, 0, 0
     model.train()
-    for _ in range(how.epochs):
-        examples = _usable(how.sampling.drawn(texts, rng), how, rng)
-        for batches in optimiser_steps(examples, how.batch_size, how.accumulation, rng):
-            step = [[example.drawn(rng) for example in batch] for batch in batches]
-            if before_step:
-                before_step(step)
-            tokens_of_step = sum(example.num_targets for batch in step for example in batch)
-            for batch in step:
-                with autocast(model, how.precision):
-                    nll, tokens = pad(batch, codec).to(model.device).nll(model)
-                # Mean over the tokens of the whole step, however its batches are cut.
-                (nll / tokens_of_step).backward()
-                nll_sum += float(nll.detach())
-                num_tokens += tokens
-                num_examples += len(batch)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            steps += 1
+    with _checkpointing(model, how.gradient_checkpointing):
+        for epoch in range(how.epochs):
+            steps = how.steps(texts, rng)
+            for number, batches in enumerate(steps):
+                step = [[example.drawn(rng) for example in batch] for batch in batches]
+                if before_step:
+                    before_step(step)
+                for nll, tokens, examples in add_gradient(step):
+                    nll_sum += nll
+                    num_tokens += tokens
+                    num_examples += examples
+                _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
+                _clip(list(trained.values()), how.clip_norm)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                num_steps += 1
     if kept is not None:
         kept.update(optimizer_state(optimizer, trained))
     model.eval()
     model.requires_grad_(False)
-    return LocalResult(nll_sum, num_tokens, num_examples, steps, time.monotonic() - started)
+    return LocalResult(nll_sum, num_tokens, num_examples, num_steps, time.monotonic() - started)
 
 
-def autocast(model: PreTrainedModel, precision: str) -> Any:
-    """bf16 arithmetic where it is asked for; fp32 otherwise."""
-    return torch.autocast(model.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int, int]) -> tuple[int, int]:
+    """(number of a step among those of all rounds, from 0; how many they are)."""
+    number, rounds = this_round
+    return ((number - 1) * epochs + epoch) * steps + step, rounds * epochs * steps
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, how: LocalTraining, place: tuple[int, int]) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = how.learning_rate * rate_share(how.schedule, *place, how.warmup_steps)
+
+
+def _clip(parameters: Sequence[Tensor], norm: float) -> None:
+    """Scale all gradients alike so that their common L2 norm is `norm` at most; 0 leaves them."""
+    if norm:
+        nn.utils.clip_grad_norm_(parameters, norm)
+
+
+@contextmanager
+def _checkpointing(model: PreTrainedModel, wanted: bool) -> Iterator[None]:
+    """Layers' activations are computed again on the way back instead of kept (Chen et al. 2016), with the dropout that they had."""
+    if not wanted:
+        yield
+        return
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    model.disable_input_require_grads()  # a hook that it leaves: without re-entering, nothing below the first trained tensor needs a graph
+    try:
+        yield
+    finally:
+        model.activation_checkpointing_disable()
 
 
 def _usable(examples: Sequence[TrainingExample], how: LocalTraining, rng: random.Random) -> Sequence[TrainingExample]:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.training.batches import IGNORED
+from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy
 
 MASKED, REPLACED = 0.8, 0.1
 """Of the pieces to be predicted: shown as the mask, shown as another piece."""
@@ -37,20 +38,24 @@ class MaskedBatch:
     def to(self, device: torch.device) -> Self:
         return type(self)(self.input_ids.to(device), self.attention_mask.to(device), self.labels.to(device))
 
-    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0) -> tuple[Tensor, int]:
-        logits, targets = self.predicted(model)
-        nll = nn.functional.cross_entropy(logits.float(), targets, reduction="sum", label_smoothing=label_smoothing)
-        return nll, int(targets.numel())
+    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
+        head, hidden, targets = self._before_head(model)
+        return cross_entropy(head, hidden, targets, label_smoothing, use), int(targets.numel())
 
     def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
-        """Scores of the masked positions alone, (positions, vocabulary), and what stands there.
+        """Scores of the masked positions alone, (positions, vocabulary), and what stands there."""
+        head, hidden, targets = self._before_head(model)
+        return head.scores(hidden), targets
+
+    def _before_head(self, model: PreTrainedModel) -> tuple[Head, Tensor, Tensor]:
+        """The head's last layer, what it takes at the masked positions alone, (positions, d), and what stands there.
 
         The head is about half of a step's cost with a large vocabulary, so it is asked for nothing that the loss would ignore.
         """
         hidden: Tensor = model.base_model(input_ids=self.input_ids, attention_mask=self.attention_mask).last_hidden_state
-        asked = self.labels != IGNORED
-        logits: Tensor = model.lm_head(hidden[asked])
-        return logits, self.labels[asked]
+        asked, head = self.labels != IGNORED, model.lm_head
+        transformed: Tensor = head.layer_norm(nn.functional.gelu(head.dense(hidden[asked])))  # as RoBERTa's heads do
+        return Head(head.decoder), transformed, self.labels[asked]
 
 
 class MaskedExample(NamedTuple):
@@ -89,6 +94,10 @@ class TextExample(NamedTuple):
     @property
     def length(self) -> tuple[int, int]:
         return len(self.ids), len(self.ids)
+
+    @property
+    def target_ids(self) -> list[int]:
+        return self.ids
 
     def drawn(self, rng: Random) -> MaskedExample:
         """Masked anew."""

@@ -6,13 +6,14 @@ from random import Random
 from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.training.batches import IGNORED
+from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class PairBatch:
         tensors = (self.input_ids, self.attention_mask, self.decoder_input_ids, self.labels)
         return type(self)(*(tensor.to(device) for tensor in tensors))
 
-    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0) -> tuple[Tensor, int]:
-        return translation_nll(model, self, label_smoothing)
+    def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
+        return translation_nll(model, self, label_smoothing, use)
 
 
 class PairExample(NamedTuple):
@@ -48,6 +49,10 @@ class PairExample(NamedTuple):
     @property
     def num_targets(self) -> int:
         return len(self.target)
+
+    @property
+    def target_ids(self) -> list[int]:
+        return self.target
 
     def drawn(self, rng: Random) -> Self:
         """Itself."""
@@ -75,7 +80,9 @@ def encode_pairs(pairs: Sequence[Pair], direction: Direction, codec: Codec, max_
     return [PairExample(source, target) for source, target in zip(sources, targets, strict=True)]
 
 
-def translation_nll(model: PreTrainedModel, batch: PairBatch, label_smoothing: float = 0.0) -> tuple[Tensor, int]:
+def translation_nll(
+    model: PreTrainedModel, batch: PairBatch, label_smoothing: float = 0.0, use: HeadUse = WHOLE
+) -> tuple[Tensor, int]:
     """(nll_sum, num_target_tokens): minus the log probability of the batch's target tokens, in nats, not averaged.
 
     Padded positions are dropped before the output head, whose vocabulary makes it about half of an adapter step's cost: nothing is
@@ -88,10 +95,7 @@ def translation_nll(model: PreTrainedModel, batch: PairBatch, label_smoothing: f
         use_cache=False,
     ).last_hidden_state
     real = batch.labels != IGNORED
-    logits: Tensor = model.lm_head(hidden[real])
     bias = getattr(model, "final_logits_bias", None)  # mBART carries one, M2M-100 does not
-    if bias is not None:
-        logits = logits + bias.reshape(-1)
+    head = Head(model.lm_head, None if bias is None else bias.reshape(-1))
     targets = batch.labels[real]
-    nll = nn.functional.cross_entropy(logits.float(), targets, reduction="sum", label_smoothing=label_smoothing)
-    return nll, int(targets.numel())
+    return cross_entropy(head, hidden[real], targets, label_smoothing, use), int(targets.numel())

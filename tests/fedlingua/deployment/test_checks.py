@@ -214,6 +214,14 @@ def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(set
     assert memory_estimate(dataclasses.replace(settings, method="base"), trainable)["trained tensors"] == 0
 
 
+def test_a_budget_of_tokens_and_a_head_in_chunks_are_reckoned_with(settings: Settings) -> None:
+    trainable = build_trainable(settings)
+    vocabulary = trainable.model.config.vocab_size
+    parts = memory_estimate(dataclasses.replace(settings, tokens_per_batch=500, head_chunk=10), trainable)
+    assert parts["activations"] == 500 * (2 + 2) * (14 * 32 + 2 * 64) * 4
+    assert parts["output layer"] == 2 * 10 * vocabulary * 4
+
+
 def test_with_controllers_the_whole_model_is_trained_and_the_added_layers_take_activations_too(settings: Settings) -> None:
     settings = dataclasses.replace(settings, tensor_set="controllers", controllers=3)
     trainable = build_trainable(settings)

@@ -78,6 +78,40 @@ def test_order_is_kept_and_no_sentence_sees_its_neighbours(talker: Backbone, sen
     assert translated(talker, sentences[::-1], beam=beam) == alone[::-1]
 
 
+@torch.no_grad()
+def generated(talker: Backbone, sentences: list[str], beam: int, without_cache: bool) -> list[str]:
+    """transformers' own generate, all sentences in one batch, in their own order."""
+    codec = talker.codec
+    encoded = codec.encode(sentences, "de", 32)
+    input_ids = torch.full((len(encoded), max(map(len, encoded))), codec.pad_id)
+    for row, ids in enumerate(encoded):
+        input_ids[row, : len(ids)] = torch.tensor(ids)
+    output = talker.model.generate(
+        input_ids=input_ids,
+        attention_mask=(input_ids != codec.pad_id).long(),
+        forced_bos_token_id=codec.language_ids["fr"],
+        num_beams=beam,
+        early_stopping=beam > 1,
+        do_sample=False,
+        max_length=None,
+        max_new_tokens=8,
+        use_cache=not without_cache,
+    )
+    return codec.decode(output.tolist())
+
+
+@pytest.mark.parametrize("without_cache", [False, True])
+@pytest.mark.parametrize("beam", [1, 3, 5])
+@pytest.mark.parametrize("budget", [40, 4000])
+def test_batches_by_length_give_what_generate_gives_of_all_at_once(
+    talker: Backbone, phrases: dict[str, list[str]], beam: int, budget: int, without_cache: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With generate's cache, and without one, which is a whole forward pass for every token."""
+    monkeypatch.setattr(decode, "TOKENS_PER_BATCH", budget)
+    sentences = phrases["de"][40:70]
+    assert translated(talker, sentences, beam=beam) == generated(talker, sentences, beam, without_cache)
+
+
 def test_many_small_batches_give_what_one_large_gives(
     talker: Backbone, sentences: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,9 +181,19 @@ def test_the_run_config_says_how_a_site_trains(run_config: dict[str, Any]) -> No
         "sample-least": 7,
         "sample-share": 0.75,
         "sampling-temperature": 3.0,
+        "tokens-per-batch": 900,
+        "schedule": "cosine",
+        "warmup-steps": 5,
+        "clip-norm": 1.5,
+        "label-smoothing": 0.2,
+        "gradient-checkpointing": True,
+        "head-chunk": 64,
+        "head-vocabulary": "text",
+        "micro-tokens": 300,
     }
     how = LocalTraining.of(settings_from({**run_config, **changes}))
-    assert how == LocalTraining(3, 2, 4, 0.5, False, "bf16", "sgd", 0.25, 0.125, Sampling(7, 0.75, 3.0))
+    of_steps = (900, "cosine", 5, 1.5, 0.2, True, 64, "text", 300)
+    assert how == LocalTraining(3, 2, 4, 0.5, False, "bf16", "sgd", 0.25, 0.125, Sampling(7, 0.75, 3.0), *of_steps)
     assert LocalTraining.of(settings_from(run_config)) == LocalTraining(16, 1, 1, 0.01, True, "fp32")
 
 
@@ -195,6 +205,188 @@ def test_what_is_off_changes_no_byte(site: Site) -> None:
     write_tensors(site.model, site.initial)
     train_locally(site.model, site.set.names, [site.examples[:5], site.examples[5:]], site.codec, HOW, "2022/site/1")
     assert as_bytes(read_tensors(site.model, site.set)) == as_bytes(plain)
+
+
+# --- Options of a step ---------------------------------------------------------------------------------------------------------------
+
+
+def gradient(site: Site, examples: list[PairExample], label_smoothing: float = 0.0) -> Tensors:
+    """Of the mean loss over the examples' tokens, from the first tensors, without dropout."""
+    write_tensors(site.model, site.initial)
+    parameters = {name: value for name, value in site.model.named_parameters() if name in site.initial}
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
+    nll, tokens = translation_nll(site.model, pad(examples, site.codec), label_smoothing)
+    (nll / tokens).backward()
+    found = {name: value.grad.numpy().copy() for name, value in parameters.items() if value.grad is not None}
+    site.model.zero_grad(set_to_none=True)
+    site.model.requires_grad_(False)
+    return found
+
+
+SGD = dataclasses.replace(HOW, optimizer="sgd", learning_rate=0.5, batch_size=21, whole_steps=False)
+
+
+def assert_stepped(site: Site, got: Tensors, slopes: Tensors, rate: float = 0.5) -> None:
+    """One step of SGD from the first tensors."""
+    for name, slope in slopes.items():
+        np.testing.assert_allclose(got[name], site.initial[name] - rate * slope, rtol=0, atol=1e-6)
+    assert any(np.abs(rate * slope).max() > 1e-4 for slope in slopes.values())
+
+
+@pytest.mark.parametrize("share", [0.25, 4.0])
+def test_a_gradient_longer_than_the_norm_is_scaled_down_to_it_over_all_tensors(site: Site, share: float) -> None:
+    site.without_dropout()
+    slopes = gradient(site, site.examples)
+    norm = float(np.sqrt(sum(np.square(slope.astype(np.float64)).sum() for slope in slopes.values())))
+    got = site.trained(dataclasses.replace(SGD, clip_norm=share * norm))
+    assert_stepped(site, got, {name: min(share, 1.0) * slope for name, slope in slopes.items()})
+
+
+def test_smoothing_is_of_the_loss_that_is_trained_on(site: Site) -> None:
+    site.without_dropout()
+    slopes = gradient(site, site.examples, label_smoothing=0.2)
+    assert_stepped(site, site.trained(dataclasses.replace(SGD, label_smoothing=0.2)), slopes)
+    plain = gradient(site, site.examples)
+    assert any(np.abs(plain[name] - slopes[name]).max() > 1e-3 for name in plain)
+
+
+def test_a_schedule_is_over_the_steps_of_all_rounds(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps an epoch, two epochs, two rounds: twelve steps, of which two warm up, and ten go down in tenths."""
+    rates: list[float] = []
+    step = torch.optim.SGD.step
+
+    def noted(self: torch.optim.SGD, *rest: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *rest)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", noted)
+    how = dataclasses.replace(SGD, batch_size=8, epochs=2, schedule="linear", warmup_steps=2)
+    for number in (1, 2):
+        train_locally(site.model, site.set.names, [site.examples], site.codec, how, "seed", this_round=(number, 2))
+    assert rates == pytest.approx([0.25, 0.5, *(0.5 * tenths / 10 for tenths in range(10, 0, -1))])
+
+
+def test_a_warm_up_shortens_the_first_step(site: Site) -> None:
+    site.without_dropout()
+    slopes = gradient(site, site.examples)
+    assert_stepped(site, site.trained(dataclasses.replace(SGD, warmup_steps=4)), slopes, 0.125)
+
+
+def test_a_budget_of_tokens_cuts_batches_and_every_example_is_trained_on_once(site: Site) -> None:
+    """Steps of two batches; nothing is left over, though whole_steps is on."""
+    seen: list[list[list[int]]] = []
+    how = dataclasses.replace(HOW, tokens_per_batch=60, accumulation=2, whole_steps=True)
+    site.trained(how)
+    assert site.result is not None
+    train_locally(
+        site.model,
+        site.set.names,
+        [site.examples],
+        site.codec,
+        how,
+        "seed",
+        before_step=lambda step: seen.append([[example.length[0] for example in batch] for batch in step]),
+    )
+    batches = [batch for step in seen for batch in step]
+    assert all(max(batch) * len(batch) <= 60 for batch in batches)
+    assert sorted(length for batch in batches for length in batch) == sorted(e.length[0] for e in site.examples)
+    assert {len(step) for step in seen[:-1]} == {2}
+    assert (site.result.num_examples, site.result.steps) == (21, len(seen))
+
+
+def test_the_mean_stays_over_tokens_when_a_budget_cuts_the_batches(site: Site) -> None:
+    site.without_dropout()
+    how = dataclasses.replace(SGD, tokens_per_batch=60, accumulation=100)
+    assert_stepped(site, site.trained(how), gradient(site, site.examples))
+
+
+def test_steps_that_are_cut_by_length_are_the_same_steps(site: Site) -> None:
+    """The very examples, in batches of at most 40 padded tokens, and the same tensors but for the order of sums."""
+    site.without_dropout()
+    plain, cut = dataclasses.replace(SGD, batch_size=8), dataclasses.replace(SGD, batch_size=8, micro_tokens=40)
+    wanted, pieces = (how.steps([site.examples], random.Random(1)) for how in (plain, cut))
+    assert [sorted(e for batch in step for e in batch) for step in pieces] == [sorted(step[0]) for step in wanted]
+    assert all(max(e.length[0] for e in batch) * len(batch) <= 40 for step in pieces for batch in step)
+    assert all(len(step) > 1 for step in pieces)
+    tensors, of_pieces = site.trained(plain), site.trained(cut)
+    for name in tensors:
+        np.testing.assert_allclose(of_pieces[name], tensors[name], rtol=0, atol=1e-5)
+
+
+def test_layers_that_are_computed_again_have_the_dropout_that_they_had(site: Site) -> None:
+    """The same bytes, dropout and all, and each layer run twice a step."""
+    runs = 0
+
+    def count(*_: Any) -> None:
+        nonlocal runs
+        runs += 1
+
+    hook = site.model.model.encoder.layers[0].fc1.register_forward_pre_hook(count)
+    plain, once = site.trained(), runs
+    again, twice = site.trained(dataclasses.replace(HOW, gradient_checkpointing=True)), runs - once
+    hook.remove()
+    assert as_bytes(again) == as_bytes(plain)
+    assert twice == 2 * once > 0
+    assert not site.model.is_activation_checkpointing
+
+
+def test_a_head_in_chunks_trains_the_same_tensors(site: Site) -> None:
+    plain, in_chunks = site.trained(SGD), site.trained(dataclasses.replace(SGD, head_chunk=7))
+    for name in plain:
+        np.testing.assert_allclose(in_chunks[name], plain[name], rtol=0, atol=1e-5)
+
+
+def test_a_vocabulary_of_the_text_is_what_occurs_on_its_target_side(site: Site) -> None:
+    """What cannot be said takes no probability, so that the loss is lower."""
+    how = dataclasses.replace(SGD, learning_rate=0.0, head_vocabulary="text")
+    use = how.head_use([site.examples[:5], site.examples[5:]], torch.device("cpu"))
+    assert use.vocabulary is not None
+    assert use.vocabulary.tolist() == sorted({number for example in site.examples for number in example.target})
+    assert HOW.head_use([site.examples], torch.device("cpu")).vocabulary is None
+    site.without_dropout()
+    site.trained(SGD)
+    assert site.result is not None
+    whole = site.result.nll_sum
+    site.trained(how)
+    assert site.result.nll_sum < 0.95 * whole
+
+
+# --- What has no gradient to take ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    ("frozen", "in_graph"),
+    [
+        ([], [1, 1, 1, 1]),
+        (["encoder.layers.0"], [0, 1, 1, 1]),
+        (["encoder.layers.0", "decoder.layers.0"], [0, 1, 1, 1]),  # it looks at the encoder's output
+        (["encoder", "decoder.layers.0"], [0, 0, 0, 1]),
+    ],
+)
+def test_what_lies_below_the_first_trained_tensor_has_no_graph(
+    site: Site, frozen: list[str], in_graph: list[int], again: bool
+) -> None:
+    """Nor where layers are computed again on the way back."""
+    names = [name for name in site.set.names if not any(name.startswith(f"model.{part}") for part in frozen)]
+    assert graph_of(site, names, dataclasses.replace(HOW, gradient_checkpointing=again)) == ([0, 0], in_graph)
+
+
+def graph_of(site: Site, names: list[str], how: LocalTraining) -> tuple[list[int], list[int]]:
+    """Whether what embeddings give, and what the layers of both stacks give, belongs to a graph of gradients."""
+    stacks = site.model.model.encoder, site.model.model.decoder
+    embeddings, layers = [stack.embed_tokens for stack in stacks], [layer for stack in stacks for layer in stack.layers]
+    found: dict[torch.nn.Module, int] = {}
+
+    def note(module: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+        found.setdefault(module, int(output.requires_grad))
+
+    hooks = [module.register_forward_hook(note) for module in (*embeddings, *layers)]
+    train_locally(site.model, names, [site.examples[:8]], site.codec, how, "seed")
+    for hook in hooks:
+        hook.remove()
+    return [found[module] for module in embeddings], [found[module] for module in layers]
 
 
 def test_a_sample_is_drawn_anew_in_every_epoch(site: Site) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from fedlingua.backbones.load import Backbone
 from fedlingua.training.batches import pad
+from fedlingua.training.head import HeadUse
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.translation import PairBatch, PairExample, translation_nll
 
@@ -30,6 +31,12 @@ def test_a_corpus_is_measured_without_dropout_and_the_mode_comes_back(backbone: 
     model.eval()
     corpus_nll(model, [batch])
     assert not model.training
+
+
+def test_a_loss_in_chunks_of_the_head_is_the_same(backbone: Backbone, batch: PairBatch) -> None:
+    assert corpus_nll(backbone.model, [batch], HeadUse(chunk=5))[0] == pytest.approx(
+        corpus_nll(backbone.model, [batch])[0], rel=1e-6
+    )
 
 
 def test_no_batches_are_no_loss(backbone: Backbone) -> None:

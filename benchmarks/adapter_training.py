@@ -1,0 +1,290 @@
+"""Adapter training of a site, in tokens a second, against transformers' Seq2SeqTrainer: same model, adapters, text and dtype.
+
+    .venv/bin/python benchmarks/adapter_training.py [--size tiny|m2m-100] [--small] [--to results.json] [--repeats N] [--data DIR]
+
+`identical_batches`: both are given the very same batches of 16 in one order, and come to the same loss; `ours_cut` takes each in pieces of
+like length (`micro-tokens`). `own_batching`: ours by a budget of tokens, which makes about as many steps, against the Trainer's defaults: 8
+sentences at random, padded to their longest. Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn about in one process;
+the Trainer does not log, evaluate or save.
+
+With `--data`, which holds tatoeba/de-en.tsv.gz, real sentences with their lengths, else the phrasebook's. The tiny model takes a minute,
+M2M-100's size (random weights, 484 M parameters, a vocabulary of 128,112) half an hour and 5 GB. `--small` tries it with less text.
+"""
+
+import argparse
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from paired import figures, ratio, turn_about
+from text_pairs import text_pairs
+from transformers import (
+    DataCollatorForSeq2Seq,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
+from fedlingua.backbones.build import build_tokenizer
+from fedlingua.backbones.codec import Codec
+from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
+from fedlingua.training.batches import pad
+from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.objective import examples_nll
+from fedlingua.training.translation import PairExample, encode_pairs
+
+WANTED = {"identical_batches": 1.15, "own_batching": 1.6}
+"""Tokens a second over the Trainer's, of the faster of our ways; less, or another loss, ends the benchmark with an error."""
+LOSS_TOLERANCE = 1e-3
+"""In nats a token, after an epoch from the same tensors."""
+IDENTICAL, BATCH, RATE, MAX_TOKENS, SEED = 16, 8, 1e-3, 128, "benchmark"
+"""Sentences of a batch: a run's default where both are given the same, and the Trainer's default."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """vocab_size 0: as many as the text's tokenizer has. pairs, fewer: sentences, and those of `--small`."""
+
+    d_model: int
+    layers: int
+    heads: int
+    ffn_dim: int
+    vocab_size: int
+    adapter_dim: int
+    pairs: int
+    fewer: int
+
+
+SIZES = {
+    "tiny": Size(128, 2, 4, 512, 0, 32, pairs=1600, fewer=320),
+    "m2m-100": Size(1024, 12, 16, 4096, 128112, 64, pairs=64, fewer=32),
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A model with adapters, always the same, and text as ids."""
+
+    size: Size
+    codec: Codec
+    examples: list[PairExample]
+
+    def model(self) -> M2M100ForConditionalGeneration:
+        """Made anew: a copy's hooks would go on using the adapters that it was copied from."""
+        size, tokenizer = self.size, self.codec.tokenizer
+        rows = tokenizer.encoder_size + len(tokenizer.lang_code_to_id) + tokenizer.num_madeup_words
+        config = M2M100Config(
+            vocab_size=size.vocab_size or rows,
+            d_model=size.d_model,
+            encoder_layers=size.layers,
+            decoder_layers=size.layers,
+            encoder_attention_heads=size.heads,
+            decoder_attention_heads=size.heads,
+            encoder_ffn_dim=size.ffn_dim,
+            decoder_ffn_dim=size.ffn_dim,
+            dropout=0.0,
+            attention_dropout=0.0,
+            encoder_layerdrop=0.0,
+            decoder_layerdrop=0.0,
+            max_position_embeddings=1024,
+            pad_token_id=self.codec.pad_id,
+            eos_token_id=self.codec.end_id,
+            decoder_start_token_id=self.codec.end_id,
+        )
+        torch.manual_seed(0)
+        model = M2M100ForConditionalGeneration(config).requires_grad_(False)
+        attach_adapters(model, AdapterConfig(size.adapter_dim), seed=1)
+        return model
+
+    @property
+    def tokens(self) -> int:
+        """Without padding, of both sides."""
+        return sum(len(one.source) + len(one.target) for one in self.examples)
+
+
+def site_of(size: Size, data: Path | None, number: int, folder: Path) -> Site:
+    direction, pairs = text_pairs(data, max(number, 1000))
+    sentences = [side for pair in pairs for side in pair]
+    codec = Codec(build_tokenizer(sentences, sorted({direction.source, direction.target}), 1200, folder))
+    return Site(size, codec, encode_pairs(pairs[:number], direction, codec, MAX_TOKENS))
+
+
+class Way:
+    """Something that trains an epoch, always from the same tensors, and keeps what came of it: ways share a model."""
+
+    def __init__(self, site: Site, model: M2M100ForConditionalGeneration) -> None:
+        self.site, self.model = site, model
+        self.set = tensor_set(model, "adapters")
+        self.initial = self.trained = read_tensors(model, self.set)
+        self.steps = 0
+
+    def __call__(self) -> None:
+        write_tensors(self.model, self.initial)
+        self.steps = self.train()
+        self.trained = read_tensors(self.model, self.set)
+
+    def train(self) -> int:
+        """One epoch; gives its steps."""
+        raise NotImplementedError
+
+    def loss(self) -> float:
+        """Nats a token of the text that was trained on, over the whole vocabulary; ends with the first tensors again."""
+        write_tensors(self.model, self.trained)
+        nll_sum, num_tokens = examples_nll(self.model, self.site.codec, self.site.examples, "fp32")
+        write_tensors(self.model, self.initial)
+        return nll_sum / num_tokens
+
+
+class Ours(Way):
+    """A round of one site."""
+
+    def __init__(self, site: Site, model: M2M100ForConditionalGeneration, how: LocalTraining) -> None:
+        super().__init__(site, model)
+        self.how = how
+
+    def train(self) -> int:
+        return train_locally(self.model, self.set.names, [self.site.examples], self.site.codec, self.how, SEED).steps
+
+
+class Theirs(Way):
+    """An epoch of the Trainer over rows that its collator makes batches of."""
+
+    def __init__(
+        self,
+        site: Site,
+        model: M2M100ForConditionalGeneration,
+        rows: list[Any],
+        collator: Callable[[list[Any]], Mapping[str, Any]],
+        batch_size: int,
+        order: str,
+        folder: Path,
+    ) -> None:
+        super().__init__(site, model)
+        arguments = Seq2SeqTrainingArguments(
+            output_dir=str(folder),
+            num_train_epochs=1,
+            per_device_train_batch_size=batch_size,
+            train_sampling_strategy=order,
+            learning_rate=RATE,
+            weight_decay=0.0,
+            lr_scheduler_type="constant",
+            max_grad_norm=0.0,
+            optim="adamw_torch_fused",
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            dataloader_pin_memory=False,
+            remove_unused_columns=False,
+        )
+        self.arguments, self.rows, self.collator = arguments, rows, collator
+
+    def train(self) -> int:
+        wanted = set(self.set.names)
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in wanted)
+        # A trainer keeps its optimiser from one call to the next.
+        trainer = Seq2SeqTrainer(model=self.model, args=self.arguments, train_dataset=self.rows, data_collator=self.collator)
+        trainer.train()
+        self.model.requires_grad_(False)
+        steps: int = trainer.state.global_step
+        return steps
+
+
+def batches_of(site: Site, how: LocalTraining) -> list[dict[str, torch.Tensor]]:
+    """Those that `train_locally` makes, in its order, as the Trainer's model takes them."""
+    rng = random.Random(SEED)
+    rng.getrandbits(63)  # torch's seed
+    return [vars(pad(batch, site.codec)) for step in how.steps([site.examples], rng) for batch in step]
+
+
+def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:
+    """All with their losses after the same epoch; one of them is the trainer."""
+    times = turn_about(ways, repeats)
+    found = figures(times)
+    return {
+        **found,
+        "steps": {name: way.steps for name, way in ways.items()},
+        "tokens_a_second": {name: round(site.tokens / found[f"{name}_s"]["median"]) for name in ways},
+        "loss": {name: round(way.loss(), 5) for name, way in ways.items()},
+        **{f"trainer_over_{name}": ratio(times["trainer"], times[name]) for name in ways if name != "trainer"},
+    }
+
+
+def identical_batches(site: Site, model: M2M100ForConditionalGeneration, repeats: int, folder: Path) -> dict[str, Any]:
+    """`ours_cut` takes each batch in two or more pieces of like length, which is the same step with less padding."""
+    how = LocalTraining(IDENTICAL, 1, 1, RATE, False, "fp32")
+    cut = replace(how, micro_tokens=round(mean_budget(site)))
+    theirs = Theirs(site, model, batches_of(site, how), lambda rows: rows[0], 1, "sequential", folder)
+    return compared(site, {"ours": Ours(site, model, how), "ours_cut": Ours(site, model, cut), "trainer": theirs}, repeats)
+
+
+def ratios(found: Mapping[str, Any]) -> list[float]:
+    """Of the Trainer's median time to that of each of our ways."""
+    return [value["of_medians"] for key, value in found.items() if key.startswith("trainer_over_")]
+
+
+def mean_budget(site: Site) -> float:
+    """Padded tokens that 8 sentences have if all are of mean length."""
+    return BATCH * sum(one.length[0] for one in site.examples) / len(site.examples)
+
+
+def own_batching(site: Site, model: M2M100ForConditionalGeneration, repeats: int, folder: Path) -> dict[str, Any]:
+    """The budget is what 8 sentences of mean length take."""
+    budget = round(mean_budget(site))
+    how = LocalTraining(BATCH, 1, 1, RATE, False, "fp32", tokens_per_batch=budget)
+    rows = [{"input_ids": one.source, "attention_mask": [1] * len(one.source), "labels": one.target} for one in site.examples]
+    collator = DataCollatorForSeq2Seq(site.codec.tokenizer)
+    theirs = Theirs(site, model, rows, collator, BATCH, "random", folder)
+    return {"tokens_per_batch": budget, **compared(site, {"ours": Ours(site, model, how), "trainer": theirs}, repeats)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--small", action="store_true", help="less text")
+    parser.add_argument("--to", type=Path, help="write the figures here as JSON")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--data", type=Path, help="folder with tatoeba/de-en.tsv.gz")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    size = SIZES[chosen.size]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        site = site_of(size, chosen.data, size.fewer if chosen.small else size.pairs, folder / "tokenizer")
+        model = site.model()
+        result: dict[str, Any] = {
+            "size": chosen.size,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "text": "phrasebook" if chosen.data is None else "tatoeba",
+            "sentences": len(site.examples),
+            "tokens": site.tokens,
+            "identical_batches": identical_batches(site, model, chosen.repeats, folder / "trainer"),
+            "own_batching": own_batching(site, model, chosen.repeats, folder / "trainer"),
+        }
+    result |= {"wanted_ratios": WANTED, "cores": os.cpu_count()}
+    result |= {"versions": {name: version(name) for name in ("torch", "transformers", "accelerate")}}
+    text = json.dumps(result, indent=2)
+    print(text)
+    if chosen.to:
+        chosen.to.write_text(text + "\n", encoding="utf-8")
+    losses = result["identical_batches"]["loss"]
+    if max(losses.values()) - min(losses.values()) > LOSS_TOLERANCE:
+        raise SystemExit(f"after the same batches the losses are {losses}; wanted them within {LOSS_TOLERANCE}")
+    for what, wanted in WANTED.items():
+        if (fastest := max(ratios(result[what]))) < wanted:
+            raise SystemExit(f"{what}: the Trainer takes {fastest} times as long; wanted {wanted}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The gradient of one step of the optimiser, batch after batch, in pieces that fit into memory."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.errors import RunError
+from fedlingua.training.batches import Example, pad
+from fedlingua.training.head import WHOLE, HeadUse
+from fedlingua.training.precision import autocast
+
+Step = Sequence[Sequence[Example]]
+"""What one step of the optimiser sees: batches of examples."""
+Sums = tuple[float, int, int]
+"""(nll_sum, predicted tokens, examples) of one batch."""
+
+
+class StepGradient:
+    """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its batches are cut.
+
+    A batch that runs out of memory is halved, and the step begun anew: it stays the step that it was, but for dropout, drawn again. From
+    then on no batch has more padded tokens than that half.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, codec: Codec, precision: str, label_smoothing: float = 0.0, use: HeadUse = WHOLE
+    ) -> None:
+        self.model, self.codec, self.precision = model, codec, precision
+        self.label_smoothing, self.use = label_smoothing, use
+        self.most_tokens: int | None = None
+
+    def __call__(self, step: Step) -> list[Sums]:
+        """Every batch's sums.
+
+        Raises:
+            RunError: a single example does not fit.
+        """
+        tokens_of_step = sum(example.num_targets for batch in step for example in batch)
+        while True:
+            sums: list[Sums] = []
+            failed = None
+            for batch in self._cut(step):
+                try:
+                    sums.append(self._add(batch, tokens_of_step))
+                except torch.OutOfMemoryError:
+                    failed = batch
+                    break
+            if failed is None:
+                return sums
+            # Outside of the handler: the error keeps alive what the failed pass had made.
+            self._halve(failed)
+
+    def _add(self, batch: Sequence[Example], tokens_of_step: int) -> Sums:
+        with autocast(self.model, self.precision):
+            nll, tokens = pad(batch, self.codec).to(self.model.device).nll(self.model, self.label_smoothing, self.use)
+        (nll / tokens_of_step).backward()
+        return float(nll.detach()), tokens, len(batch)
+
+    def _halve(self, batch: Sequence[Example]) -> None:
+        longest = _longest(batch)
+        if len(batch) == 1:
+            raise RunError(
+                f"a training step runs out of memory with a single example of {longest} tokens; give gradient-checkpointing = true, "
+                "head-chunk = 64, smaller max-tokens, or a device with more memory"
+            )
+        self.most_tokens = (len(batch) + 1) // 2 * longest
+        self.model.zero_grad(set_to_none=True)
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _cut(self, step: Step) -> Iterator[Sequence[Example]]:
+        for batch in step:
+            size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
+            for first in range(0, len(batch), size):
+                yield batch[first : first + size]
+
+
+def _longest(batch: Sequence[Example]) -> int:
+    return max(example.length[0] for example in batch)
