@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results" / "medical"
 SUITE = RESULTS / "table3_small"
-BASE, FEDERATED, CENTRALIZED = "base", "server-sgd", "centralized"
+BASE, FEDERATED, CENTRALIZED = "base", "server-adam", "centralized"
 CORPORA = ("NCBI-disease-IOB", "BC5CDR-IOB")
 F1 = ("micro_f1", "macro_f1", "weighted_f1")
 MODELS = ("federated", "personal", "apfl", "chosen")
