@@ -12,29 +12,28 @@ M2M-100's size (random weights, 484 M parameters, a vocabulary of 128,112) half 
 """
 
 import argparse
-import json
-import os
 import random
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from kept import keep
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
+from trainer import plain_arguments
 from transformers import (
     DataCollatorForSeq2Seq,
-    M2M100Config,
     M2M100ForConditionalGeneration,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
 )
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
-from fedlingua.backbones.build import build_tokenizer
+from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
 from fedlingua.backbones.codec import Codec
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.training.batches import pad
@@ -48,25 +47,24 @@ LOSS_TOLERANCE = 1e-3
 """In nats a token, after an epoch from the same tensors."""
 IDENTICAL, BATCH, RATE, MAX_TOKENS, SEED = 16, 8, 1e-3, 128, "benchmark"
 """Sentences of a batch: a run's default where both are given the same, and the Trainer's default."""
+PIECES = 1200
+"""Of the text's tokenizer."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """vocab_size 0: as many as the text's tokenizer has. pairs, fewer: sentences, and those of `--small`."""
+    """vocabulary: rows of the embeddings; 0: those of the text's tokenizer. pairs, fewer: sentences, and those of `--small`."""
 
-    d_model: int
-    layers: int
-    heads: int
-    ffn_dim: int
-    vocab_size: int
+    model: ModelSize
+    vocabulary: int
     adapter_dim: int
     pairs: int
     fewer: int
 
 
 SIZES = {
-    "tiny": Size(128, 2, 4, 512, 0, 32, pairs=1600, fewer=320),
-    "m2m-100": Size(1024, 12, 16, 4096, 128112, 64, pairs=64, fewer=32),
+    "tiny": Size(ModelSize(128, 2, 2, 4, 512, PIECES, dropout=0.0, max_positions=1024), 0, 32, pairs=1600, fewer=320),
+    "m2m-100": Size(ModelSize(1024, 12, 12, 16, 4096, PIECES, dropout=0.0, max_positions=1024), 128112, 64, pairs=64, fewer=32),
 }
 
 
@@ -80,29 +78,11 @@ class Site:
 
     def model(self) -> M2M100ForConditionalGeneration:
         """Made anew: a copy's hooks would go on using the adapters that it was copied from."""
-        size, tokenizer = self.size, self.codec.tokenizer
-        rows = tokenizer.encoder_size + len(tokenizer.lang_code_to_id) + tokenizer.num_madeup_words
-        config = M2M100Config(
-            vocab_size=size.vocab_size or rows,
-            d_model=size.d_model,
-            encoder_layers=size.layers,
-            decoder_layers=size.layers,
-            encoder_attention_heads=size.heads,
-            decoder_attention_heads=size.heads,
-            encoder_ffn_dim=size.ffn_dim,
-            decoder_ffn_dim=size.ffn_dim,
-            dropout=0.0,
-            attention_dropout=0.0,
-            encoder_layerdrop=0.0,
-            decoder_layerdrop=0.0,
-            max_position_embeddings=1024,
-            pad_token_id=self.codec.pad_id,
-            eos_token_id=self.codec.end_id,
-            decoder_start_token_id=self.codec.end_id,
-        )
-        torch.manual_seed(0)
-        model = M2M100ForConditionalGeneration(config).requires_grad_(False)
-        attach_adapters(model, AdapterConfig(size.adapter_dim), seed=1)
+        model = build_model(self.size.model, self.codec.tokenizer, seed=0)
+        if self.size.vocabulary:
+            model.resize_token_embeddings(self.size.vocabulary, mean_resizing=False)
+        model.requires_grad_(False)
+        attach_adapters(model, AdapterConfig(self.size.adapter_dim), seed=1)
         return model
 
     @property
@@ -114,11 +94,11 @@ class Site:
 def site_of(size: Size, data: Path | None, number: int, folder: Path) -> Site:
     direction, pairs = text_pairs(data, max(number, 1000))
     sentences = [side for pair in pairs for side in pair]
-    codec = Codec(build_tokenizer(sentences, sorted({direction.source, direction.target}), 1200, folder))
+    codec = Codec(build_tokenizer(sentences, sorted({direction.source, direction.target}), PIECES, folder))
     return Site(size, codec, encode_pairs(pairs[:number], direction, codec, MAX_TOKENS))
 
 
-class Way:
+class Way(ABC):
     """Something that trains an epoch, always from the same tensors, and keeps what came of it: ways share a model."""
 
     def __init__(self, site: Site, model: M2M100ForConditionalGeneration) -> None:
@@ -132,9 +112,9 @@ class Way:
         self.steps = self.train()
         self.trained = read_tensors(self.model, self.set)
 
+    @abstractmethod
     def train(self) -> int:
         """One epoch; gives its steps."""
-        raise NotImplementedError
 
     def loss(self) -> float:
         """Nats a token of the text that was trained on, over the whole vocabulary; ends with the first tensors again."""
@@ -169,25 +149,9 @@ class Theirs(Way):
         folder: Path,
     ) -> None:
         super().__init__(site, model)
-        arguments = Seq2SeqTrainingArguments(
-            output_dir=str(folder),
-            num_train_epochs=1,
-            per_device_train_batch_size=batch_size,
-            train_sampling_strategy=order,
-            learning_rate=RATE,
-            weight_decay=0.0,
-            lr_scheduler_type="constant",
-            max_grad_norm=0.0,
-            optim="adamw_torch_fused",
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-            dataloader_pin_memory=False,
-            remove_unused_columns=False,
-        )
-        self.arguments, self.rows, self.collator = arguments, rows, collator
+        plain = plain_arguments(folder, batch_size, RATE, weight_decay=0.0)
+        self.arguments = Seq2SeqTrainingArguments(**plain, train_sampling_strategy=order, remove_unused_columns=False)
+        self.rows, self.collator = rows, collator
 
     def train(self) -> int:
         wanted = set(self.set.names)
@@ -272,12 +236,8 @@ def main() -> None:
             "identical_batches": identical_batches(site, model, chosen.repeats, folder / "trainer"),
             "own_batching": own_batching(site, model, chosen.repeats, folder / "trainer"),
         }
-    result |= {"wanted_ratios": WANTED, "cores": os.cpu_count()}
-    result |= {"versions": {name: version(name) for name in ("torch", "transformers", "accelerate")}}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if chosen.to:
-        chosen.to.write_text(text + "\n", encoding="utf-8")
+    result |= {"wanted_ratios": WANTED}
+    keep(result, chosen.to, "torch", "transformers", "accelerate")
     losses = result["identical_batches"]["loss"]
     if max(losses.values()) - min(losses.values()) > LOSS_TOLERANCE:
         raise SystemExit(f"after the same batches the losses are {losses}; wanted them within {LOSS_TOLERANCE}")

@@ -9,13 +9,11 @@ experiments/backbones/tatoeba_half.toml`); without, the phrasebook's by the demo
 """
 
 import argparse
-import json
-import os
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from kept import keep
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 
@@ -109,12 +107,8 @@ def main() -> None:
     }
     for beam in BEAMS:
         result[f"beam_{beam}"] = measured(backbone, sentences, direction, beam, chosen.repeats)
-    result |= {"wanted_ratio": WANTED_RATIO, "cores": os.cpu_count()}
-    result |= {"versions": {name: version(name) for name in ("torch", "transformers")}}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if chosen.to:
-        chosen.to.write_text(text + "\n", encoding="utf-8")
+    result |= {"wanted_ratio": WANTED_RATIO}
+    keep(result, chosen.to, "torch", "transformers")
     deciding = result[f"beam_{BEAMS[0]}"]
     if deciding["generate_over_ours"]["of_medians"] < WANTED_RATIO:
         raise SystemExit(f"generate takes {deciding['generate_over_ours']['of_medians']} times as long; wanted {WANTED_RATIO}")

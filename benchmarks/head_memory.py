@@ -8,13 +8,12 @@ most that was resident during a second step, as Linux counts it (VmHWM). Some mi
 """
 
 import argparse
-import json
 import multiprocessing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from kept import keep
 from torch import Tensor
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
@@ -119,12 +118,8 @@ def main() -> None:
         **added(found),
         "loss_difference": abs(found["whole"]["loss"] - found["in_chunks"]["loss"]),
         "wanted_share": round(WANTED_SHARE, 3),
-        "versions": {name: version(name) for name in ("torch", "transformers")},
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if chosen.to:
-        chosen.to.write_text(text + "\n", encoding="utf-8")
+    keep(result, chosen.to, "torch", "transformers")
     if result["share"] > WANTED_SHARE:
         raise SystemExit(
             f"in chunks head and loss add {result['share']} of what they add whole; wanted {WANTED_SHARE:.2f} at most"

@@ -10,15 +10,14 @@ masked positions alone. About five minutes; `--small` tries it with a model of t
 
 import argparse
 import copy
-import json
-import os
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from kept import keep
 from paired import figures, ratio, turn_about
+from trainer import plain_arguments
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, XLMRobertaForMaskedLM
 
 from fedlingua.backbones.build_encoder import EncoderSize, build_encoder, build_text_tokenizer
@@ -58,22 +57,7 @@ class Theirs:
     """An epoch of the Trainer."""
 
     def __init__(self, model: XLMRobertaForMaskedLM, examples: list[TextExample], codec: TextCodec, folder: Path) -> None:
-        arguments = TrainingArguments(
-            output_dir=str(folder),
-            num_train_epochs=1,
-            per_device_train_batch_size=BATCH,
-            learning_rate=RATE,
-            weight_decay=0.01,
-            lr_scheduler_type="constant",
-            max_grad_norm=0.0,
-            optim="adamw_torch_fused",
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-            dataloader_pin_memory=False,
-        )
+        arguments = TrainingArguments(**plain_arguments(folder, BATCH, RATE, weight_decay=0.01))
         collator = DataCollatorForLanguageModeling(tokenizer=codec.tokenizer, mlm_probability=MASK_SHARE)
         dataset: Any = [{"input_ids": example.ids} for example in examples]
         self.model = copy.deepcopy(model).requires_grad_(True)
@@ -110,12 +94,8 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     result = measured(SMALL if chosen.small else SIZE, chosen.repeats)
-    result |= {"wanted_ratio": WANTED_RATIO, "cores": os.cpu_count()}
-    result |= {"versions": {name: version(name) for name in ("torch", "transformers")}}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if chosen.to:
-        chosen.to.write_text(text + "\n", encoding="utf-8")
+    result |= {"wanted_ratio": WANTED_RATIO}
+    keep(result, chosen.to, "torch", "transformers")
     if result["trainer_over_ours"]["of_medians"] < WANTED_RATIO:
         raise SystemExit(f"the Trainer takes {result['trainer_over_ours']['of_medians']} times as long; wanted {WANTED_RATIO}")
 

@@ -9,14 +9,12 @@ phrasebook. Timed in fp32 on one core, turn about in one process. A minute or tw
 """
 
 import argparse
-import json
-import os
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from kept import keep
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 
@@ -89,13 +87,8 @@ def main() -> None:
         "dev_sentences": len(dev),
         "epochs": HOW.epochs,
         **measured(backbone, *examples, chosen.repeats),
-        "cores": os.cpu_count(),
-        "versions": {name: version(name) for name in ("torch", "transformers")},
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if chosen.to:
-        chosen.to.write_text(text + "\n", encoding="utf-8")
+    keep(result, chosen.to, "torch", "transformers")
 
 
 if __name__ == "__main__":

@@ -188,7 +188,8 @@ def test_text_is_tatoebas_or_the_phrasebooks_in_no_order_of_length(monkeypatch: 
 
 def test_the_trainer_is_given_the_batches_that_a_site_trains_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = benchmark("adapter_training", monkeypatch)
-    size = dataclasses.replace(module.SIZES["tiny"], d_model=32, ffn_dim=64, adapter_dim=4)
+    tiny = module.SIZES["tiny"]
+    size = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, d_model=32, ffn_dim=64), adapter_dim=4)
     site = module.site_of(size, None, 20, tmp_path / "tokenizer")
     model = site.model()
     plain = module.LocalTraining(8, 1, 1, 1e-3, False, "fp32")
@@ -214,7 +215,8 @@ def test_a_site_and_the_trainer_come_to_the_same_tensors_by_the_same_batches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     module = benchmark("adapter_training", monkeypatch)
-    size = dataclasses.replace(module.SIZES["tiny"], d_model=32, ffn_dim=64, adapter_dim=4)
+    tiny = module.SIZES["tiny"]
+    size = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, d_model=32, ffn_dim=64), adapter_dim=4)
     site = module.site_of(size, None, 20, tmp_path / "tokenizer")
     found = module.identical_batches(site, site.model(), 2, tmp_path / "trainer")
     assert found["steps"] == {"ours": 2, "ours_cut": 2, "trainer": 2}

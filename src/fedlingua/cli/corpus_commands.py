@@ -1,0 +1,119 @@
+"""`fedlingua corpus`: what can be asked of text, and its options."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+commands = typer.Typer(no_args_is_help=True, help="Text for the sites of a federation: look at it, convert it, divide it.")
+
+
+@commands.command("prepare")
+def corpus_prepare(
+    name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
+    source: Annotated[
+        Path, typer.Option("--from", help="Folder of the downloads: OPUS's Moses files, zipped or not; the other two unpacked.")
+    ],
+    to: Annotated[Path, typer.Option(help="Data folder; the splits go into a folder in it.")],
+    uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (Liu et al. 2023, appendix C).")] = False,
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="No sentence in two splits, at any two sites.")] = False,
+    key: Annotated[str, typer.Option(help="Key of the shuffle and of the choice.")] = "fedlingua",
+) -> None:
+    """Turn downloads into the papers' splits and sizes: of Liu et al. 2023 (ted2020, europarl), of MetaSend (mtnt, uncorpus)."""
+    from fedlingua.cli.corpus import prepare_corpus
+
+    prepare_corpus(name, source, to, uniform, no_leaks, key, Console())
+
+
+CorpusArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, .zip of OPUS, X of X.de and X.fr, dev.{}.txt, a folder."
+    ),
+]
+DirectionOption = Annotated[str, typer.Option(help="Source and target, such as de-fr.")]
+KindOption = Annotated[
+    str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet, dataset; default: by the name's ending.")
+]
+CorpusOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="More of the corpus, as in a federation file: columns=[1,0], fields, subset, split."),
+]
+RulesOption = Annotated[Path | None, typer.Option("--rules", help="File with [cleaning]: a federation file or a recipe.")]
+RuleChanges = Annotated[list[str] | None, typer.Option("--set", help="key=value of [cleaning]; goes before the file's.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Fail where a pair would be dropped.")]
+
+
+@commands.command("check")
+def corpus_check(
+    corpus: CorpusArgument,
+    direction: DirectionOption,
+    kind: KindOption = None,
+    option: CorpusOptions = None,
+    rules: RulesOption = None,
+    set_: RuleChanges = None,
+    strict: StrictOption = False,
+    samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Of the answer.")] = "table",
+) -> None:
+    """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
+    from fedlingua.cli.corpus_check import check_corpus
+    from fedlingua.cli.corpus_input import cleaning_rules, corpus_input
+
+    found = corpus_input(corpus, direction, kind, option or [])
+    check_corpus(found, cleaning_rules(rules, set_ or [], strict), samples, format_, Console())
+
+
+@commands.command("convert")
+def corpus_convert(
+    corpus: CorpusArgument,
+    direction: DirectionOption,
+    to: Annotated[
+        Path, typer.Option(help="The file: .tsv, .jsonl, .tmx (also .gz) or .parquet; with --as moses the stem of two.")
+    ],
+    as_: Annotated[
+        Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
+        typer.Option("--as", help="Form; default: by the ending of --to."),
+    ] = None,
+    kind: KindOption = None,
+    option: CorpusOptions = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Drop what cleaning drops; so do --rules, --set and --strict.")] = False,
+    rules: RulesOption = None,
+    set_: RuleChanges = None,
+    strict: StrictOption = False,
+) -> None:
+    """Write a corpus in another form, whole or not at all."""
+    from fedlingua.cli.corpus_convert import convert_corpus
+    from fedlingua.cli.corpus_input import cleaning_rules, corpus_input
+    from fedlingua.corpora.write import target_of
+
+    found = corpus_input(corpus, direction, kind, option or [])
+    asked = cleaning_rules(rules, set_ or [], strict) if clean or rules or set_ or strict else None
+    convert_corpus(found, target_of(to, as_, found.direction), asked, Console())
+
+
+@commands.command("split")
+def corpus_split(
+    corpus: CorpusArgument,
+    direction: DirectionOption,
+    to: Annotated[Path, typer.Option(help="Folder of the splits, which must not be there yet.")],
+    mode: Annotated[
+        Literal["components", "shared-side", "paper"], typer.Option(help="components: no sentence in two splits; see [split].")
+    ] = "components",
+    shares: Annotated[str, typer.Option(help="Of train, dev and test.")] = "0.6,0.2,0.2",
+    key: Annotated[str, typer.Option(help="Decides what goes where.")] = "fedlingua",
+    kind: KindOption = None,
+    option: CorpusOptions = None,
+    rules: RulesOption = None,
+    set_: RuleChanges = None,
+    strict: StrictOption = False,
+) -> None:
+    """Clean a corpus and divide it into train, dev and test, as `splits` of a federation file reads them."""
+    from fedlingua.cli.corpus_input import cleaning_rules, corpus_input, parse_shares
+    from fedlingua.cli.corpus_split import split_corpus
+    from fedlingua.corpora.split import SplitRules
+
+    found = corpus_input(corpus, direction, kind, option or [])
+    asked = SplitRules(mode, key, *parse_shares(shares))
+    split_corpus(found, cleaning_rules(rules, set_ or [], strict), asked, to, Console())

@@ -1,0 +1,103 @@
+"""`fedlingua site`: its commands and their options."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+commands = typer.Typer(no_args_is_help=True, help="One site of a federation across machines.")
+SiteFileArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
+
+
+@commands.command("init")
+def site_init(
+    name: Annotated[str, typer.Option(prompt="The site's name", help="The site's name.")],
+    direction: Annotated[
+        str,
+        typer.Option(
+            prompt="Direction, such as de-fr, or a language",
+            help="Source and target, such as de-fr; a language alone, such as es, of text that is not translated.",
+        ),
+    ],
+    server: Annotated[str, typer.Option(prompt="The server's host:port", help="Where the server's fleet API is: host:port.")],
+    to: Annotated[Path, typer.Option(help="The site's folder.")] = Path("site"),
+    tsv: Annotated[Path | None, typer.Option(help="Corpus: a file with two columns.")] = None,
+    tmx: Annotated[Path | None, typer.Option(help="Corpus: a translation memory.")] = None,
+    moses: Annotated[str | None, typer.Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
+    lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with a document a line.")] = None,
+    jsonl: Annotated[
+        Path | None,
+        typer.Option(help="A file with a JSON object a line: the document in its `text`, or a pair in two fields, as {de, fr}."),
+    ] = None,
+    notes: Annotated[Path | None, typer.Option(help="The same: a folder with a .txt file a document.")] = None,
+    deidentify_with: Annotated[
+        str | None, typer.Option(help="Function that every document passes first: package.module:function.")
+    ] = None,
+    phrasebook: Annotated[str | None, typer.Option(help="Corpus: a register of the demo grammar, for a trial.")] = None,
+    sentences: Annotated[int | None, typer.Option(help="With --phrasebook: how many sentences.")] = None,
+    authority: Annotated[Path | None, typer.Option(help="The server's ca.crt.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no key: for a trial on one machine.")] = False,
+) -> None:
+    """Make the site's folder: site.toml, its key, and the file for the server's operator."""
+    from fedlingua.cli import site
+
+    files = {"tsv": tsv, "tmx": tmx, "lines": lines, "jsonl": jsonl, "notes": notes}
+    corpus = {key: path and str(path) for key, path in files.items()}
+    corpus |= {"moses": moses, "phrasebook": phrasebook}
+    if not any(corpus.values()) and sys.stdin.isatty():
+        translates = "-" in direction
+        wanted = "a file with two columns, source and target" if translates else "a file with a document a line"
+        corpus["tsv" if translates else "lines"] = typer.prompt(f"Corpus: {wanted}")
+    if authority is None and not insecure:
+        raise typer.BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
+    asked = {**corpus, "sentences": sentences, "deidentify-with": deidentify_with}
+    given = {key: value for key, value in asked.items() if value is not None}
+    site.init(to, name, direction, given, server, None if insecure else authority, Console())
+
+
+@commands.command("check")
+def site_check(
+    file: SiteFileArgument = Path("site"),
+    experiment: Annotated[Path | None, typer.Option(help="The run's experiment file; default: the demo's settings.")] = None,
+    federation: Annotated[Path | None, typer.Option(help="The server's federation file.")] = None,
+    expect: Annotated[str, typer.Option(help="The server's fingerprint, or its beginning.")] = "",
+    knock: Annotated[bool, typer.Option(help="Join the server for a moment.")] = True,
+) -> None:
+    """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send."""
+    from fedlingua.cli import site
+
+    site.check(file, experiment, federation, expect, knock, Console())
+
+
+@commands.command("approve")
+def commandsrove(
+    bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
+    file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
+) -> None:
+    """Let a bundle run at this site."""
+    from fedlingua.cli import site
+
+    site.approve(file, bundle, Console())
+
+
+@commands.command("start")
+def site_start(file: SiteFileArgument = Path("site")) -> None:
+    """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved."""
+    from fedlingua.cli import site
+
+    site.start(file, Console())
+
+
+@commands.command("translate")
+def site_translate(
+    text: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
+    file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
+    name: Annotated[str | None, typer.Option(help="Which site, where the node speaks for several.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest that delivered.")] = None,
+) -> None:
+    """Translate line for line with what the federation has delivered to this site; needs no server."""
+    from fedlingua.cli import site
+
+    site.translate(file, name, run, text)
