@@ -14,6 +14,7 @@ from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
 from fedlingua.methods import METHOD_NAMES, METHODS, SELECTIONS, SERVER_OPTIMIZERS, method_named
 from fedlingua.tasks import TASKS
+from fedlingua.training.schedules import SCHEDULES
 
 MOST_PRIVATE_DIM = 64
 """Numbers of a private signature: noise grows with each."""
@@ -40,7 +41,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "best_by": ("examples", "tokens"),
     "optimizer": ("adam", "adamw", "sgd"),
     "optimizer_state": ("fresh", "kept"),
-    "schedule": ("constant", "linear", "cosine", "inverse-sqrt"),
+    "schedule": tuple(SCHEDULES),
     "head_vocabulary": ("all", "text"),
     "adapter_init": ("paper", "zero"),
     "score_split": ("test", "dev"),

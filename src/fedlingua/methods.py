@@ -59,7 +59,9 @@ METHOD_NAMES = ", ".join([*METHODS, f"{SILO}<site>"])
 def method_named(name: str) -> Method | None:
     """The method that a run config names; None when there is none. Whether the federation has such a site is told when it is read."""
     site = name.removeprefix(SILO)
-    return Method("full", "alone", travels=False, pooled=True, pools=site) if site and site != name else METHODS.get(name)
+    if site in ("", name, "all", "public"):  # the last two are pools of their own
+        return METHODS.get(name)
+    return Method("full", "alone", travels=False, pooled=True, pools=site)
 
 
 PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}

@@ -72,6 +72,8 @@ def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: st
     [
         ("method", "adapter-family", "adapter-families", METHOD_NAMES),
         ("method", "centralised", "centralized", METHOD_NAMES),
+        ("method", "silo-all", "", METHOD_NAMES),
+        ("method", "silo-public", "", METHOD_NAMES),
         ("task", "translate", "translation", "translation, masked-language"),
         ("optimizer", "adamww", "adamw", "adam, adamw, sgd"),
         ("optimizer_state", "keep", "kept", "fresh, kept"),

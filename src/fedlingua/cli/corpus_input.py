@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedlingua.corpora.clean import CleaningRules
-from fedlingua.corpora.formats import KINDS, CorpusFiles, corpus_files, read_corpus
+from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.sites import fill
+from fedlingua.corpora.sites import fill, refuse_unknown
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, parse_direction
@@ -44,7 +44,9 @@ def corpus_input(name: str, direction: str, kind: str | None, options: Sequence[
     found = kind or _kind(name, parsed)
     if found not in KINDS:
         raise ConfigError(f"--kind {found} is not known; choose one of {', '.join(KINDS)}")
-    entry = {found: name, **_values(options, "--option")}
+    values = _values(options, "--option")
+    refuse_unknown(values, set(OPTIONS), "--option")
+    entry = {found: name, **values}
     return CorpusInput(name, parsed, corpus_files(entry, parsed, name, Path()))
 
 

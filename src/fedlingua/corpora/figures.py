@@ -17,7 +17,7 @@ from fedlingua.languages import WITHOUT_SPACES, Direction
 
 @dataclass(frozen=True)
 class Sample:
-    """A pair that is dropped. number: of the pair in the corpus, from 1; of line formats, the line."""
+    """A pair that is dropped. number: of the pair in the corpus, from 1."""
 
     number: int
     pair: Pair

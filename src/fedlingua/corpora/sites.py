@@ -143,7 +143,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     split_raw = dict(raw.get("split", {}))
     limits = Limits(**{s: count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
-    if abs(split.train + split.dev + split.test - 1) > 1e-9:
+    if not abs(split.train + split.dev + split.test - 1) <= 1e-9:  # nan too
         raise ConfigError(f"{where} [split]: train + dev + test = {split.train + split.dev + split.test:g}; wanted 1")
     if min(split.train, split.dev, split.test) < 0:
         raise ConfigError(f"{where} [split]: got a share below 0 ({split.train:g}, {split.dev:g}, {split.test:g}); wanted 0 to 1")

@@ -22,6 +22,7 @@ from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.apfl import LearnedAlpha
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
+from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.sampling import Sampling
@@ -117,7 +118,7 @@ def personalize(
 
     def dev_loss(alpha: float) -> float:
         write_tensors(model, interpolated(federated, personal, alpha))
-        nll_sum, num_tokens = examples_nll(model, codec, dev, settings.precision)
+        nll_sum, num_tokens = examples_nll(model, codec, dev, settings.precision, HeadUse(settings.head_chunk))
         return nll_sum / num_tokens
 
     sweep = {alpha: dev_loss(alpha) for alpha in ALPHAS}

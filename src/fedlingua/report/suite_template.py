@@ -97,7 +97,7 @@ OWN = """
 {% if "own" in figures %}
 <section id="own"><h2>{{ metric }}: better than the site's own model</h2>
 <p class="soft">The own model was trained on the site's text alone (silo-…).</p>
-{{ plot("own", metric + " of each row and site, better than the model of the site's language alone", "table.csv") }}</section>
+{{ plot("own", metric + " of each row and site, better than the site's own model", "table.csv") }}</section>
 {% endif %}
 """
 

@@ -49,6 +49,11 @@ def test_check_shows_the_account_lengths_and_samples(corpus: Path) -> None:
     assert "\x1b]" not in more.output
 
 
+def test_an_option_that_no_corpus_has_is_refused_and_none_replaces_the_corpus(corpus: Path) -> None:
+    for option in ("colums=[1,0]", f"tsv={corpus}"):
+        assert "--option: " in refusal(ConfigError, "check", corpus, "--direction", "de-en", "--option", option)
+
+
 def test_check_as_json_is_one_object(corpus: Path) -> None:
     told = json.loads(
         command("check", corpus, "--direction", "de-en", "--format", "json", "--set", "min-words=0", "--samples", 0).output

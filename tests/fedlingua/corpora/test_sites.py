@@ -131,7 +131,7 @@ def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
     assert "the name 'court' stands on 2 sites" in message
 
 
-@pytest.mark.parametrize("shares", [(0.6, 0.2, 0.1), (0.6, 0.3, 0.2)])
+@pytest.mark.parametrize("shares", [(0.6, 0.2, 0.1), (0.6, 0.3, 0.2), (float("nan"), 0.5, 0.5)])
 def test_shares_that_do_not_add_up_to_one_are_refused(tmp_path: Path, shares: tuple[float, ...]) -> None:
     table = "[split]\n" + "".join(f"{split} = {share}\n" for split, share in zip(SPLITS, shares, strict=True))
     assert f"train + dev + test = {sum(shares):g}; wanted 1" in refusal(tmp_path, table + SITE)
