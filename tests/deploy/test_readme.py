@@ -51,7 +51,7 @@ class Institution:
         whole = [sys.executable, "-c", "from fedlingua.cli.app import main; main()", *arguments]
         self.given += 1
         if arguments[1] == "start":
-            with (self.folder / "start.log").open("w") as log:
+            with (self.folder / "start.log").open("a") as log:
                 self.running.append(subprocess.Popen(whole, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
             return ""
         done = subprocess.run(
@@ -64,11 +64,16 @@ class Institution:
         file = self.folder / "start.log"
         return file.read_text(errors="replace") if file.is_file() else ""
 
-    def wait_for(self, word: str, timeout_s: float = 120.0) -> None:
+    def wait_for(self, word: str, timeout_s: float = 120.0, times: int = 1) -> None:
         ends = time.monotonic() + timeout_s
-        while word not in self.log():
-            assert time.monotonic() < ends, f"{word!r} is not in\n{self.log()}"
+        while self.log().count(word) < times:
+            assert time.monotonic() < ends, f"{word!r} is not {times} times in\n{self.log()}"
             time.sleep(0.2)
+
+    def lose_power(self) -> None:
+        """Nothing of it gets to say farewell."""
+        process = psutil.Process(self.running.pop().pid)
+        end([process, *process.children(recursive=True)], 0.0)
 
     def stop(self) -> None:
         for process in self.running:
@@ -140,6 +145,9 @@ def deployment(tmp_path_factory):
         checks, *_ = [at_once(sites, command) for command in own_rest]
         server.printed = server.give(run, timeout_s=560)
         letters = at_once(sites, translate)
+        sites["school"].lose_power()
+        sites["school"].give(*(command for command in own_rest if command.endswith(" start")))
+        sites["school"].wait_for("SuperNode ID", times=2)
     finally:
         for institution in (*sites.values(), server):
             institution.stop()
@@ -191,6 +199,14 @@ def test_the_logs_say_site_and_round(deployment):
     for name, site in sites.items():
         assert f"site {name}, round 1, train: done" in site.log()
         assert f"site {name}, round 1, evaluate: done" in site.log()
+
+
+def test_a_site_that_lost_its_power_is_back_by_itself(deployment):
+    _, sites = deployment
+    log = sites["school"].log()
+    assert log.count("SuperNode ID") == 2
+    assert "believes that this site is there already" in log.partition("SuperNode ID")[2].partition("SuperNode ID")[0]
+    assert all("believes that" not in sites[name].log() for name in ("hospital", "court"))
 
 
 def test_nothing_is_left_running(deployment):

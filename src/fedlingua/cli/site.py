@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
 from fedlingua.deployment.gate import APPROVALS, REFUSED, write_programs
-from fedlingua.deployment.programs import refused_bundles, supernode_command
+from fedlingua.deployment.programs import believed_there, refused_bundles, supernode_command
 from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.deployment.site_setup import FILE, init_site
@@ -21,6 +22,9 @@ from fedlingua.errors import ConfigError, DeploymentError, RunError
 from fedlingua.experiment import default_run_config, read_experiment
 from fedlingua.files import APP_DIR
 from fedlingua.processes import flower_environment, free_port
+
+AGAIN_S, FORGOTTEN_S = 10.0, 90.0
+"""Between two tries to join, and from the first until the last; Flower forgets a SuperNode after two heartbeats of 30 s."""
 
 
 def init(
@@ -75,6 +79,9 @@ def approve(file: Path, bundle: str | None, console: Console) -> None:
 def start(file: Path, console: Console) -> None:
     """Run the SuperNode until a signal ends it; bundles that are not approved are refused before they are unpacked.
 
+    A SuperLink lets nobody join under a key that it believes to be there already, and it believes so for a minute after a SuperNode
+    that was killed: the SuperNode is started again until that minute is over.
+
     Raises:
         DeploymentError: it cannot start, or ends by itself.
     """
@@ -91,10 +98,22 @@ def start(file: Path, console: Console) -> None:
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
     environment |= {APPROVALS: str(site.approvals), REFUSED: str(refused_bundles(site))}
     names = ", ".join(one.name for one in site.sites)
-    with Service("the SuperNode", supernode_command(site, free_port()), environment, site.home) as supernode:
+    ends = time.monotonic() + FORGOTTEN_S
+    with Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True) as supernode:
         console.print(f"site {names} joins {site.address}", highlight=False, soft_wrap=True)
         while not supernode.stopped.wait(1.0):
-            supernode.check()
+            if not supernode.ended:
+                continue
+            if not believed_there(supernode.printed()) or time.monotonic() > ends:
+                supernode.check()
+            console.print(
+                f"{site.address} believes that this site is there already, as it does for a minute after one that ended without a "
+                f"farewell; trying again in {AGAIN_S:g} s",
+                highlight=False,
+                soft_wrap=True,
+            )
+            if not supernode.stopped.wait(AGAIN_S):
+                supernode.start()
     console.print("site stopped", highlight=False)
 
 

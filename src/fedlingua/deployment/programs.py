@@ -3,6 +3,8 @@
 from importlib.metadata import version
 from pathlib import Path
 
+from flwr.supercore.error import ApiErrorCode
+
 from fedlingua.deployment.server_file import ServerFile
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import ConfigError
@@ -62,3 +64,8 @@ def supernode_command(site: SiteFile, port: int, max_retries: int | None = None)
 def refused_bundles(site: SiteFile) -> Path:
     """Where a site keeps bundles that it did not run."""
     return site.state / "bundles"
+
+
+def believed_there(printed: str) -> bool:
+    """Whether a SuperNode ended because its SuperLink has its key as one that is online; it checks keys that it does not know before."""
+    return f"[code: {int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)}]" in printed

@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import signal
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -129,3 +133,61 @@ def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
     assert approved(folder / "approved.txt") == {"ab" * 32, bundle_hash(build_bundle(APP_DIR))}
     again = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
     assert "is approved already" in again.output
+
+
+# Ends with Flower's words as often as the file `refusals` has lines, then says that it joined and waits.
+SUPERNODE = """
+import sys, time
+refused = open("refusals").read().split()
+if refused:
+    open("refusals", "w").write(" ".join(refused[1:]))
+    print("Failed to initialize the connection to the SuperLink.\\n" + refused[0].replace("_", " "))
+    raise SystemExit(1)
+open("joined", "w").write("yes")
+time.sleep(60)
+"""
+ONLINE, UNKNOWN = "[code:_2004]_Failed_to_activate_SuperNode.", "[code:_1]_unauthenticated"
+
+
+def started(folder: Path, refusals: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `site start` says whose SuperNode is refused in these ways one after another; a SIGTERM ends it once it joined."""
+    site = read_site_file(folder / "site.toml")
+    (site.home).mkdir(parents=True, exist_ok=True)
+    (site.home / "refusals").write_text(" ".join(refusals))
+    monkeypatch.setattr(command, "supernode_command", lambda *_: [sys.executable, "-c", SUPERNODE])
+    monkeypatch.setattr(command, "AGAIN_S", 0.1)
+    done = threading.Event()
+
+    def stop() -> None:
+        while not (site.home / "joined").exists():
+            if done.wait(0.05):
+                return
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    out = io.StringIO()
+    try:
+        command.start(folder, Console(file=out, width=100))
+    finally:
+        done.set()
+        stopper.join()
+    return out.getvalue()
+
+
+def test_a_site_that_is_believed_to_be_there_tries_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = started(folder, [ONLINE, ONLINE], monkeypatch)
+    assert told.count("believes that this site is there already") == 2
+    assert told.endswith("site stopped\n")
+
+
+def test_a_site_that_is_refused_for_another_reason_ends_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeploymentError, match="the SuperNode has ended"):
+        started(folder, [UNKNOWN, ONLINE], monkeypatch)
+    assert (read_site_file(folder / "site.toml").home / "refusals").read_text() == ONLINE
+
+
+def test_a_key_that_somebody_else_uses_is_an_error_in_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "FORGOTTEN_S", 0.0)
+    with pytest.raises(DeploymentError, match="the SuperNode has ended"):
+        started(folder, [ONLINE, ONLINE], monkeypatch)

@@ -75,6 +75,21 @@ def test_a_program_that_ends_by_itself_is_told_with_its_status(tmp_path: Path) -
         running.wait_until(lambda: False, "its answer", 20)
 
 
+def test_a_program_that_is_listened_to_speaks_through_us_and_can_be_started_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import os, sys; print(len(os.listdir())); print('why', file=sys.stderr); open(str(os.getpid()), 'w')"
+    with Service("the program", [sys.executable, "-c", code], os.environ, tmp_path, listen=True) as running:
+        for files in range(2):
+            with pytest.raises(DeploymentError, match=r"exit status 0"):
+                running.wait_until(lambda: False, "its answer", 20)
+            assert sorted(running.printed().split()) == [str(files), "why"]  # of the last start alone
+            assert running.ended
+            if not files:
+                running.start()
+    assert sorted(capfd.readouterr().err.split()) == ["0", "1", "why", "why"]
+
+
 def test_waiting_ends_with_what_was_waited_for_or_says_what_did_not_come(tmp_path: Path) -> None:
     with python("import time; time.sleep(60)", tmp_path) as running:
         looks = iter([False, True])
