@@ -1,6 +1,6 @@
 """A tiny COMET checkpoint with random weights, in the layout of the published ones: made in COMET's own environment, as a script.
 
-    python comet_checkpoint.py ENCODER_DIRECTORY TO
+python comet_checkpoint.py ENCODER_DIRECTORY TO
 """
 
 import sys

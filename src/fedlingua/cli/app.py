@@ -103,6 +103,33 @@ def translate(
 
 
 @app.command()
+def score(
+    run: Annotated[Path | None, typer.Option("--run", help="Run folder: what its sites translated; or the files below.")] = None,
+    site: Annotated[list[str] | None, typer.Option(help="Of the run; again for each; default: all.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Sentences, one a line.")] = None,
+    hypothesis: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="What they are compared with.")] = None,
+    direction: Annotated[str, typer.Option(help="Of the files, as de-fr.")] = "",
+    metric: Annotated[
+        list[str] | None, typer.Option(help="bleu, chrf, chrf++, ter, length-ratio, off-target, comet; default: all but comet.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")] = "wmt22-comet-da",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Score translations: of a run, whose scores.json keeps the result, or of files."""
+    from fedlingua.cli.score import DEFAULT_METRICS, score_files, score_run
+
+    files = (source, hypothesis, reference)
+    if (run is None) == (None in files) and (run is None or any(files)):
+        raise typer.BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
+    names = metric or list(DEFAULT_METRICS)
+    if run is not None:
+        score_run(run, site or [], names, model, json_, Console())
+    elif source and hypothesis and reference:
+        score_files(source, hypothesis, reference, direction, names, model, json_, Console())
+
+
+@app.command()
 def personalize(
     run: RunFolderOption,
     data: Data = None,

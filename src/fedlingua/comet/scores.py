@@ -6,12 +6,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
+import numpy as np
 import torch
 
 from fedlingua.comet.environment import VERSION, comet_python
 from fedlingua.errors import ConfigError, RunError
+from fedlingua.evaluation.text_metrics import Counted, Counts, Translated
 from fedlingua.hashing import sha256
 from fedlingua.processes import last_lines
 
@@ -24,24 +25,16 @@ NO_MODEL = 2
 
 
 @dataclass(frozen=True)
-class Translated:
-    """A text that is to be scored: three lists of equal length, a sentence a place."""
-
-    sources: Sequence[str]
-    hypotheses: Sequence[str]
-    references: Sequence[str]
-
-
-@dataclass(frozen=True)
 class CometScores:
     """segments: text -> a number a sentence, about 0 to 1. signature: by what they were made."""
 
     segments: Mapping[str, Sequence[float]]
     signature: str
 
-    def system(self, name: str) -> float:
-        """Of a whole text: the mean of its sentences."""
-        return fmean(self.segments[name])
+    def of(self, name: str) -> Counted:
+        """Of a text, whose score is the mean of its sentences."""
+        scores = np.asarray(self.segments[name], dtype=np.float64)
+        return Counted(np.stack([scores, np.ones(len(scores))], axis=1), _mean, self.signature)
 
 
 def comet_scores(
@@ -99,6 +92,10 @@ def comet_scores(
     return CometScores(segments, f"Comet{VERSION}|fp16|{name}|r1")
 
 
+def _mean(total: Counts) -> float:
+    return float(total[0] / total[1]) if total[1] else 0.0
+
+
 def checked_model(model: str) -> str:
     """A checkpoint's absolute path, or a name with its owner.
 
@@ -108,7 +105,9 @@ def checked_model(model: str) -> str:
     if model.endswith(".ckpt"):
         path = Path(model).expanduser().resolve()
         if not path.is_file():
-            raise ConfigError(f"COMET model {model}: there is no such checkpoint; give the path of a .ckpt file, or a name such as {DEFAULT_MODEL}")
+            raise ConfigError(
+                f"COMET model {model}: there is no such checkpoint; give the path of a .ckpt file, or a name such as {DEFAULT_MODEL}"
+            )
         if not (path.parents[1] / "hparams.yaml").is_file():
             raise ConfigError(
                 f"COMET model {model}: {path.parents[1] / 'hparams.yaml'} is missing; a checkpoint lies in a folder beside the model's "
@@ -121,8 +120,8 @@ def checked_model(model: str) -> str:
 def _explain(code: int, model: str, reason: str) -> None:
     if code == NO_MODEL:
         raise ConfigError(
-            f"COMET model {model} is not on this machine and could not be fetched ({reason}); fetch it once where the hub can be reached, or "
-            "give --model the path of a checkpoint (.ckpt)"
+            f"COMET model {model} is not on this machine and could not be fetched ({reason}); fetch it once where the hub can be "
+            "reached, or give --model the path of a checkpoint (.ckpt)"
         )
     # The last line of a traceback names no sentence: COMET raises none that quotes its input.
     raise RunError(f"COMET broke off (exit status {code}): {reason}")

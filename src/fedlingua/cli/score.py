@@ -1,0 +1,140 @@
+"""`fedlingua score`: what translations are worth, of a run's sites or of files, by any of the metrics."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from fedlingua import units
+from fedlingua.comet.scores import checked_model, comet_scores
+from fedlingua.evaluation.metrics import Metric
+from fedlingua.evaluation.site_translations import read_files, read_site_translations
+from fedlingua.evaluation.text_metrics import COMET, NAMED, TEXT_METRICS, Counted, Translated, check_metrics
+from fedlingua.languages import parse_direction
+from fedlingua.runs import RunFolder
+
+Json = dict[str, Any]
+MACRO, POOLED = "macro", "pooled"
+DEFAULT_METRICS = tuple(TEXT_METRICS)
+"""All that need no model."""
+SIDES = ("base_", "")
+"""Before and after, as scores.json has them."""
+
+
+def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: str, as_json: bool, console: Console) -> None:
+    """Score what every site of a run has translated, and the base's beside it; scores.json keeps them, its other scores stay.
+
+    Raises:
+        ConfigError: no such metric, or COMET cannot be had. RunError: the run is not over, or its translations are not here.
+    """
+    names = _checked(metrics, model)
+    texts = read_site_translations(run, sites)
+    found = _counted({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
+    of_base, of_run = ({name: found[f"{side}{name}"] for name in texts} for side in SIDES)
+    folder = RunFolder(run)
+    with folder.held():
+        scores = folder.read("scores.json") or {}
+        _enter(scores, of_run, of_base, whole=not sites)
+        folder.write("scores.json", scores)
+    told = {name: scores["sites"][name] for name in texts}
+    if as_json:
+        console.print_json(json.dumps(told))
+        return
+    console.print(_table(texts, scores, names))
+    for signature in dict.fromkeys(f"{name}: {one[name].signature}" for one in of_run.values() for name in names):
+        console.print(signature, highlight=False, soft_wrap=True)
+
+
+def score_files(
+    source: Path,
+    hypothesis: Path,
+    reference: Path,
+    direction: str,
+    metrics: Sequence[str],
+    model: str,
+    as_json: bool,
+    console: Console,
+) -> None:
+    """Score three files, a sentence a line, and print what they come to.
+
+    Raises:
+        ConfigError: no such metric or direction, or COMET cannot be had. CorpusError: the files do not fit together.
+    """
+    names = _checked(metrics, model)
+    text = read_files(source, hypothesis, reference, parse_direction(direction).target)
+    (found,) = _counted({str(hypothesis): text}, names, model).values()
+    if as_json:
+        told = {name: {"score": one.corpus, "signature": one.signature} for name, one in found.items()}
+        console.print_json(json.dumps({"sentences": len(text.hypotheses), **told}))
+        return
+    for name, one in found.items():
+        metric = NAMED[name]
+        console.print(f"{metric.name} {units.score(metric.scale * one.corpus)}  {one.signature}", highlight=False, soft_wrap=True)
+
+
+def _checked(metrics: Sequence[str], model: str) -> list[str]:
+    names = list(dict.fromkeys(name for given in metrics for name in given.split(",") if name))
+    check_metrics(names)
+    if COMET in names:
+        checked_model(model)
+    return names
+
+
+def _counted(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Counted]]:
+    """Text -> metric -> what it counts, in the order of `metrics`."""
+    found = {name: {metric: TEXT_METRICS[metric](text) for metric in metrics if metric != COMET} for name, text in texts.items()}
+    if COMET not in metrics:
+        return found
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("COMET", total=None)
+        scores = comet_scores(
+            texts, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of)
+        )
+    return {name: {metric: {**of_text, COMET: scores.of(name)}[metric] for metric in metrics} for name, of_text in found.items()}
+
+
+def _enter(
+    scores: Json, of_run: Mapping[str, Mapping[str, Counted]], of_base: Mapping[str, Mapping[str, Counted]], whole: bool
+) -> None:
+    """Put them where the run's own scores stand; whole: all sites are scored, so that there are averages."""
+    for name, found in of_run.items():
+        entry = scores["sites"][name]
+        for metric, one in found.items():
+            key = NAMED[metric].key
+            entry[key], entry[f"base_{key}"] = one.corpus, of_base[name][metric].corpus
+            entry.setdefault("signatures", {})[key] = one.signature
+    if not whole:
+        return
+    for metric in next(iter(of_run.values())):
+        key = NAMED[metric].key
+        for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
+            scores[f"{prefix}{MACRO}_{key}"] = fmean(found[metric].corpus for found in of_sites.values())
+        every = [found[metric] for found in of_run.values()]
+        scores[f"{POOLED}_{key}"] = every[0].score(np.sum([one.counts.sum(axis=0) for one in every], axis=0))
+
+
+def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
+    """A line a site, a column a metric; the means of all sites before and after, where all are scored."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    metrics = [NAMED[name] for name in names]
+    for header in ("site", *(metric.short for metric in metrics)):
+        table.add_column(header, justify="right" if table.columns else "left")
+    for name in sites:
+        table.add_row(name, *_cells(scores["sites"][name], metrics, ""))
+    if len(sites) == len(scores["sites"]):
+        table.add_section()
+        table.add_row(MACRO, *_cells(scores, metrics, f"{MACRO}_"), style="bold")
+        table.add_row("before", *_cells(scores, metrics, f"base_{MACRO}_"))
+    return table
+
+
+def _cells(entry: Json, metrics: Sequence[Metric], prefix: str) -> list[str]:
+    values = [(metric, entry.get(f"{prefix}{metric.key}")) for metric in metrics]
+    return [units.score(None if value is None else metric.scale * value) for metric, value in values]

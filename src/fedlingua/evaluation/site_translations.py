@@ -1,0 +1,94 @@
+"""What a run's sites keep of their scored text: source, reference, the base's translation and the run's."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedlingua.corpora.read import read_lines
+from fedlingua.errors import CorpusError, RunError
+from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.languages import parse_direction
+from fedlingua.runs import RunFolder
+
+HEADER = ["source", "reference", "base", "hypothesis"]
+
+
+@dataclass(frozen=True)
+class SiteTranslations:
+    """What a site keeps of its scored text: the run's translations and the base's."""
+
+    hypothesis: Translated
+    base: Translated
+
+    def of(self, side: str) -> Translated:
+        """ "base_" -> the base's, as the keys of scores.json begin; "" -> the run's."""
+        return self.base if side == "base_" else self.hypothesis
+
+
+def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[str, SiteTranslations]:
+    """Site, as in scores.json -> its translations; `sites`: of these alone.
+
+    Raises:
+        RunError: the run is not completed, a site is not in it, or its translations are not here, as in a deployment.
+        CorpusError: a file is not as a site writes it.
+    """
+    folder = RunFolder(run_dir)
+    about, scores = folder.read("run.json"), folder.read("scores.json")
+    if about is None:
+        raise RunError(f"{run_dir} is no run folder: it has no run.json")
+    if about.get("status") != "completed" or scores is None:
+        raise RunError(
+            f"{run_dir}: the run is {about.get('status')}, and what sites translate is scored at its end; wait, or resume it"
+        )
+    if about["config"].get("task") == "masked-language":
+        raise RunError(
+            f"{run_dir}: this run pre-trains an encoder, which translates nothing; its perplexities stand in scores.json"
+        )
+    known = scores["sites"]
+    for name in sites:
+        if name not in known:
+            raise RunError(f"{run_dir}: no site {name!r} has scores here; there are {', '.join(known)}")
+    return {name: _site_translations(run_dir, name, known[name]["direction"]) for name in sites or known}
+
+
+def _site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
+    own = run_dir / "sites" / name / "translations.tsv"
+    pooled = sorted((run_dir / "sites").glob(f"*/translations-{name}.tsv"))
+    files = [own] if own.is_file() else pooled
+    if not files:
+        raise RunError(
+            f"{run_dir}: the translations of site {name} are not here; in a deployment they stay at the site, which scores them itself "
+            "where the run has them in its key metrics"
+        )
+    return read_translations(files[0], parse_direction(direction).target)
+
+
+def read_translations(file: Path, target: str) -> SiteTranslations:
+    """A site's translations.tsv: a header, and source, reference, base and hypothesis of each sentence.
+
+    Raises:
+        CorpusError: another header, or a line with more or fewer columns.
+    """
+    lines = read_lines(file)
+    header = next(lines).split("\t")
+    if header != HEADER:
+        raise CorpusError(f"{file}, line 1: the header is {', '.join(header)}; wanted {', '.join(HEADER)}")
+    rows = [line.split("\t") for line in lines]
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(HEADER):
+            raise CorpusError(f"{file}, line {number}: {len(row)} columns; wanted {len(HEADER)}, apart by tabs")
+    source, reference, base, hypothesis = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [], [])
+    return SiteTranslations(Translated(source, hypothesis, reference, target), Translated(source, base, reference, target))
+
+
+def read_files(source: Path, hypothesis: Path, reference: Path, target: str) -> Translated:
+    """Three files, a sentence a line.
+
+    Raises:
+        CorpusError: they have different numbers of lines, or none.
+    """
+    sides = [(path, list(read_lines(path))) for path in (source, hypothesis, reference)]
+    if len({len(lines) for _, lines in sides}) > 1:
+        raise CorpusError(f"{', '.join(f'{path} has {len(lines)} lines' for path, lines in sides)}; wanted as many in each")
+    sources, hypotheses, references = (lines for _, lines in sides)
+    return Translated(sources, hypotheses, references, target)
