@@ -1,7 +1,8 @@
 """`fedlingua score`: what translations are worth, of a run's sites or of files, by any of the metrics."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,10 +14,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fedlingua import units
-from fedlingua.comet.scores import checked_model, comet_scores
+from fedlingua.comet.scores import CometScores, checked_model, comet_scores
 from fedlingua.evaluation.metrics import Metric
 from fedlingua.evaluation.site_translations import read_files, read_site_translations
-from fedlingua.evaluation.text_metrics import COMET, NAMED, TEXT_METRICS, Counted, Translated, check_metrics
+from fedlingua.evaluation.text_metrics import COMET, COMET_METRIC, TEXT_METRICS, Counts, Translated, check_metrics, share
 from fedlingua.languages import parse_direction
 from fedlingua.runs import RunFolder
 
@@ -24,6 +25,7 @@ Json = dict[str, Any]
 MACRO, POOLED = "macro", "pooled"
 DEFAULT_METRICS = tuple(TEXT_METRICS)
 """All that need no model."""
+ABOUT = {name: metric.about for name, metric in TEXT_METRICS.items()} | {COMET: COMET_METRIC}
 SIDES = ("base_", "")
 """Before and after, as scores.json has them."""
 
@@ -43,9 +45,8 @@ def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: st
         scores = folder.read("scores.json") or {}
         _enter(scores, of_run, of_base, whole=not sites)
         folder.write("scores.json", scores)
-    told = {name: scores["sites"][name] for name in texts}
     if as_json:
-        console.print_json(json.dumps(told))
+        console.print_json(json.dumps({name: scores["sites"][name] for name in texts}))
         return
     console.print(_table(texts, scores, names))
     for signature in dict.fromkeys(f"{name}: {one[name].signature}" for one in of_run.values() for name in names):
@@ -75,7 +76,7 @@ def score_files(
         console.print_json(json.dumps({"sentences": len(text.hypotheses), **told}))
         return
     for name, one in found.items():
-        metric = NAMED[name]
+        metric = ABOUT[name]
         console.print(f"{metric.name} {units.score(metric.scale * one.corpus)}  {one.signature}", highlight=False, soft_wrap=True)
 
 
@@ -87,17 +88,39 @@ def _checked(metrics: Sequence[str], model: str) -> list[str]:
     return names
 
 
+@dataclass(frozen=True)
+class Counted:
+    """One metric of one text. counts: (sentences, width)."""
+
+    counts: Counts
+    score: Callable[[Counts], float]
+    signature: str
+
+    @property
+    def corpus(self) -> float:
+        """The score of all its sentences."""
+        return self.score(self.counts.sum(axis=0))
+
+
 def _counted(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Counted]]:
     """Text -> metric -> what it counts, in the order of `metrics`."""
-    found = {name: {metric: TEXT_METRICS[metric](text) for metric in metrics if metric != COMET} for name, text in texts.items()}
-    if COMET not in metrics:
-        return found
+    found: dict[str, dict[str, Counted]] = {name: {} for name in texts}
+    for metric in metrics:
+        if metric == COMET:
+            scores = _comet(texts, model)
+            for name in texts:
+                found[name][COMET] = Counted(scores.counts(name), share, scores.signature)
+            continue
+        by = TEXT_METRICS[metric]
+        for name, text in texts.items():
+            found[name][metric] = Counted(by.count(text), by.score, by.signature(text.target))
+    return found
+
+
+def _comet(texts: Mapping[str, Translated], model: str) -> CometScores:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("COMET", total=None)
-        scores = comet_scores(
-            texts, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of)
-        )
-    return {name: {metric: {**of_text, COMET: scores.of(name)}[metric] for metric in metrics} for name, of_text in found.items()}
+        return comet_scores(texts, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of))
 
 
 def _enter(
@@ -107,13 +130,13 @@ def _enter(
     for name, found in of_run.items():
         entry = scores["sites"][name]
         for metric, one in found.items():
-            key = NAMED[metric].key
+            key = ABOUT[metric].key
             entry[key], entry[f"base_{key}"] = one.corpus, of_base[name][metric].corpus
             entry.setdefault("signatures", {})[key] = one.signature
     if not whole:
         return
     for metric in next(iter(of_run.values())):
-        key = NAMED[metric].key
+        key = ABOUT[metric].key
         for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
             scores[f"{prefix}{MACRO}_{key}"] = fmean(found[metric].corpus for found in of_sites.values())
         every = [found[metric] for found in of_run.values()]
@@ -123,7 +146,7 @@ def _enter(
 def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
     """A line a site, a column a metric; the means of all sites before and after, where all are scored."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    metrics = [NAMED[name] for name in names]
+    metrics = [ABOUT[name] for name in names]
     for header in ("site", *(metric.short for metric in metrics)):
         table.add_column(header, justify="right" if table.columns else "left")
     for name in sites:

@@ -12,7 +12,7 @@ import torch
 
 from fedlingua.comet.environment import VERSION, comet_python
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.evaluation.text_metrics import Counted, Counts, Translated
+from fedlingua.evaluation.text_metrics import Counts, Translated
 from fedlingua.hashing import sha256
 from fedlingua.processes import last_lines
 
@@ -31,10 +31,10 @@ class CometScores:
     segments: Mapping[str, Sequence[float]]
     signature: str
 
-    def of(self, name: str) -> Counted:
-        """Of a text, whose score is the mean of its sentences."""
+    def counts(self, name: str) -> Counts:
+        """(sentences, 2) of a text: the score and 1, so that a corpus's score is the share of their sums, the mean."""
         scores = np.asarray(self.segments[name], dtype=np.float64)
-        return Counted(np.stack([scores, np.ones(len(scores))], axis=1), _mean, self.signature)
+        return np.stack([scores, np.ones(len(scores))], axis=1)
 
 
 def comet_scores(
@@ -90,10 +90,6 @@ def comet_scores(
     name = model if checkpoint != Path(model) else f"{checkpoint.name}:{sha256(checkpoint)[:12]}"
     segments = {name: tuple(scores) for name, scores in result["scores"].items()}
     return CometScores(segments, f"Comet{VERSION}|fp16|{name}|r1")
-
-
-def _mean(total: Counts) -> float:
-    return float(total[0] / total[1]) if total[1] else 0.0
 
 
 def checked_model(model: str) -> str:

@@ -35,88 +35,99 @@ class Translated:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """counts: (sentences, k) of one metric. score: a corpus's score, of the sum over its sentences, (k,). signature: how it is measured."""
+class TextMetric:
+    """What a metric counts, and what becomes of it.
 
-    counts: Counts
+    count: of a text, (sentences, width). score: of a corpus, from the sum over its sentences, (width,). signature: how it is measured
+    where the target language is the given one.
+    """
+
+    about: Metric
+    width: int
+    count: Callable[[Translated], Counts]
     score: Callable[[Counts], float]
-    signature: str
+    signature: Callable[[str], str]
 
-    @property
-    def corpus(self) -> float:
-        """The score of all sentences."""
-        return self.score(self.counts.sum(axis=0))
+    def of(self, counts: Counts) -> float:
+        """The score of a whole text."""
+        return self.score(counts.sum(axis=0))
 
 
-def _sacre(metric: SacreMetric, text: Translated) -> Counted:
-    # sacreBLEU publishes what it counts of a sentence only through these two methods; tests hold them to corpus_score.
-    counts = metric._extract_corpus_statistics(list(text.hypotheses), [list(text.references)])
-    metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only after a score
+def _sacre(about: Metric, width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
+    """A metric of sacreBLEU's. made: for a target language."""
+
+    def count(text: Translated) -> Counts:
+        # sacreBLEU publishes what it counts of a sentence only through this method and the next; tests hold them to corpus_score.
+        counts = made(text.target)._extract_corpus_statistics(list(text.hypotheses), [list(text.references)])
+        return np.asarray(counts, dtype=np.float64).reshape(len(text.hypotheses), width)
 
     def score(total: Counts) -> float:
-        return float(metric._compute_score_from_stats(total.tolist()).score)
+        return float(made("en")._compute_score_from_stats(total.tolist()).score)
 
-    return Counted(np.asarray(counts, dtype=np.float64), score, metric.get_signature().format())
+    def signature(target: str) -> str:
+        metric = made(target)
+        metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only after a score
+        return str(metric.get_signature().format())
 
-
-def _bleu(text: Translated) -> Counted:
-    return _sacre(BLEU(tokenize=bleu_tokenizer(text.target)), text)
-
-
-def _chrf(text: Translated) -> Counted:
-    return _sacre(CHRF(), text)
+    return TextMetric(about, width, count, score, signature)
 
 
-def _chrf_plus_plus(text: Translated) -> Counted:
-    return _sacre(CHRF(word_order=2), text)
+def _bleu(target: str) -> BLEU:
+    return BLEU(tokenize=bleu_tokenizer(target))
 
 
-def _ter(text: Translated) -> Counted:
-    """Where words are not written apart, of characters, as the Tercom of sacreBLEU has it."""
-    asian = text.target in WITHOUT_SPACES
-    return _sacre(TER(normalized=asian, asian_support=asian), text)
+def _chrf(target: str) -> CHRF:
+    return CHRF()
 
 
-def _length_ratio(text: Translated) -> Counted:
-    """Tokens of the hypotheses over those of the references, in BLEU's tokens."""
-    bleu = _bleu(text)
-    return Counted(bleu.counts[:, :2], _share, bleu.signature)
+def _chrf_plus_plus(target: str) -> CHRF:
+    return CHRF(word_order=2)
 
 
-def _off_target(text: Translated) -> Counted:
-    """Share of the hypotheses that are surely in another language than asked for."""
+def _ter(target: str) -> TER:
+    """Where words are not written apart, of characters, as sacreBLEU's Tercom has it."""
+    asian = target in WITHOUT_SPACES
+    return TER(normalized=asian, asian_support=asian)
+
+
+BLEU_METRIC = _sacre(metrics.BLEU, 10, _bleu)
+
+
+def _lengths(text: Translated) -> Counts:
+    return BLEU_METRIC.count(text)[:, :2]
+
+
+def _other_languages(text: Translated) -> Counts:
     wrong = [float(is_other_language(sentence, text.target)) for sentence in text.hypotheses]
-    counts = np.stack([np.asarray(wrong), np.ones(len(wrong))], axis=1)
-    return Counted(counts, _share, f"py3langid:{version('py3langid')}")
+    return np.stack([np.asarray(wrong), np.ones(len(wrong))], axis=1)
 
 
-def _share(total: Counts) -> float:
-    """Of two sums."""
+def share(total: Counts) -> float:
+    """The first of two sums over the second."""
     return float(total[0] / total[1]) if total[1] else 0.0
 
 
-TEXT_METRICS: dict[str, Callable[[Translated], Counted]] = {
-    "bleu": _bleu,
-    "chrf": _chrf,
-    "chrf++": _chrf_plus_plus,
-    "ter": _ter,
-    "length-ratio": _length_ratio,
-    "off-target": _off_target,
+TEXT_METRICS: dict[str, TextMetric] = {
+    "bleu": BLEU_METRIC,
+    "chrf": _sacre(metrics.CHRF, 18, _chrf),
+    "chrf++": _sacre(Metric("chrf++", "chrF++", "chrF++", True), 24, _chrf_plus_plus),
+    "ter": _sacre(Metric("ter", "TER", "TER", False), 2, _ter),
+    # In BLEU's tokens: those of the translations over those of the references.
+    "length-ratio": TextMetric(Metric("length_ratio", "length ratio", "length", True), 2, _lengths, share, BLEU_METRIC.signature),
+    # Translations that are surely in another language than asked for.
+    "off-target": TextMetric(
+        Metric("off_target", "off-target, %", "off %", False, 100.0),
+        2,
+        _other_languages,
+        share,
+        lambda target: f"py3langid:{version('py3langid')}",
+    ),
 }
-"""One line a metric: its name -> what it counts of a text. COMET, which takes a model, is beside them (fedlingua/comet)."""
+"""One line a metric: its name -> how a text is measured by it. COMET takes a model and stands beside them (fedlingua/comet)."""
 
 COMET = "comet"
-NAMED: dict[str, Metric] = {
-    "bleu": metrics.BLEU,
-    "chrf": metrics.CHRF,
-    "chrf++": Metric("chrf++", "chrF++", "chrF++", True),
-    "ter": Metric("ter", "TER", "TER", False),
-    "length-ratio": Metric("length_ratio", "length ratio", "length", True),
-    "off-target": Metric("off_target", "off-target, %", "off %", False, 100.0),
-    COMET: Metric("comet", "COMET x 100", "COMET", True, 100.0),
-}
-"""Metric -> how it stands in scores.json, and for people."""
-METRIC_NAMES = tuple(NAMED)
+COMET_METRIC = Metric("comet", "COMET x 100", "COMET", True, 100.0)
+METRIC_NAMES = (*TEXT_METRICS, COMET)
 
 
 def check_metrics(names: Collection[str]) -> None:
