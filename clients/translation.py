@@ -3,8 +3,9 @@
 Text, hypotheses and references stay here. The round itself is clients/site_client.py.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.common import NDArrays
@@ -15,11 +16,16 @@ from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
+from fedlingua.errors import FedlinguaError
 from fedlingua.evaluation.scores import ScoreSums, score_sums
+from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.evaluation.text_scores import translations
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.languages import Direction
+from fedlingua.measuring import Measured, measure
 from fedlingua.protocol import Stage
+
+_log = logging.getLogger("fedlingua.client")
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,16 @@ class Scored:
     direction: Direction
     pairs: Sequence[Pair]
 
-    def sums(self, hypotheses: Sequence[str]) -> ScoreSums:
-        """BLEU and chrF counts of the translations."""
-        return score_sums(hypotheses, [pair.target for pair in self.pairs], self.direction.target)
+    def sums(self, hypotheses: Sequence[str], more: Mapping[str, Measured]) -> ScoreSums:
+        """BLEU and chrF counts of the translations, and the sums of what else was measured of them."""
+        sums = score_sums(hypotheses, [pair.target for pair in self.pairs], self.direction.target)
+        totals = {name: tuple(map(float, one.counts.sum(axis=0))) for name, one in more.items()}
+        return replace(sums, more=totals, comet_checkpoint=max((one.checkpoint for one in more.values()), default=0))
+
+    def translated(self, hypotheses: Sequence[str]) -> Translated:
+        """Sources, translations and references."""
+        sources, references = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
+        return Translated(sources, hypotheses, references, self.direction.target)
 
     def table(self, base: Sequence[str], hypotheses: Sequence[str]) -> str:
         """All of it as tab-separated lines, for the site's own eyes."""
@@ -62,7 +75,7 @@ class TranslationClient(SelectingClient):
         self._by_round.save(number, lines)
 
     def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
-        """BLEU and chrF counts. The site keeps both translations."""
+        """BLEU and chrF counts, and those of the run's other metrics. The site keeps both translations."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         scored = {name: Scored(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
         with self.trainable.as_base():
@@ -78,7 +91,25 @@ class TranslationClient(SelectingClient):
             (self.folder / file).write_text(one.table(base[name], hypotheses[name]), encoding="utf-8")
         if trained:
             self.deliver(number)
-        return {name: (one.sums(hypotheses[name]), one.sums(base[name])) for name, one in scored.items()}
+        texts = {name: one.translated(hypotheses[name]) for name, one in scored.items()}
+        before = {f"base.{name}": one.translated(base[name]) for name, one in scored.items()}
+        more = self._measured(texts | before)
+        return {
+            name: (one.sums(hypotheses[name], more[name]), one.sums(base[name], more[f"base.{name}"]))
+            for name, one in scored.items()
+        }
+
+    def _measured(self, texts: Mapping[str, Translated]) -> dict[str, dict[str, Measured]]:
+        """Text -> what the run measures besides BLEU and chrF. What cannot be measured here costs no other score: the site's log says why,
+        and the server sees that it is missing."""
+        found: dict[str, dict[str, Measured]] = {name: {} for name in texts}
+        for metric in self.settings.more_metrics:
+            try:
+                for name, one in measure(texts, [metric], self.settings.comet_model, _log.info).items():
+                    found[name] |= one
+            except FedlinguaError as error:
+                _log.error("site %s: %s is not measured: %s", self.site, metric, error)
+        return found
 
     def _translate(self, scored: Scored) -> list[str]:
         return translations(self.trainable.model, self.trainable.backbone.codec, scored.pairs, scored.direction, self.settings)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fedlingua.evaluation.metrics import metric_names
 from fedlingua.files import resolve
 from fedlingua.methods import PAPER_LEARNING_RATES, Method, method_named
 
@@ -41,8 +42,10 @@ _OFF = {
     "head_chunk": 0,
     "head_vocabulary": "all",
     "gradient_checkpointing": False,
+    "metrics": "bleu,chrf",
+    "comet_model": "wmt22-comet-da",
 }
-"""Options of local training, with the value under which there is no such option: then a run's hash does not know of it."""
+"""Options of local training and of scoring, with the value under which there is no such option: then a run's hash does not know of it."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,8 @@ class Settings:
     beam: int
     max_decode_tokens: int
     score_split: str
+    metrics: str
+    comet_model: str
     keep_translations: int
     keep_every: int
     quorum: float
@@ -220,6 +225,11 @@ class Settings:
     def draws(self) -> bool:
         """Whether a round trains on a sample of a site's text."""
         return self.sample_least > 0 or self.sample_share > 0
+
+    @property
+    def more_metrics(self) -> list[str]:
+        """What sites measure at the end besides BLEU and chrF."""
+        return [name for name in metric_names(self.metrics) if name not in ("bleu", "chrf")]
 
     @property
     def step_learning_rate(self) -> float:

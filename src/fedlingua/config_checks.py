@@ -11,6 +11,7 @@ from typing import Any
 
 from fedlingua.config import Scalar, Settings, key_of, known_keys
 from fedlingua.errors import ConfigError
+from fedlingua.evaluation.metrics import metric_names
 from fedlingua.languages import nearest
 from fedlingua.methods import METHOD_NAMES, METHODS, SELECTIONS, SERVER_OPTIMIZERS, method_named
 from fedlingua.tasks import TASKS
@@ -18,6 +19,9 @@ from fedlingua.training.schedules import SCHEDULES
 
 MOST_PRIVATE_DIM = 64
 """Numbers of a private signature: noise grows with each."""
+
+_BOTH = "bleu,chrf"
+"""What every translation is measured by."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "task": TASKS,
@@ -243,7 +247,12 @@ def _check_training(settings: Settings) -> None:
             f"evaluate-every = {settings.evaluate_every}, and selection {settings.selected_by} learns from every round's dev text; "
             "leave it 1"
         )
+    metric_names(settings.metrics)
     if settings.task == "masked-language":
+        if settings.more_metrics:
+            raise ConfigError(
+                f"metrics = {settings.metrics!r}, and nothing is translated under task = 'masked-language'; leave it {_BOTH!r}"
+            )
         if settings.keep_translations:
             raise ConfigError(
                 f"keep-translations = {settings.keep_translations}, and nothing is translated under task = 'masked-language'; leave it 0"

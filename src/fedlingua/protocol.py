@@ -61,7 +61,8 @@ SENT_BY_A_SITE = {
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
     EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
-    FINISH: "at the end: number of test sentences; of the result and of the base, of translations 10 counts for BLEU and 18 for chrF, of "
+    FINISH: "at the end: number of test sentences; of the result and of the base, of translations 10 counts for BLEU and 18 for chrF, and "
+    "where the run has more metrics their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of "
     "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
 }
 """message type -> all that a reply of it holds, for people."""

@@ -12,6 +12,7 @@ from fedlingua.cli.engine import Engine
 from fedlingua.cli.progress import follow, view_on
 from fedlingua.cli.server import profile_of
 from fedlingua.cluster_plan import planned_clusters
+from fedlingua.comet.scores import is_checkpoint
 from fedlingua.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
@@ -21,6 +22,7 @@ from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.experiment import parse_override, read_experiment
 from fedlingua.files import APP_DIR, read_toml
+from fedlingua.measuring import check_measuring
 from fedlingua.pretraining.directories import check_backbone
 from fedlingua.report import score_table, write_report
 from fedlingua.runs import RunFolder, check_resumable
@@ -139,13 +141,17 @@ def check_experiment(
     planned_clusters(settings, federation)  # refuses what cannot be clustered
     check_task(settings.task, federation.directions)
     check_backbone(settings)
+    if server is None:  # each deployed site sees to its own, see `fedlingua site check`
+        check_measuring(settings.more_metrics, settings.comet_model, Console(stderr=True).print)
     return settings, federation
 
 
 def _at_home_anywhere(settings: Settings) -> Settings:
-    """The settings with an absolute data-dir: server and sites work in other directories than this command."""
-    data = settings.data_dir and str(Path(settings.data_dir).expanduser().resolve())
-    return dataclasses.replace(settings, data_dir=data)
+    """The settings with an absolute data-dir: server and sites work in other directories than this command; COMET's model too."""
+    data, model = (path and str(Path(path).expanduser().resolve()) for path in (settings.data_dir, settings.comet_model))
+    return dataclasses.replace(
+        settings, data_dir=data, comet_model=model if is_checkpoint(settings.comet_model) else settings.comet_model
+    )
 
 
 def _given(data: Path | None, overrides: list[str], seed: int | None) -> dict[str, Scalar]:

@@ -1,8 +1,8 @@
 """`fedlingua score`: what translations are worth, of a run's sites or of files, by any of the metrics."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,18 +14,18 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fedlingua import units
-from fedlingua.comet.scores import CometScores, checked_model, comet_scores
-from fedlingua.evaluation.metrics import Metric
+from fedlingua.comet.scores import checked_model
+from fedlingua.evaluation.metrics import OF_TEXT, Metric, metric_names
 from fedlingua.evaluation.site_translations import read_files, read_site_translations
-from fedlingua.evaluation.text_metrics import COMET, COMET_METRIC, TEXT_METRICS, Counts, Translated, check_metrics, share
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.languages import parse_direction
+from fedlingua.measuring import COMET, Measured, measure, score_of
 from fedlingua.runs import RunFolder
 
 Json = dict[str, Any]
 MACRO, POOLED = "macro", "pooled"
-DEFAULT_METRICS = tuple(TEXT_METRICS)
-"""All that need no model."""
-ABOUT = {name: metric.about for name, metric in TEXT_METRICS.items()} | {COMET: COMET_METRIC}
+DEFAULT_METRICS = tuple(name for name in TEXT_METRICS if name != "off-target" or find_spec("py3langid"))
+"""All that need no model, and no library that is not here."""
 SIDES = ("base_", "")
 """Before and after, as scores.json has them."""
 
@@ -38,7 +38,7 @@ def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: st
     """
     names = _checked(metrics, model)
     texts = read_site_translations(run, sites)
-    found = _counted({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
+    found = _measure({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
     of_base, of_run = ({name: found[f"{side}{name}"] for name in texts} for side in SIDES)
     folder = RunFolder(run)
     with folder.held():
@@ -70,83 +70,55 @@ def score_files(
     """
     names = _checked(metrics, model)
     text = read_files(source, hypothesis, reference, parse_direction(direction).target)
-    (found,) = _counted({str(hypothesis): text}, names, model).values()
+    (found,) = _measure({str(hypothesis): text}, names, model).values()
     if as_json:
         told = {name: {"score": one.corpus, "signature": one.signature} for name, one in found.items()}
         console.print_json(json.dumps({"sentences": len(text.hypotheses), **told}))
         return
     for name, one in found.items():
-        metric = ABOUT[name]
+        metric = OF_TEXT[name]
         console.print(f"{metric.name} {units.score(metric.scale * one.corpus)}  {one.signature}", highlight=False, soft_wrap=True)
 
 
 def _checked(metrics: Sequence[str], model: str) -> list[str]:
-    names = list(dict.fromkeys(name for given in metrics for name in given.split(",") if name))
-    check_metrics(names)
+    names = metric_names(",".join(metrics))
     if COMET in names:
         checked_model(model)
     return names
 
 
-@dataclass(frozen=True)
-class Counted:
-    """One metric of one text. counts: (sentences, width)."""
-
-    counts: Counts
-    score: Callable[[Counts], float]
-    signature: str
-
-    @property
-    def corpus(self) -> float:
-        """The score of all its sentences."""
-        return self.score(self.counts.sum(axis=0))
-
-
-def _counted(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Counted]]:
-    """Text -> metric -> what it counts, in the order of `metrics`."""
-    found: dict[str, dict[str, Counted]] = {name: {} for name in texts}
-    for metric in metrics:
-        if metric == COMET:
-            scores = _comet(texts, model)
-            for name in texts:
-                found[name][COMET] = Counted(scores.counts(name), share, scores.signature)
-            continue
-        by = TEXT_METRICS[metric]
-        for name, text in texts.items():
-            found[name][metric] = Counted(by.count(text), by.score, by.signature(text.target))
-    return found
-
-
-def _comet(texts: Mapping[str, Translated], model: str) -> CometScores:
+def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Measured]]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("COMET", total=None)
-        return comet_scores(texts, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of))
+        bar = progress.add_task("COMET", total=None, visible=COMET in metrics)
+        return measure(
+            texts, metrics, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of)
+        )
 
 
 def _enter(
-    scores: Json, of_run: Mapping[str, Mapping[str, Counted]], of_base: Mapping[str, Mapping[str, Counted]], whole: bool
+    scores: Json, of_run: Mapping[str, Mapping[str, Measured]], of_base: Mapping[str, Mapping[str, Measured]], whole: bool
 ) -> None:
     """Put them where the run's own scores stand; whole: all sites are scored, so that there are averages."""
     for name, found in of_run.items():
         entry = scores["sites"][name]
         for metric, one in found.items():
-            key = ABOUT[metric].key
+            key = OF_TEXT[metric].key
             entry[key], entry[f"base_{key}"] = one.corpus, of_base[name][metric].corpus
             entry.setdefault("signatures", {})[key] = one.signature
     if not whole:
         return
     for metric in next(iter(of_run.values())):
-        key = ABOUT[metric].key
+        key = OF_TEXT[metric].key
         for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
             scores[f"{prefix}{MACRO}_{key}"] = fmean(found[metric].corpus for found in of_sites.values())
         every = [found[metric] for found in of_run.values()]
-        scores[f"{POOLED}_{key}"] = every[0].score(np.sum([one.counts.sum(axis=0) for one in every], axis=0))
+        scores[f"{POOLED}_{key}"] = score_of(metric, np.sum([one.counts.sum(axis=0) for one in every], axis=0))
 
 
 def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
     """A line a site, a column a metric; the means of all sites before and after, where all are scored."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    metrics = [ABOUT[name] for name in names]
+    metrics = [OF_TEXT[name] for name in names]
     for header in ("site", *(metric.short for metric in metrics)):
         table.add_column(header, justify="right" if table.columns else "left")
     for name in sites:

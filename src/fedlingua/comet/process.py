@@ -3,8 +3,8 @@
     python process.py JOB.json RESULT.json
 
 JOB: {"model", "gpus", "batch_size", "texts": {name: {"src": [...], "mt": [...], "ref": [...]}}}; model: a checkpoint's path, or a name on
-the hub. RESULT: {"checkpoint": its path, "scores": {name: [a number a sentence]}}. Each batch prints how many sentences are done so far.
-It imports nothing of ours. An error's exit status is 2 where the model could not be had.
+the hub, which is fetched; without texts that is all. RESULT: {"checkpoint": its path, "scores": {name: [a number a sentence]}}. Each
+batch prints how many sentences are done so far. It imports nothing of ours. An error's exit status is 2 where the model could not be had.
 """
 
 import json
@@ -23,10 +23,12 @@ def main(job_file: str, result_file: str) -> int:
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     try:
         checkpoint = job["model"] if Path(job["model"]).is_file() else download_model(job["model"])
-        model = load_from_checkpoint(checkpoint)
+        model = load_from_checkpoint(checkpoint) if job["texts"] else None
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return NO_MODEL
+    if model is None:
+        return 0
     # As in comet-score: half precision, one seed, sentence embeddings kept.
     torch.set_float32_matmul_precision("high")
     seed_everything(1)

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,10 +27,10 @@ NO_MODEL = 2
 
 @dataclass(frozen=True)
 class CometScores:
-    """segments: text -> a number a sentence, about 0 to 1. signature: by what they were made."""
+    """segments: text -> a number a sentence, about 0 to 1. checkpoint: the first 48 bits of the sha256 of the model's file."""
 
     segments: Mapping[str, Sequence[float]]
-    signature: str
+    checkpoint: int
 
     def counts(self, name: str) -> Counts:
         """(sentences, 2) of a text: the score and 1, so that a corpus's score is the share of their sums, the mean."""
@@ -48,48 +49,60 @@ def comet_scores(
     Raises:
         ConfigError: no such checkpoint, or neither the model nor the environment can be had here. RunError: it broke off.
     """
-    model = checked_model(model)
-    python = comet_python(say)
     total = sum(len(text.hypotheses) for text in texts.values())
-    job = {
-        "model": model,
-        "gpus": int(torch.cuda.is_available()),
-        "batch_size": BATCH_SIZE,
-        "texts": {
-            name: {"src": list(text.sources), "mt": list(text.hypotheses), "ref": list(text.references)}
-            for name, text in texts.items()
-        },
+    sides = {
+        name: {"src": list(text.sources), "mt": list(text.hypotheses), "ref": list(text.references)}
+        for name, text in texts.items()
     }
-    say(f"scoring {total:,} sentences by COMET, {model}")
+    result = _run(checked_model(model), sides, say, lambda done: progress(done, total))
+    segments = {name: tuple(scores) for name, scores in result["scores"].items()}
+    return CometScores(segments, int(sha256(Path(result["checkpoint"]))[:12], 16))
+
+
+def check_comet(model: str, say: Callable[[str], None]) -> None:
+    """Make sure that COMET can score here, before anything else takes long: its environment is made, and its model fetched.
+
+    Raises:
+        ConfigError: either cannot be had.
+    """
+    _run(checked_model(model), {}, say, lambda done: None)
+
+
+def _run(model: str, texts: Mapping[str, Any], say: Callable[[str], None], progress: Callable[[int], None]) -> dict[str, Any]:
+    """A job of COMET's process, and its result. progress: told how many sentences are done."""
+    python = comet_python(say)
+    job = {"model": model, "gpus": int(torch.cuda.is_available()), "batch_size": BATCH_SIZE, "texts": texts}
     # The folder is for its owner alone: text stands in it.
     with tempfile.TemporaryDirectory(prefix="fedlingua-comet-") as folder:
         job_file, result_file, log = Path(folder) / "job.json", Path(folder) / "result.json", Path(folder) / "log"
         job_file.write_text(json.dumps(job), encoding="utf-8")
+        command = [str(python), str(PROCESS), str(job_file), str(result_file)]
         with (
             log.open("w") as errors,
-            subprocess.Popen(
-                [str(python), str(PROCESS), str(job_file), str(result_file)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            ) as process,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
         ):
             assert process.stdout is not None
             try:
                 for line in process.stdout:
                     if line.startswith("done "):
-                        progress(int(line.split()[1]), total)
+                        progress(int(line.split()[1]))
             except BaseException:
                 process.kill()
                 raise
         if process.returncode:
             _explain(process.returncode, model, last_lines(log.read_text(errors="replace"), 1))
-        result = json.loads(result_file.read_text(encoding="utf-8"))
-    checkpoint = Path(result["checkpoint"])
-    name = model if checkpoint != Path(model) else f"{checkpoint.name}:{sha256(checkpoint)[:12]}"
-    segments = {name: tuple(scores) for name, scores in result["scores"].items()}
-    return CometScores(segments, f"Comet{VERSION}|fp16|{name}|r1")
+        read: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8")) if texts else {}
+        return read
+
+
+def signature(model: str, checkpoint: int) -> str:
+    """How COMET measured: its version and precision, the model and its checkpoint, one reference."""
+    return f"Comet{VERSION}|fp16|{Path(model).name if is_checkpoint(model) else model}:{checkpoint:012x}|r1"
+
+
+def is_checkpoint(model: str) -> bool:
+    """Whether a model is told by its file, and not by its name."""
+    return model.endswith(".ckpt")
 
 
 def checked_model(model: str) -> str:
@@ -98,7 +111,7 @@ def checked_model(model: str) -> str:
     Raises:
         ConfigError: no such file.
     """
-    if model.endswith(".ckpt"):
+    if is_checkpoint(model):
         path = Path(model).expanduser().resolve()
         if not path.is_file():
             raise ConfigError(

@@ -25,6 +25,11 @@ def is_other_language(sentence: str, language: str) -> bool:
     return probability >= SURE and plain_code(code) != language and language in known
 
 
+def check_identifier() -> None:
+    """Raises ConfigError where py3langid is not installed."""
+    _identifier()
+
+
 @functools.cache
 def _identifier() -> tuple[Any, frozenset[str]]:
     """The identifier and the languages that it knows."""
@@ -32,7 +37,8 @@ def _identifier() -> tuple[Any, frozenset[str]]:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
         raise ConfigError(
-            "[cleaning] identify-language = true needs the library py3langid: pip install -c constraints.txt -e '.[langid]'"
+            "telling languages apart (identify-language, off-target) needs the library py3langid: pip install -c constraints.txt -e "
+            "'.[langid]'"
         ) from error
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     return identifier, frozenset(map(plain_code, identifier.labels))

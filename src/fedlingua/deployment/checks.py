@@ -30,6 +30,7 @@ from fedlingua.errors import DeploymentError, FedlinguaError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import Direction
+from fedlingua.measuring import check_measuring
 from fedlingua.processes import flower_environment, free_port
 from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 from fedlingua.selection.second_filter import SIZE
@@ -59,7 +60,7 @@ def check_site(
     """
     rules = federation.rules if federation else _likely_rules(site)
     yield _finding("corpora", lambda: _corpora(site, rules))
-    yield _finding("scores", lambda: _scores(site))
+    yield _finding("scores", lambda: _scores(site, settings))
     if federation:
         yield _finding("federation", lambda: _federation(site, federation))
     if not site.insecure:
@@ -148,10 +149,12 @@ def _corpora(site: SiteFile, rules: TextRules) -> str:
     return "; ".join(found)
 
 
-def _scores(site: SiteFile) -> str:
+def _scores(site: SiteFile, settings: Settings) -> str:
+    check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
     directions = [one.direction for one in site.sites]
     check_tokenizers(direction for direction in directions if not direction.is_one_language)
-    return ", ".join(f"{direction}: {_scored_by(direction)}" for direction in directions)
+    more = f"; besides {', '.join(settings.more_metrics)}" if settings.more_metrics else ""
+    return ", ".join(f"{direction}: {_scored_by(direction)}" for direction in directions) + more
 
 
 def _scored_by(direction: Direction) -> str:

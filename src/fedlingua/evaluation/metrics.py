@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedlingua.errors import ConfigError
+from fedlingua.languages import nearest
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -29,8 +32,34 @@ class Metric:
 BLEU, CHRF = Metric("bleu", "BLEU", "BLEU", True), Metric("chrf", "chrF", "chrF", True)
 PERPLEXITY, ACCURACY = Metric("perplexity", "perplexity", "PPL", False), Metric("accuracy", "accuracy, %", "acc %", True, 100.0)
 
+OF_TEXT: dict[str, Metric] = {
+    "bleu": BLEU,
+    "chrf": CHRF,
+    "chrf++": Metric("chrf++", "chrF++", "chrF++", True),
+    "ter": Metric("ter", "TER", "TER", False),
+    "length-ratio": Metric("length_ratio", "length ratio", "length", True),
+    "off-target": Metric("off_target", "off-target, %", "off %", False, 100.0),
+    "comet": Metric("comet", "COMET x 100", "COMET", True, 100.0),
+}
+"""What translations are measured by: its name for those who ask -> the metric."""
+
 METRICS: dict[str, tuple[Metric, Metric]] = {"translation": (BLEU, CHRF), "masked-language": (PERPLEXITY, ACCURACY)}
 """One line a task: `task` -> its two metrics, the one that methods are compared by first."""
+
+
+def metric_names(given: str) -> list[str]:
+    """Of a list with commas, each once.
+
+    Raises:
+        ConfigError: the first name that no metric has, or none is given.
+    """
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    for name in names:
+        if name not in OF_TEXT:
+            raise ConfigError(f"there is no metric {name!r}{nearest(name, OF_TEXT)}; there are {', '.join(OF_TEXT)}")
+    if not names:
+        raise ConfigError(f"no metric is asked for; there are {', '.join(OF_TEXT)}")
+    return names
 
 
 def metrics_of(scores: Mapping[str, Any]) -> tuple[Metric, Metric]:

@@ -4,7 +4,7 @@ Raw references, sacreBLEU's own tokenisation for each target language, and its s
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from sacrebleu.metrics.bleu import BLEU
@@ -14,6 +14,8 @@ from fedlingua.errors import ConfigError
 from fedlingua.languages import WITHOUT_SPACES, Direction
 
 BLEU_ORDER = 4
+MORE, CHECKPOINT = "more.", "comet-checkpoint"
+"""In a record: before the name of a metric that is asked for besides; what COMET measured with."""
 _OWN_TOKENIZERS = {"zh": "zh", "ja": "ja-mecab"}
 """Target language -> sacreBLEU's name of the tokenisation made for it; MeCab with the IPA dictionary for Japanese."""
 
@@ -23,22 +25,37 @@ class ScoreSums:
     """Sufficient statistics of one test set's translations.
 
     bleu: sys_len, ref_len, four counts of matching n-grams, four of all n-grams. chrf: for each order, n-grams of the hypothesis, of
-    the reference, and common ones, as sacreBLEU orders them. Both of integers; add them element by element.
+    the reference, and common ones, as sacreBLEU orders them. Both of integers; add them element by element. more: metric -> the sum of
+    what it counts, of those that the run asks for besides. comet_checkpoint: 48 bits of the model's, or 0.
     """
 
     sentences: int
     bleu: tuple[int, ...]
     chrf: tuple[int, ...]
+    more: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    comet_checkpoint: int = 0
 
     def record(self) -> dict[str, int | float | list[int] | list[float]]:
         """As a MetricRecord holds them."""
-        return {"sentences": self.sentences, "bleu": list(self.bleu), "chrf": list(self.chrf)}
+        record: dict[str, int | float | list[int] | list[float]] = {
+            "sentences": self.sentences,
+            "bleu": list(self.bleu),
+            "chrf": list(self.chrf),
+        }
+        record |= {f"{MORE}{metric}": list(sums) for metric, sums in self.more.items()}
+        return record | ({CHECKPOINT: self.comet_checkpoint} if self.comet_checkpoint else {})
 
     def __add__(self, other: "ScoreSums") -> "ScoreSums":
         return ScoreSums(
             self.sentences + other.sentences,
             tuple(a + b for a, b in zip(self.bleu, other.bleu, strict=True)),
             tuple(a + b for a, b in zip(self.chrf, other.chrf, strict=True)),
+            {
+                metric: tuple(a + b for a, b in zip(sums, other.more[metric], strict=True))
+                for metric, sums in self.more.items()
+                if metric in other.more
+            },
+            self.comet_checkpoint if self.comet_checkpoint == other.comet_checkpoint else 0,
         )
 
 

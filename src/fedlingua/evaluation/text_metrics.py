@@ -3,7 +3,7 @@
 sacreBLEU's BLEU, chrF, chrF++ and TER with their signatures (Post 2018); length ratio and off-target rate beside them.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -15,11 +15,8 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from fedlingua.corpora.identify import is_other_language
-from fedlingua.errors import ConfigError
-from fedlingua.evaluation import metrics
-from fedlingua.evaluation.metrics import Metric
 from fedlingua.evaluation.scores import bleu_tokenizer
-from fedlingua.languages import WITHOUT_SPACES, nearest
+from fedlingua.languages import WITHOUT_SPACES
 
 Counts = NDArray[np.float64]
 
@@ -42,7 +39,6 @@ class TextMetric:
     where the target language is the given one.
     """
 
-    about: Metric
     width: int
     count: Callable[[Translated], Counts]
     score: Callable[[Counts], float]
@@ -53,7 +49,7 @@ class TextMetric:
         return self.score(counts.sum(axis=0))
 
 
-def _sacre(about: Metric, width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
+def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
     """A metric of sacreBLEU's. made: for a target language."""
 
     def count(text: Translated) -> Counts:
@@ -69,7 +65,7 @@ def _sacre(about: Metric, width: int, made: Callable[[str], SacreMetric]) -> Tex
         metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only after a score
         return str(metric.get_signature().format())
 
-    return TextMetric(about, width, count, score, signature)
+    return TextMetric(width, count, score, signature)
 
 
 def _bleu(target: str) -> BLEU:
@@ -90,11 +86,11 @@ def _ter(target: str) -> TER:
     return TER(normalized=asian, asian_support=asian)
 
 
-BLEU_METRIC = _sacre(metrics.BLEU, 10, _bleu)
+_BLEU = _sacre(10, _bleu)
 
 
 def _lengths(text: Translated) -> Counts:
-    return BLEU_METRIC.count(text)[:, :2]
+    return _BLEU.count(text)[:, :2]
 
 
 def _other_languages(text: Translated) -> Counts:
@@ -108,30 +104,13 @@ def share(total: Counts) -> float:
 
 
 TEXT_METRICS: dict[str, TextMetric] = {
-    "bleu": BLEU_METRIC,
-    "chrf": _sacre(metrics.CHRF, 18, _chrf),
-    "chrf++": _sacre(Metric("chrf++", "chrF++", "chrF++", True), 24, _chrf_plus_plus),
-    "ter": _sacre(Metric("ter", "TER", "TER", False), 2, _ter),
+    "bleu": _BLEU,
+    "chrf": _sacre(18, _chrf),
+    "chrf++": _sacre(24, _chrf_plus_plus),
+    "ter": _sacre(2, _ter),
     # In BLEU's tokens: those of the translations over those of the references.
-    "length-ratio": TextMetric(Metric("length_ratio", "length ratio", "length", True), 2, _lengths, share, BLEU_METRIC.signature),
+    "length-ratio": TextMetric(2, _lengths, share, _BLEU.signature),
     # Translations that are surely in another language than asked for.
-    "off-target": TextMetric(
-        Metric("off_target", "off-target, %", "off %", False, 100.0),
-        2,
-        _other_languages,
-        share,
-        lambda target: f"py3langid:{version('py3langid')}",
-    ),
+    "off-target": TextMetric(2, _other_languages, share, lambda target: f"py3langid:{version('py3langid')}"),
 }
 """One line a metric: its name -> how a text is measured by it. COMET takes a model and stands beside them (fedlingua/comet)."""
-
-COMET = "comet"
-COMET_METRIC = Metric("comet", "COMET x 100", "COMET", True, 100.0)
-METRIC_NAMES = (*TEXT_METRICS, COMET)
-
-
-def check_metrics(names: Collection[str]) -> None:
-    """Raises ConfigError for the first name that no metric has."""
-    for name in names:
-        if name not in METRIC_NAMES:
-            raise ConfigError(f"there is no metric {name!r}{nearest(name, METRIC_NAMES)}; there are {', '.join(METRIC_NAMES)}")

@@ -17,6 +17,7 @@ from fedlingua.corpora.texts import check_sizes
 from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.hashing import sha256
+from fedlingua.measuring import check_measuring
 from fedlingua.pretraining.directories import BUILT_IN, check_backbone
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import RunFolder, check_resumable
@@ -88,6 +89,7 @@ def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
         planned_clusters(settings, federation)
         check_task(settings.task, federation.directions)
         check_backbone(settings)
+        check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
     except (ConfigError, BackboneError) as error:
         raise ConfigError(f"{suite.file.name}, row {name}: {error}") from error
 

@@ -14,6 +14,7 @@ from fedlingua import units
 from fedlingua.evaluation.metrics import BLEU, PERPLEXITY, Metric, metrics_of
 from fedlingua.methods import SILO
 from fedlingua.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
+from fedlingua.suites import more_table
 from fedlingua.suites.masked_table import Besides, accuracy_rows, besides, csv_columns, parts_rows
 from fedlingua.suites.paper import FED_MNMT
 
@@ -108,7 +109,7 @@ def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
     found = lines(suite, scores)
     told = SAVINGS if any(line.savings for line in found) else ()
     parts = [part for part in SECONDS if any(part in line.seconds for line in found)]
-    more = csv_columns(_besides(suite, scores), sites)
+    more = csv_columns(_besides(suite, scores), sites) | more_table.csv_columns(_runs_of_rows(suite, scores))
     writer.writerow(["method", *sites, *averages, *COSTS, *told, *map(seconds_column, parts), *more, "seeds"])
     for line in found:
         means = {name: round(figure.mean, DECIMALS) for name, figure in line.scores.items()}
@@ -131,7 +132,7 @@ def best(found: Sequence[Line], metric: Metric = BLEU) -> dict[str, float]:
 def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
     """The table with deviations, and all that one has to know to read it."""
     parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite, metric_of(scores))]
-    parts += [_masked_tables(suite, scores), _costs_table(suite, scores)]
+    parts += [_masked_tables(suite, scores), _more_tables(suite, scores), _costs_table(suite, scores)]
     parts += [_over_own_models(suite, scores), _seconds_table(suite, scores)]
     parts += [_signatures(suite, scores), _what_was_run(suite), _trouble(suite)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -162,8 +163,24 @@ def _besides(suite: Json, scores: Mapping[str, Json]) -> Besides:
     """What the rows' scores tell besides perplexity; nothing of translations."""
     if metric_of(scores) is not PERPLEXITY:
         return besides({})
+    return besides(_runs_of_rows(suite, scores))
+
+
+def _runs_of_rows(suite: Json, scores: Mapping[str, Json]) -> dict[str, list[Json]]:
+    """Row -> the scores of each of its seeds."""
     names = {row["name"]: [f"{row['name']}-{seed}" for seed in row["seeds"]] for row in suite["rows"]}
-    return besides({row: [scores[name] for name in runs if name in scores] for row, runs in names.items()})
+    return {row: [scores[name] for name in runs if name in scores] for row, runs in names.items()}
+
+
+def _more_tables(suite: Json, scores: Mapping[str, Json]) -> str:
+    """A table a metric that the runs measure besides."""
+    runs, sites = _runs_of_rows(suite, scores), columns(suite, scores)
+    parts = []
+    for metric in more_table.more_metrics(runs):
+        how = "; ".join(more_table.signatures(runs, metric))
+        words = f"{metric.name}, mean ± sample standard deviation over seeds ({how}):"
+        parts.append(f"{words}\n\n{_markdown(more_table.metric_rows(runs, metric, sites))}")
+    return "\n\n".join(parts)
 
 
 def _masked_tables(suite: Json, scores: Mapping[str, Json]) -> str:

@@ -35,6 +35,6 @@ def test_a_language_that_the_library_does_not_know_is_never_another() -> None:
 def test_without_the_library_the_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     identify._identifier.cache_clear()
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    with pytest.raises(ConfigError, match=r"identify-language = true needs the library py3langid: pip install"):
+    with pytest.raises(ConfigError, match=r"identify-language, off-target\) needs the library py3langid: pip install"):
         is_other_language(GERMAN, "de")
     identify._identifier.cache_clear()
