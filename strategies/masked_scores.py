@@ -10,7 +10,6 @@ from typing import Any
 
 from flwr.app import MetricRecord
 
-from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity, split_perplexity
 from fedlingua.evaluation.scores import averages
@@ -48,7 +47,7 @@ def check_sums(record: MetricRecord, most: int) -> MaskedScores:
     return MaskedScores(sentences, tuple(losses), tuple(counts[:PARTS]), tuple(counts[PARTS:]), masks)
 
 
-def site_scores(settings: Settings, direction: Direction, result: MaskedScores, base: MaskedScores) -> dict[str, Any]:
+def site_scores(direction: Direction, result: MaskedScores, base: MaskedScores) -> dict[str, Any]:
     """What scores.json says of one site. masks: of what was masked, so that two runs can be seen to be measured on the same."""
     mean, deviation = split_perplexity(result)
     return {

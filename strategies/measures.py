@@ -6,7 +6,6 @@ from typing import Any
 
 from flwr.app import MetricRecord
 
-from fedlingua.config import Settings
 from fedlingua.languages import Direction
 from strategies import masked_scores, translation_scores
 
@@ -19,7 +18,7 @@ class Measure:
     """check: a site's sums, once they can be believed; of_site, of_all: what scores.json says of one site, and of all."""
 
     check: Callable[[MetricRecord, int], Sums]
-    of_site: Callable[[Settings, Direction, Sums, Sums], dict[str, Any]]
+    of_site: Callable[[Direction, Sums, Sums], dict[str, Any]]
     of_all: Callable[[Mapping[str, Mapping[str, Any]], Mapping[str, tuple[Sums, Sums]]], dict[str, Any]]
 
 

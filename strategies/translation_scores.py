@@ -4,18 +4,15 @@ import math
 from collections.abc import Mapping
 from functools import reduce
 from operator import add
-from statistics import fmean
 from typing import Any
 
-import numpy as np
 from flwr.app import MetricRecord
 
-from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.metrics import OF_TEXT
 from fedlingua.evaluation.scores import CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
 from fedlingua.languages import Direction
-from fedlingua.measuring import COMET, score_of, signature_of, width_of
+from fedlingua.measuring import width_of
 
 
 def check_sums(record: MetricRecord, most: int) -> ScoreSums:
@@ -49,26 +46,15 @@ def check_sums(record: MetricRecord, most: int) -> ScoreSums:
 
 
 def _sums_of(metric: str, value: object) -> tuple[float, ...]:
-    width = width_of(metric)
-    numbers = (
-        [float(one) for one in value if isinstance(one, int | float) and math.isfinite(one)] if isinstance(value, list) else []
-    )
-    if len(numbers) != width or not isinstance(value, list) or len(value) != width:
+    width, numbers = width_of(metric), value if isinstance(value, list) else []
+    if len(numbers) != width or not all(isinstance(one, int | float) and math.isfinite(one) for one in numbers):
         raise ExchangeError(f"scores hold for {metric} something else than {width} finite numbers")
-    return tuple(numbers)
+    return tuple(map(float, numbers))
 
 
-def site_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
+def site_scores(direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
     """What scores.json says of one site."""
-    more: dict[str, Any] = {}
-    for name in sorted(set(result.more) & set(base.more)):
-        key = OF_TEXT[name].key
-        more[key], more[f"base_{key}"] = (score_of(name, np.asarray(sums.more[name])) for sums in (result, base))
-        signature = signature_of(name, direction.target, settings.comet_model, result.comet_checkpoint)
-        more.setdefault("signatures", {})[key] = signature
     bleu_signature, chrf_signature = signatures(direction.target)
-    if missing := sorted(set(settings.more_metrics) - set(result.more)):
-        more["not_measured"] = missing
     return {
         "direction": str(direction),
         "bleu": bleu_score(result),
@@ -78,7 +64,6 @@ def site_scores(settings: Settings, direction: Direction, result: ScoreSums, bas
         "sentences": result.sentences,
         "base_bleu": bleu_score(base),
         "base_chrf": chrf_score(base),
-        **more,
     }
 
 
@@ -93,21 +78,7 @@ def all_scores(sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[
         "base_macro_bleu": mean["base_bleu"][0],
         "macro_chrf": mean["chrf"][0],
         "base_macro_chrf": mean["base_chrf"][0],
-        **_means_of_more(sites),
     }
-
-
-def _means_of_more(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Plain means of what every site measured besides; of COMET only where all have the same checkpoint."""
-    keys = [
-        metric.key for metric in OF_TEXT.values() if all(metric.key in entry.get("signatures", {}) for entry in sites.values())
-    ]
-    means = {}
-    for key in keys:
-        if key != OF_TEXT[COMET].key or len({entry["signatures"][key] for entry in sites.values()}) == 1:
-            means[f"macro_{key}"] = fmean(entry[key] for entry in sites.values())
-            means[f"base_macro_{key}"] = fmean(entry[f"base_{key}"] for entry in sites.values())
-    return means
 
 
 _AVERAGED = ("bleu", "base_bleu", "chrf", "base_chrf")
