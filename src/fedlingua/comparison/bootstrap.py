@@ -1,0 +1,58 @@
+"""Paired bootstrap of two systems' scores from what is counted of each sentence (Koehn 2004); the numbers are sacreBLEU's."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlingua.evaluation.text_metrics import Counts
+
+SAMPLES, SEED = 1000, 12345
+"""sacreBLEU's."""
+
+Scores = NDArray[np.float64]
+"""(samples,) of one system."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Second minus first. low, high: its 95 % interval over samples. p: how often a difference as large comes about by chance."""
+
+    first: float
+    second: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def value(self) -> float:
+        """By how much the second scores higher."""
+        return self.second - self.first
+
+
+def draws(sentences: int, samples: int = SAMPLES, seed: int | Sequence[int] = SEED) -> NDArray[np.float64]:
+    """(samples, sentences): how often each sentence is drawn, as many times as there are sentences, with replacement."""
+    rows = np.random.default_rng(seed).choice(sentences, size=(samples, sentences), replace=True)
+    return np.stack([np.bincount(row, minlength=sentences) for row in rows]).astype(np.float64)
+
+
+def resampled(counts: Counts, score: Callable[[Counts], float], drawn: NDArray[np.float64]) -> Scores:
+    """The score of each sample. counts: (sentences, width); score: of their sum."""
+    return np.array([score(total) for total in drawn @ counts])
+
+
+def difference(first: float, second: float, of_first: Scores, of_second: Scores) -> Difference:
+    """Of two scores, and of the same samples of both systems."""
+    differences = of_second - of_first
+    ordered = np.sort(differences)
+    cut = len(ordered) // 40
+    spread = np.abs(differences)
+    by_chance = int(np.sum(spread - spread.mean() > abs(second - first)))
+    return Difference(first, second, float(ordered[cut]), float(ordered[-cut - 1]), (by_chance + 1) / (len(ordered) + 1))
+
+
+def paired(first: Counts, second: Counts, score: Callable[[Counts], float], drawn: NDArray[np.float64]) -> Difference:
+    """Of two systems that translated the same sentences."""
+    corpora = (score(counts.sum(axis=0)) for counts in (first, second))
+    return difference(*corpora, *(resampled(counts, score, drawn) for counts in (first, second)))
