@@ -68,4 +68,4 @@ def _pip(python: Path, *requirements: str) -> None:
 
 
 def _pip_install(python: Path) -> list[str]:
-    return [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -76,7 +76,8 @@ def _run(model: str, texts: Mapping[str, Any], say: Callable[[str], None], progr
     with tempfile.TemporaryDirectory(prefix="fedlingua-comet-") as folder:
         job_file, result_file, log = Path(folder) / "job.json", Path(folder) / "result.json", Path(folder) / "log"
         job_file.write_text(json.dumps(job), encoding="utf-8")
-        command = [str(python), str(PROCESS), str(job_file), str(result_file)]
+        # Isolated: a PYTHONPATH, as Ray gives its workers one, would bring our libraries in.
+        command = [str(python), "-I", str(PROCESS), str(job_file), str(result_file)]
         with (
             log.open("w") as errors,
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
