@@ -13,10 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.sites import fill, refuse_unknown
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, parse_direction
+from fedlingua.tables import fill, refuse_unknown, table
 
 _OFTEN = 5000
 
@@ -71,9 +71,7 @@ def cleaning_rules(file: Path | None, changes: Sequence[str], strict: bool) -> C
     Raises:
         ConfigError: a file that is not there, or a key or value that is no rule.
     """
-    raw = read_toml(file).get("cleaning", {}) if file else {}
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{file}: cleaning = {raw!r}; wanted a table, [cleaning] with keys below it")
+    raw = table(read_toml(file), "cleaning", str(file)) if file else {}
     rules = fill(CleaningRules, {**raw, **_values(changes, "--set")}, "--set")
     return dataclasses.replace(rules, strict=rules.strict or strict)
 

@@ -40,10 +40,10 @@ Text in one language, which is not translated, has `language` instead of `direct
 import dataclasses
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 from fedlingua.clustering import Clusters, Relatives, given_clusters
 from fedlingua.corpora.clean import CleaningRules
@@ -66,8 +66,8 @@ from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.files import read_toml
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction, parse_language
+from fedlingua.tables import fill, refuse_unknown, table
 
-T = TypeVar("T")
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What sites and recipes may be called, since folders are named after them."""
 POOLED = "pooled"
@@ -132,15 +132,15 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """
     raw = read_toml(path)
     where = path.name
-    for table in ("split", "sizes", "cleaning", "text", "families", "clusters"):
-        if not isinstance(raw.get(table, {}), dict):
-            raise ConfigError(f"{where}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
+    split_table, sizes_table, cleaning_table, text_table, families_table, clusters_table = (
+        table(raw, name, where) for name in ("split", "sizes", "cleaning", "text", "families", "clusters")
+    )
     if not isinstance(raw.get("site", []), list):
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
     refuse_unknown(raw, {"name", "base", "split", "sizes", "cleaning", "text", "families", "clusters", "site"}, where)
-    split_raw = dict(raw.get("split", {}))
+    split_raw = dict(split_table)
     limits = Limits(**{s: count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
     if not abs(split.train + split.dev + split.test - 1) <= 1e-9:  # nan too
@@ -166,10 +166,10 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             raise ConfigError(
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
-    cleaning = fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]")
-    refuse_unknown(raw.get("sizes", {}), set(SPLITS), f"{where} [sizes]")
-    sizes = read_sizes(raw.get("sizes", {}), f"{where} [sizes]")
-    text = fill(IntakeRules, raw.get("text", {}), f"{where} [text]")
+    cleaning = fill(CleaningRules, cleaning_table, f"{where} [cleaning]")
+    refuse_unknown(sizes_table, set(SPLITS), f"{where} [sizes]")
+    sizes = read_sizes(sizes_table, f"{where} [sizes]")
+    text = fill(IntakeRules, text_table, f"{where} [text]")
     rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes, text)
     for site in sites:
         sizes_asked(site, rules)
@@ -178,9 +178,9 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         name=raw.get("name", path.stem),
         sites=sites,
         rules=rules,
-        families=_families(raw.get("families", {}), where),
+        families=_families(families_table, where),
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
-        clusters=given_clusters(raw["clusters"], names, where) if "clusters" in raw else None,
+        clusters=given_clusters(clusters_table, names, where) if "clusters" in raw else None,
     )
 
 
@@ -276,43 +276,6 @@ def corpus_paths(corpus: Corpus) -> Sequence[Path | zipfile.Path]:
     return file_paths(corpus)
 
 
-def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
-    """A dataclass from a TOML table whose keys are its fields, written with hyphens.
-
-    Raises:
-        ConfigError: an unknown key, or a value of another type than the field's default.
-    """
-    fields = {one.name.replace("_", "-"): one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    refuse_unknown(raw, set(fields), where)
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        wanted = type(fields[key].default).__name__
-        if wanted == "float" and type(value) is int:
-            value = float(value)
-        if type(value).__name__ != wanted:
-            raise ConfigError(f"{where}: {key} = {value!r} is of type {type(value).__name__}; wanted {wanted}")
-        choices = get_args(fields[key].type)
-        if choices and value not in choices:
-            raise ConfigError(
-                f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"
-            )
-        values[fields[key].name] = value
-    return kind(**values)
-
-
-def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Refuse a key that is not known, with the nearest that is.
-
-    Raises:
-        ConfigError: names the first such key and its value.
-    """
-    for key, value in raw.items():
-        if key not in known:
-            raise ConfigError(
-                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
-            )
-
-
 BOTH_KEYS = frozenset({"nway", "jsonl"})
 """Of an entry, for a direction or a language."""
 TRANSLATED_KEYS = frozenset({*KINDS, *OPTIONS, "splits"}) - BOTH_KEYS
@@ -322,7 +285,6 @@ ONE_LANGUAGE_KEYS = (DOCUMENT_KEYS | {"public", "deidentify-with"}) - BOTH_KEYS
 CORPUS_KEYS = frozenset({*KINDS, "splits", "phrasebook", "lines", "notes"})
 SITE_KEYS = (
     CORPUS_KEYS
-    | BOTH_KEYS
     | TRANSLATED_KEYS
     | ONE_LANGUAGE_KEYS
     | {"name", "direction", "language", "sentences", "seed", "public-key", *SPLITS}

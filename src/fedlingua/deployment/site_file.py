@@ -39,10 +39,11 @@ import tomli_w
 from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.config import Settings
 from fedlingua.corpora.rules import IntakeRules, TextRules
-from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, fill, read_site, refuse_unknown
+from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, read_site
 from fedlingua.errors import ConfigError, ExchangeError
 from fedlingua.files import read_toml
 from fedlingua.methods import METHOD_NAMES, METHODS
+from fedlingua.tables import fill, refuse_unknown, table
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def read_site_file(path: Path) -> SiteFile:
     raw = read_toml(path)
     folder = path.resolve().parent
     refuse_unknown(raw, {"site", "text", "server", "node", "backbones"}, path.name)
-    server, node, backbones = (_table(raw, name, path.name) for name in ("server", "node", "backbones"))
+    server, node, backbones = (table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
     refuse_unknown(node, {"key", "state", "home", "device", "methods", "raw-gradients", "max-epsilon"}, f"{path.name} [node]")
     entries = raw.get("site", [])
@@ -123,7 +124,7 @@ def read_site_file(path: Path) -> SiteFile:
         )
     sites = tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1))
     names = [site.name for site in sites]
-    text = fill(IntakeRules, _table(raw, "text", path.name), f"{path.name} [text]")
+    text = fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]")
     for site in sites:
         # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
         check_deidentified(site, TextRules(text=text))
@@ -158,8 +159,8 @@ def site_table(entry: Mapping[str, Any]) -> str:
     return f"[[site]]\n{tomli_w.dumps(entry)}"
 
 
-def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
-    value = table.get(key, False)
+def _flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
+    value = raw.get(key, False)
     if not isinstance(value, bool):
         raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
     return value
@@ -175,10 +176,3 @@ def _methods(raw: Any, where: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not set(raw) <= set(METHODS):
         raise ConfigError(f"{where} [node]: methods = {raw!r}; wanted a list of {METHOD_NAMES}")
     return tuple(raw)
-
-
-def _table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    table = raw.get(name, {})
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {name} = {table!r}; wanted a table, [{name}] with keys below it")
-    return table
