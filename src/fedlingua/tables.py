@@ -46,6 +46,17 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
     return kind(**values)
 
 
+def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
+    """Refuse a key that says more of another kind than is here, rather than take no notice of it. options: key -> kinds that it goes with.
+
+    Raises:
+        ConfigError: names the key, its kinds and the one that is here.
+    """
+    for key, kinds in options.items():
+        if key in raw and kind not in kinds:
+            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(kinds)}, and here is {kind}; leave it out")
+
+
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
     """Refuse a key that is not known, with the nearest that is.
 

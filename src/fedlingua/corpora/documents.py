@@ -12,8 +12,11 @@ from typing import Any
 
 from fedlingua.corpora.read import read_lines
 from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.tables import check_options
 
-DOCUMENT_KEYS = frozenset({"lines", "jsonl", "notes", "field", "share"})
+DOCUMENT_OPTIONS = {"share": ("lines", "nway"), "field": ("jsonl",)}
+"""Keys that say more of a corpus in one language -> the kinds that they go with."""
+DOCUMENT_KEYS = frozenset({"lines", "jsonl", "notes", *DOCUMENT_OPTIONS})
 """Of an entry, for text in one language only."""
 
 
@@ -55,7 +58,7 @@ def document_files(entry: Mapping[str, Any], language: str, where: str, data_dir
         raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of lines, jsonl, notes, nway")
     kind = kinds[0]
     text = str(entry[kind])
-    check_goes_with(entry, kind, where)
+    check_options(entry, kind, DOCUMENT_OPTIONS, where)
     if kind == "jsonl":
         return JsonDocuments(data_dir / text, str(entry.get("field", "text")))
     if kind == "notes":
@@ -65,19 +68,6 @@ def document_files(entry: Mapping[str, Any], language: str, where: str, data_dir
             f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
         )
     return LineDocuments(data_dir / text.replace("{}", language if kind == "nway" else "{}"), *_share(entry, where))
-
-
-def check_goes_with(entry: Mapping[str, Any], kind: str, where: str) -> None:
-    """Refuse `share` and `field` beside a kind of corpus that they say nothing of, rather than read more text than was meant.
-
-    Raises:
-        ConfigError: names the key and the kind.
-    """
-    for key, kinds in {"share": ("lines", "nway"), "field": ("jsonl",)}.items():
-        if key in entry and kind not in kinds:
-            raise ConfigError(
-                f"{where}: {key} = {entry[key]!r} goes with {' and '.join(kinds)}, and here is {kind}; leave it out"
-            )
 
 
 def _share(entry: Mapping[str, Any], where: str) -> tuple[int, int]:

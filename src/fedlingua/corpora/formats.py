@@ -32,18 +32,19 @@ from fedlingua.corpora.records import (
 from fedlingua.corpora.tmx import TmxFile, read_tmx
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction
+from fedlingua.tables import check_options
 
 CorpusFiles = TsvFile | LineFiles | OpusZip | TmxFile | JsonPairs | ParquetPairs | Dataset
 
 KINDS = ("tsv", "moses", "nway", "opus", "tmx", "jsonl", "parquet", "dataset")
 OPTIONS = {
-    "columns": ("tsv",),
+    "columns": ("tsv", "splits"),
     "fields": ("jsonl", "parquet", "dataset"),
     "subset": ("dataset",),
     "split": ("dataset",),
     "revision": ("dataset",),
 }
-"""Keys that say more of a corpus -> the kinds that they go with."""
+"""Keys that say more of a corpus -> the kinds that they go with; splits: text that comes divided, see divided.py."""
 
 
 def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
@@ -56,11 +57,7 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
     if len(kinds) != 1:
         raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of {', '.join(KINDS)}")
     kind = kinds[0]
-    for key, goes_with in OPTIONS.items():
-        if key in entry and kind not in goes_with:
-            raise ConfigError(
-                f"{where}: {key} = {entry[key]!r} goes with {', '.join(goes_with)}, and here is {kind}; leave it out"
-            )
+    check_options(entry, kind, OPTIONS, where)
     text = str(entry[kind])
     match kind:
         case "tsv":

@@ -51,22 +51,22 @@ from fedlingua.corpora.deidentify import Hook, read_hook
 from fedlingua.corpora.divided import SplitFiles, split_files
 from fedlingua.corpora.documents import (
     DOCUMENT_KEYS,
+    DOCUMENT_OPTIONS,
     DocumentFiles,
     Notes,
-    check_goes_with,
     document_files,
     document_paths,
     no_notes,
 )
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, file_paths
-from fedlingua.corpora.registers import Register, count, read_register
+from fedlingua.corpora.registers import REGISTER_OPTIONS, Register, count, read_register
 from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.files import read_toml
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction, parse_language
-from fedlingua.tables import fill, refuse_unknown, table
+from fedlingua.tables import check_options, fill, refuse_unknown, table
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What sites and recipes may be called, since folders are named after them."""
@@ -287,7 +287,7 @@ SITE_KEYS = (
     CORPUS_KEYS
     | TRANSLATED_KEYS
     | ONE_LANGUAGE_KEYS
-    | {"name", "direction", "language", "sentences", "seed", "public-key", *SPLITS}
+    | {"name", "direction", "language", "public-key", *REGISTER_OPTIONS, *SPLITS}
 )
 
 
@@ -313,7 +313,7 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     if not isinstance(public, bool):
         raise ConfigError(f"{here}: public = {public!r}; wanted true or false")
     if not CORPUS_KEYS & set(entry):
-        if own := sorted({*SPLITS, "share", "field", "deidentify-with"} & set(entry)):
+        if own := sorted({*OPTIONS, *DOCUMENT_OPTIONS, *REGISTER_OPTIONS, *SPLITS, "deidentify-with"} & set(entry)):
             raise ConfigError(
                 f"{here}: got {', '.join(own)} and no corpus; a deployed site says this in its own file, beside its corpus"
             )
@@ -344,14 +344,15 @@ def _direction(entry: Mapping[str, Any], here: str) -> Direction:
 
 
 def _corpus(entry: Mapping[str, Any], direction: Direction, here: str, data_dir: Path) -> Corpus:
-    """What an entry with at least one of CORPUS_KEYS names."""
-    kinds = CORPUS_KEYS & set(entry)
-    if {"phrasebook", "splits"} & kinds:
-        if len(kinds) > 1:
-            raise ConfigError(f"{here}: got {' and '.join(sorted(kinds))}; wanted one corpus")
-        if "splits" in kinds:
-            return split_files(entry, here, data_dir)
-        check_goes_with(entry, "phrasebook", here)
+    """What an entry with at least one of CORPUS_KEYS names: one of them, and no key that goes with another."""
+    kinds = sorted(CORPUS_KEYS & set(entry))
+    if len(kinds) > 1:
+        raise ConfigError(f"{here}: got {' and '.join(kinds)}; wanted one of {corpora_of(direction)}")
+    kind = kinds[0]
+    check_options(entry, kind, REGISTER_OPTIONS | (DOCUMENT_OPTIONS if direction.is_one_language else OPTIONS), here)
+    if kind == "splits":
+        return split_files(entry, here, data_dir)
+    if kind == "phrasebook":
         return read_register(entry, direction, here)
     if direction.is_one_language:
         return document_files(entry, direction.source, here, data_dir)
