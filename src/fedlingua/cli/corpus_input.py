@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import Pair
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, parse_direction
-from fedlingua.tables import fill, refuse_unknown, table
+from fedlingua.tables import refuse_unknown, table
 
 _OFTEN = 5000
 
@@ -72,7 +72,8 @@ def cleaning_rules(file: Path | None, changes: Sequence[str], strict: bool) -> C
         ConfigError: a file that is not there, or a key or value that is no rule.
     """
     raw = table(read_toml(file), "cleaning", str(file)) if file else {}
-    rules = fill(CleaningRules, {**raw, **_values(changes, "--set")}, "--set")
+    read_cleaning(raw, f"{file} [cleaning]")  # by itself, so that --set is not blamed for what stands in the file
+    rules = read_cleaning({**raw, **_values(changes, "--set")}, "--set")
     return dataclasses.replace(rules, strict=rules.strict or strict)
 
 

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.clustering import Clusters, Relatives, given_clusters
-from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.clean import read_cleaning
 from fedlingua.corpora.deidentify import Hook, read_hook
 from fedlingua.corpora.divided import SplitFiles, split_files
 from fedlingua.corpora.documents import (
@@ -166,7 +166,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             raise ConfigError(
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
-    cleaning = fill(CleaningRules, cleaning_table, f"{where} [cleaning]")
+    cleaning = read_cleaning(cleaning_table, f"{where} [cleaning]")
     refuse_unknown(sizes_table, set(SPLITS), f"{where} [sizes]")
     sizes = read_sizes(sizes_table, f"{where} [sizes]")
     text = fill(IntakeRules, text_table, f"{where} [text]")

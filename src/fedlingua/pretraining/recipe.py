@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.build_encoder import EncoderSize
-from fedlingua.corpora.clean import Account, CleaningRules, clean
+from fedlingua.corpora.clean import Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sites import FOLDER_NAME
@@ -93,7 +93,7 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
     return Recipe(
         name=name,
         base=base,
-        cleaning=fill(CleaningRules, table(raw, "cleaning", path.name), f"{path.name} [cleaning]"),
+        cleaning=read_cleaning(table(raw, "cleaning", path.name), f"{path.name} [cleaning]"),
         model=fill(ModelSize, model, here) if translates else fill(EncoderSize, model, here),
         training=fill(
             PretrainSettings if translates else EncoderSettings, table(raw, "training", path.name), f"{path.name} [training]"
