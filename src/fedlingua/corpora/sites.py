@@ -62,7 +62,7 @@ from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files,
 from fedlingua.corpora.registers import REGISTER_OPTIONS, Register, count, read_register
 from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
-from fedlingua.corpora.split import SPLITS, SplitRules
+from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.files import read_toml
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction, parse_language
@@ -143,10 +143,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     split_raw = dict(split_table)
     limits = Limits(**{s: count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
-    if not abs(split.train + split.dev + split.test - 1) <= 1e-9:  # nan too
-        raise ConfigError(f"{where} [split]: train + dev + test = {split.train + split.dev + split.test:g}; wanted 1")
-    if min(split.train, split.dev, split.test) < 0:
-        raise ConfigError(f"{where} [split]: got a share below 0 ({split.train:g}, {split.dev:g}, {split.test:g}); wanted 0 to 1")
+    check_shares(split, f"{where} [split]")
     sites = tuple(read_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
     if not sites:
         raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")

@@ -134,11 +134,14 @@ def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shares", [(0.6, 0.2, 0.1), (0.6, 0.3, 0.2), (float("nan"), 0.5, 0.5)])
 def test_shares_that_do_not_add_up_to_one_are_refused(tmp_path: Path, shares: tuple[float, ...]) -> None:
     table = "[split]\n" + "".join(f"{split} = {share}\n" for split, share in zip(SPLITS, shares, strict=True))
-    assert f"train + dev + test = {sum(shares):g}; wanted 1" in refusal(tmp_path, table + SITE)
+    told = ", ".join(f"{share:g}" for share in shares)
+    assert f"[split]: train, dev and test = {told}; wanted three shares that add up to 1" in refusal(tmp_path, table + SITE)
 
 
 def test_a_share_below_zero_is_refused(tmp_path: Path) -> None:
-    assert "got a share below 0" in refusal(tmp_path, "[split]\ntrain = 1.2\ndev = -0.4\ntest = 0.2\n" + SITE)
+    assert "train, dev and test = 1.2, -0.4, 0.2; wanted three shares that add up to 1, none below 0" in refusal(
+        tmp_path, "[split]\ntrain = 1.2\ndev = -0.4\ntest = 0.2\n" + SITE
+    )
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "-a", ".a", "a b", "gericht-köln"])
