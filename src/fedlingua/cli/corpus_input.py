@@ -1,11 +1,9 @@
 """What the commands over one corpus have in common: which corpus is meant, by which rules it is cleaned, and how far the reading is."""
 
 import dataclasses
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,6 +12,7 @@ from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import Pair
 from fedlingua.errors import ConfigError
+from fedlingua.experiment import parse_override
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, parse_direction
 from fedlingua.tables import refuse_unknown, table
@@ -44,7 +43,7 @@ def corpus_input(name: str, direction: str, kind: str | None, options: Sequence[
     found = kind or _kind(name, parsed)
     if found not in KINDS:
         raise ConfigError(f"--kind {found} is not known; choose one of {', '.join(KINDS)}")
-    values = _values(options, "--option")
+    values = dict(parse_override(text, "--option", "columns=[1,0]") for text in options)
     refuse_unknown(values, set(OPTIONS), "--option")
     entry = {found: name, **values}
     return CorpusInput(name, parsed, corpus_files(entry, parsed, name, Path()))
@@ -73,7 +72,7 @@ def cleaning_rules(file: Path | None, changes: Sequence[str], strict: bool) -> C
     """
     raw = table(read_toml(file), "cleaning", str(file)) if file else {}
     read_cleaning(raw, f"{file} [cleaning]")  # by itself, so that --set is not blamed for what stands in the file
-    rules = read_cleaning({**raw, **_values(changes, "--set")}, "--set")
+    rules = read_cleaning({**raw, **dict(parse_override(text, "--set", "min-words=1") for text in changes)}, "--set")
     return dataclasses.replace(rules, strict=rules.strict or strict)
 
 
@@ -88,20 +87,6 @@ def parse_shares(text: str) -> tuple[float, float, float]:
     except ValueError:
         raise ConfigError(f"--shares {text}: wanted three shares that add up to 1, as in 0.6,0.2,0.2") from None
     return train, dev, test
-
-
-def _values(given: Sequence[str], option: str) -> dict[str, Any]:
-    """key=value, where the value is TOML, or else a word."""
-    values: dict[str, Any] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"{option} {text}: wanted key=value")
-        try:
-            values[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            values[key] = value
-    return values
 
 
 def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:
