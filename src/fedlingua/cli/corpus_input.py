@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
-from fedlingua.corpora.read import Pair
+from fedlingua.corpora.read import Pair, side_paths
 from fedlingua.errors import ConfigError
 from fedlingua.experiment import parse_override
 from fedlingua.files import read_toml
@@ -58,8 +58,7 @@ def _kind(name: str, direction: Direction) -> str:
         return "nway"
     if Path(name).is_dir():
         return "dataset"
-    stem, suffix = plain, name.removeprefix(plain)
-    if Path(f"{stem}.{direction.source}{suffix}").is_file():
+    if side_paths(Path(name), direction)[0].is_file():
         return "moses"
     raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(KINDS)}")
 

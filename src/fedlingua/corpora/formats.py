@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.corpora.opus import OpusZip, read_download
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, tsv_columns
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, side_paths, tsv_columns
 from fedlingua.corpora.records import (
     Dataset,
     JsonPairs,
@@ -63,8 +63,7 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
         case "tsv":
             return TsvFile(data_dir / text, *tsv_columns(entry, where))
         case "moses":
-            stem, suffix = (text.removesuffix(".gz"), ".gz") if text.endswith(".gz") else (text, "")
-            return LineFiles(data_dir / f"{stem}.{direction.source}{suffix}", data_dir / f"{stem}.{direction.target}{suffix}")
+            return LineFiles(*side_paths(data_dir / text, direction))
         case "nway":
             if text.count("{}") != 1:
                 raise ConfigError(
