@@ -37,6 +37,8 @@ from fedlingua.selection.second_filter import SIZE
 KNOCK_S = 30.0
 MARGIN = 1.3
 """Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
+LESS_MEMORY = "free some, or ask for smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk"
+"""What helps where memory does not suffice."""
 PROCESS_BYTES = 700 * 2**20
 """A client process with torch, transformers and Flower loaded, before any model."""
 
@@ -211,7 +213,7 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     """Bytes of one client process at work, by what takes them: an upper guess, not a measurement."""
     model, config = trainable.model, trainable.model.config
     width = 2 if settings.precision == "bf16" else 4
-    tokens = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
+    tokens = _tokens_at_once(settings)
     scored = min(tokens, settings.head_chunk or tokens)
     trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
@@ -230,15 +232,22 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     }
 
 
+def _tokens_at_once(settings: Settings) -> int:
+    """Most padded tokens of what goes through the model at once in training: a batch, or what `micro-tokens` makes of a step's."""
+    batch = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
+    if not settings.micro_tokens:
+        return batch
+    longest = max(settings.micro_tokens, settings.max_tokens)  # a longer sentence is a batch by itself
+    return min(settings.accumulation * batch, longest)
+
+
 def _memory(settings: Settings, trainable: Trainable) -> str:
     parts = memory_estimate(settings, trainable)
     wanted = int(MARGIN * sum(parts.values()))
     free = psutil.virtual_memory().available
     told = f"about {units.data(wanted)} for a client process ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
     if settings.device == "cpu" and wanted > free:
-        raise DeploymentError(
-            f"{told}, and {units.data(free)} are free; free some, or ask for a smaller batch-size or max-tokens"
-        )
+        raise DeploymentError(f"{told}, and {units.data(free)} are free; {LESS_MEMORY}")
     return f"{told}; {units.data(free)} are free"
 
 
@@ -263,7 +272,7 @@ def _gpu(settings: Settings, built: list[Trainable]) -> str:
     )
     told = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"
     if wanted > free:
-        raise DeploymentError(told)
+        raise DeploymentError(f"{told}; {LESS_MEMORY}")
     return told
 
 

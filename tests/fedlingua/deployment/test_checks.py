@@ -222,6 +222,19 @@ def test_a_budget_of_tokens_and_a_head_in_chunks_are_reckoned_with(settings: Set
     assert parts["output layer"] == 2 * 10 * vocabulary * 4
 
 
+@pytest.mark.parametrize(
+    ("micro_tokens", "accumulation", "tokens"),
+    # Batches are of 8 x 32 tokens; a sentence may have 32, and a step has no more than its batches.
+    [(0, 4, 256), (100, 4, 100), (10, 4, 32), (600, 4, 600), (5000, 4, 1024), (600, 1, 256)],
+)
+def test_micro_tokens_say_how_much_goes_through_at_once(
+    settings: Settings, micro_tokens: int, accumulation: int, tokens: int
+) -> None:
+    trainable = build_trainable(settings)
+    asked = dataclasses.replace(settings, micro_tokens=micro_tokens, accumulation=accumulation)
+    assert memory_estimate(asked, trainable)["activations"] == tokens * (2 + 2) * (14 * 32 + 2 * 64) * 4
+
+
 def test_with_controllers_the_whole_model_is_trained_and_the_added_layers_take_activations_too(settings: Settings) -> None:
     settings = dataclasses.replace(settings, tensor_set="controllers", controllers=3)
     trainable = build_trainable(settings)
@@ -242,7 +255,7 @@ def test_too_little_memory_is_told_with_what_would_help(
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: memory(free))
         found = findings(site, settings)["memory"]
         assert found.good is good
-        assert ("smaller batch-size or max-tokens" in found.told) is not good
+        assert ("smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk" in found.told) is not good
 
 
 def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
