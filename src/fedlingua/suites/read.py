@@ -43,7 +43,7 @@ OF_THE_SUITE = {
     "resume": "a suite goes on by itself with what was broken off",
 }
 """Keys that are not a row's to set, and who sets them."""
-WITHOUT_BEARING = frozenset({"device", "threads", *MAY_CHANGE})
+WITHOUT_BEARING = frozenset({"device", "threads", "processes", *MAY_CHANGE})
 """Keys under which a paper's setting stays the paper's: where and how patiently it is run."""
 
 
