@@ -60,7 +60,7 @@ def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult
         answers = _answers(job, Path(folder) / "meeting", printed)
     failures = {number: answer for number, answer in enumerate(answers) if isinstance(answer, Failed)}
     if failures:
-        raise RunError(_told(failures, job.settings.processes, log))
+        raise RunError(told_of(failures, job.settings.processes, log))
     done = answers[0]
     assert isinstance(done, Done)
     write_tensors(trainable.model, done.tensors)
@@ -75,7 +75,7 @@ def _answers(job: Job, meeting: Path, printed: IO[bytes]) -> list[Answer]:
     with ThreadPoolExecutor(size) as threads, ExitStack() as started:
         started.callback(_end, crew)
         for number in range(size):
-            crew.append(_start(number, job.settings, meeting, printed))
+            crew.append(start(number, job.settings, meeting, printed))
         handed = pickle.dumps(job)
         answers = [threads.submit(_answer, process, handed) for process in crew]
         waiting: set[Future[Answer]] = set(answers)
@@ -88,7 +88,8 @@ def _answers(job: Job, meeting: Path, printed: IO[bytes]) -> list[Answer]:
         return [one.result() for one in answers]
 
 
-def _start(number: int, settings: Settings, meeting: Path, printed: IO[bytes]) -> subprocess.Popen[bytes]:
+def start(number: int, settings: Settings, meeting: Path, printed: IO[bytes]) -> subprocess.Popen[bytes]:
+    """One process of a crew, which waits for its job on its input."""
     loopback = _loopback()
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("ACCELERATE_")}
     places = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": settings.processes, "LOCAL_WORLD_SIZE": settings.processes}
@@ -136,7 +137,7 @@ def _end(crew: Sequence[subprocess.Popen[bytes]]) -> None:
                 process.stdin.close()
 
 
-def _told(failures: dict[int, Failed], size: int, log: Path) -> str:
+def told_of(failures: dict[int, Failed], size: int, log: Path) -> str:
     """The failure that the others come from: one in our own words, else a death, else what was raised."""
     number, first = min(failures.items(), key=lambda item: (not item[1].told, "ended" not in item[1].where))
     if first.told:

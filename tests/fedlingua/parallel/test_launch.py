@@ -2,10 +2,8 @@
 
 import dataclasses
 import json
-import os
+import pickle
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +20,8 @@ from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.parallel.job import Job, work
-from fedlingua.parallel.launch import check_processes, train_in_processes
+from fedlingua.parallel.job import Failed, Job, work
+from fedlingua.parallel.launch import check_processes, start, told_of, train_in_processes
 from fedlingua.training.batches import TrainingExample
 from fedlingua.training.crew import ALONE
 from fedlingua.training.loop import LocalResult
@@ -113,15 +111,11 @@ def endless(settings: Settings) -> Settings:
     return dataclasses.replace(settings, local_epochs=1_000_000)
 
 
-def workers(number: int) -> list[psutil.Process]:
-    """As soon as there are so many, and they have begun to train: then they have a store of their own to meet in."""
-    ends = time.monotonic() + 60
-    while time.monotonic() < ends:
-        found = left_behind()
-        if len(found) == number and all(one.net_connections() for one in found):
-            return found
-        time.sleep(0.1)
-    raise AssertionError("the processes did not begin to train")
+def until(seen: Callable[[], Any]) -> None:
+    ends = time.monotonic() + 300
+    while not seen():
+        assert time.monotonic() < ends, "the processes did not begin to train"
+        time.sleep(0.2)
 
 
 def in_background(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
@@ -143,9 +137,9 @@ def test_a_process_that_dies_is_told_and_none_is_left(settings: Settings, exampl
     trainable = build_trainable(settings)
     log = tmp_path / "processes.log"
     thread, raised = in_background(lambda: train_in_processes(trainable, job_of(trainable, settings, [examples]), log))
-    second = max(workers(2), key=lambda one: one.environ()["RANK"])
-    second.kill()
-    thread.join(30)
+    until(lambda: len(left_behind()) == 2 and all(one.net_connections() for one in left_behind()))
+    max(left_behind(), key=lambda one: one.environ()["RANK"]).kill()
+    thread.join(120)
     assert isinstance(raised[0], RunError)
     told = f"process 2 of 2 that train together failed: was ended by signal 9; {log} has what it printed"
     assert str(raised[0]) == told
@@ -153,48 +147,44 @@ def test_a_process_that_dies_is_told_and_none_is_left(settings: Settings, exampl
 
 
 def test_what_a_process_raises_is_told_without_its_words(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
+    settings = dataclasses.replace(settings, processes=1)
     trainable = build_trainable(settings)
     secret = [PairExample([10, 10_000_000], [11, 12]), *examples]
-    with pytest.raises(RunError, match=r"process \d of 2 that train together failed: \w+Error at worker.py") as caught:
+    with pytest.raises(RunError, match=r"process 1 of 1 that train together failed: \w+Error at worker.py") as caught:
         train_in_processes(trainable, job_of(trainable, settings, [secret]), tmp_path / "processes.log")
     assert "10000000" not in str(caught.value)
     assert not left_behind()
 
 
-def test_our_own_words_are_told_as_they_are(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
-    trainable = build_trainable(settings)
-    gone = dataclasses.replace(settings, backbone=str(tmp_path / "gone"))
-    with pytest.raises(Exception, match="gone") as caught:
-        train_in_processes(trainable, job_of(trainable, gone, [examples]), tmp_path / "processes.log")
-    assert "that train together failed" not in str(caught.value)
-
-
-STARTER = """
-import pickle, sys
-from pathlib import Path
-from fedlingua.exchange.trainable import build_trainable
-from fedlingua.parallel.launch import train_in_processes
-job = pickle.load(open(sys.argv[1], "rb"))
-train_in_processes(build_trainable(job.settings), job, Path(sys.argv[2]))
-"""
-
-
-def test_when_the_one_that_started_them_is_killed_they_end(
+def test_a_process_ends_when_the_one_that_started_it_is_gone(
     settings: Settings, examples: list[PairExample], tmp_path: Path
 ) -> None:
-    import pickle
+    """Whose end of the pipe the system closes then."""
+    settings = dataclasses.replace(endless(settings), processes=1)
+    job = job_of(build_trainable(settings), settings, [examples])
+    with (tmp_path / "processes.log").open("wb") as printed, start(0, settings, tmp_path / "meeting", printed) as process:
+        assert process.stdin
+        process.stdin.write(pickle.dumps(job))
+        process.stdin.flush()
+        try:
+            until((tmp_path / "meeting").exists)
+            assert process.poll() is None
+            process.stdin.close()
+            assert process.wait(120) == 1
+        finally:
+            process.kill()
 
-    job = job_of(build_trainable(settings), endless(settings), [examples])
-    (tmp_path / "job").write_bytes(pickle.dumps(job))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", STARTER, str(tmp_path / "job"), str(tmp_path / "processes.log")]
-    starter = subprocess.Popen(command, env=environment)
-    try:
-        crew = workers(2)
-    finally:
-        starter.kill()
-        starter.wait()
-    assert psutil.wait_procs(crew, timeout=20)[1] == []
+
+def test_the_failure_that_others_come_from_is_told() -> None:
+    ours, died, hung_up = (
+        Failed(told="a training step runs out of memory"),
+        Failed(where="was ended by signal 9"),
+        Failed(where="E at x"),
+    )
+    log = Path("p.log")
+    assert told_of({0: hung_up, 1: died, 2: ours}, 3, log) == "a training step runs out of memory"
+    told = "process 2 of 2 that train together failed: was ended by signal 9; p.log has what it printed"
+    assert told_of({0: hung_up, 1: died}, 2, log) == told
 
 
 def test_more_processes_than_gpus_are_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
