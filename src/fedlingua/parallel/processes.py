@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import check_cuda_p2p_ib_support
 from torch import Tensor, distributed, nn
 
 from fedlingua.errors import RunError
@@ -28,6 +29,8 @@ class Processes(Crew):
         self.number, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         if device == "cuda":
             torch.cuda.set_device(self.number)
+            if not check_cuda_p2p_ib_support():  # some GPUs cannot reach each other's memory; as `accelerate launch` has it
+                os.environ |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
         store = distributed.FileStore(str(meeting), self.size)  # type: ignore[attr-defined]  # it is documented there
         backend = "nccl" if device == "cuda" else "gloo"
         distributed.init_process_group(backend, store=store, rank=self.number, world_size=self.size)
