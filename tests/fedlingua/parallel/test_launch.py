@@ -43,7 +43,7 @@ def settings(tiny_backbone: Path, tiny_run_config: dict[str, Scalar], tmp_path: 
         "local-epochs": 2,
         "processes": 2,
     }
-    return settings_from({**tiny_run_config, **changes, "clip-norm": 0.5, "schedule": "linear"})
+    return settings_from({**tiny_run_config, **changes, "schedule": "linear"})
 
 
 def without_dropout(directory: Path, to: Path) -> Path:
@@ -81,8 +81,8 @@ def assert_same_update(one: tuple[LocalResult, Tensors], other: tuple[LocalResul
 
 
 def test_two_processes_make_the_update_of_one(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
-    """The second step is one sentence, of which the second process has no share."""
-    settings = dataclasses.replace(settings, optimizer="sgd", learning_rate=0.5)
+    """The second step is one sentence, of which the second process has no share. Steps of SGD are as long as their gradients."""
+    settings = dataclasses.replace(settings, optimizer="sgd", learning_rate=0.1)
     trainable = build_trainable(settings)
     alone, together = both(trainable, job_of(trainable, settings, [examples]), tmp_path / "site/processes.log")
     assert alone[0].steps == 4
@@ -97,7 +97,7 @@ def test_an_optimiser_that_is_kept_comes_back_and_a_whole_encoder_is_trained_ali
     """Sequences carry their tokenizer, and are masked alike in every process."""
     quiet = without_dropout(tiny_encoder, tmp_path / "quiet")
     changes = {"task": "masked-language", "method": "model-fed", "backbone": str(quiet), "processes": 2, "max-tokens": 32}
-    settings = settings_from({**tiny_run_config, **changes, "optimizer-epsilon": 1e-3, "micro-tokens": 64})
+    settings = settings_from({**tiny_run_config, **changes, "optimizer-epsilon": 1e-3, "micro-tokens": 64, "clip-norm": 0.5})
     trainable = build_trainable(settings)
     texts: list[list[TrainingExample]] = [list(encode_text(phrases["de"][:60], trainable.backbone.codec, 32, 0.15))]  # type: ignore[arg-type]
     job = job_of(trainable, settings, texts, kept=True)
