@@ -41,6 +41,7 @@ _OFF = {
     "head_chunk": 0,
     "head_vocabulary": "all",
     "gradient_checkpointing": False,
+    "processes": 1,
 }
 """Options of local training, with the value under which there is no such option: then a run's hash does not know of it."""
 
@@ -157,6 +158,7 @@ class Settings:
     max_bad_replies: int
     resume: bool
     threads: int
+    processes: int
     precision: str
     device: str
 
