@@ -1,11 +1,9 @@
 """The ClientApp: turns messages into calls of a site's trainer, and its answers into messages."""
 
 import logging
-import traceback
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from operator import add
-from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -23,7 +21,7 @@ from fedlingua.config_checks import settings_from
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import ExchangeError, FedlinguaError
+from fedlingua.errors import ExchangeError, FedlinguaError, without_words
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.records import from_record, pack, to_record, unpack
@@ -56,7 +54,7 @@ def _named(handle: Callable[[Message, Context], RecordDict]) -> Callable[[Messag
             )
             return Message(Error(SITE_FAILED, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
-            _log.error("%s: %s", about, _without_words(error))
+            _log.error("%s: %s", about, without_words(error))
             return Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
         _log.info("%s: done", about)
         return reply
@@ -68,12 +66,6 @@ def _about(message: Message) -> str:
     task = message.content.config_records.get(protocol.TASK, ConfigRecord())
     where = f"site {task['site']!s}, round {task['round']!s}, " if {"site", "round"} <= set(task) else ""
     return f"{where}{message.metadata.message_type}"
-
-
-def _without_words(error: BaseException) -> str:
-    """An exception's type and where it was raised; its words may quote a sentence."""
-    frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-    return f"{type(error).__name__} at {' > '.join(frames)}"
 
 
 def _host(context: Context) -> Host:

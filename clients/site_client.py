@@ -28,10 +28,12 @@ from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
+from fedlingua.parallel.job import Job
+from fedlingua.parallel.launch import train_in_processes
 from fedlingua.protocol import Stage
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.head import HeadUse
-from fedlingua.training.loop import LocalTraining, train_locally
+from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.site_examples import EXAMPLE_MAKERS, ExampleMaker
 
@@ -94,16 +96,7 @@ class SiteClient(NumPyClient):
         self.take(parameters, _own(config))
         stage, seed = (number, int(config["attempt"])), f"{self.settings.seed}/{self.site}/{number}"
         kept = self._optimizer_of(_own(config)) if self.settings.optimizer_state == "kept" else None
-        result = train_locally(
-            self.trainable.model,
-            self.trainable.trained.names,
-            self.training_texts(),
-            self.trainable.backbone.codec,
-            LocalTraining.of(self.settings),
-            seed,
-            kept,
-            this_round=(number, self.settings.rounds),
-        )
+        result = self._train(seed, kept, (number, self.settings.rounds))
         if kept is not None:
             self.optimizers.save(kept, stage)
         trained = read_tensors(self.trainable.model, self.trainable.trained)
@@ -167,6 +160,17 @@ class SiteClient(NumPyClient):
     def named(self, arrays: NDArrays) -> Tensors:
         """Arrays in the travelling set's order, by name."""
         return dict(zip(self.trainable.tensor_set.names, arrays, strict=True))
+
+    def _train(self, seed: str, kept: dict[str, Numbers] | None, this_round: tuple[int, int]) -> LocalResult:
+        """Train what the model holds: here, or in several processes of this machine."""
+        texts = self.training_texts()
+        if self.settings.processes > 1:
+            tensors = read_tensors(self.trainable.model, self.trainable.trained)
+            job = Job(self.settings, tensors, texts, seed, kept, this_round)
+            return train_in_processes(self.trainable, job, self.folder / "processes.log")
+        names, codec = self.trainable.trained.names, self.trainable.backbone.codec
+        how = LocalTraining.of(self.settings)
+        return train_locally(self.trainable.model, names, texts, codec, how, seed, kept, this_round=this_round)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
         """What the optimiser remembered at the end of a round; nothing before the first."""

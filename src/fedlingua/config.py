@@ -42,6 +42,7 @@ _OFF = {
     "head_chunk": 0,
     "head_vocabulary": "all",
     "gradient_checkpointing": False,
+    "processes": 1,
     "metrics": "bleu,chrf",
     "comet_model": "wmt22-comet-da",
 }
@@ -162,6 +163,7 @@ class Settings:
     max_bad_replies: int
     resume: bool
     threads: int
+    processes: int
     precision: str
     device: str
 

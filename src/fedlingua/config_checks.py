@@ -109,6 +109,7 @@ _AT_LEAST: dict[str, float] = {
     "max_update_ratio": 0.0,
     "max_bad_replies": 0,
     "threads": 1,
+    "processes": 1,
     "seed": 0,
 }
 _TYPES: dict[str, type] = {field.name: field.type for field in dataclasses.fields(Settings)}  # type: ignore[misc]

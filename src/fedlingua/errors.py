@@ -1,5 +1,8 @@
 """What a user or a site can cause, each as its own type: what was wrong, what was got, what is wanted, what to do."""
 
+import traceback
+from pathlib import Path
+
 
 class FedlinguaError(Exception):
     """Base of every error that a message to the user is written for; the command line prints it without a traceback."""
@@ -27,3 +30,9 @@ class RunError(FedlinguaError):
 
 class DeploymentError(FedlinguaError):
     """A server or a site cannot be set up or reached as it stands."""
+
+
+def without_words(error: BaseException) -> str:
+    """An exception's type and where it was raised; its words may quote a sentence."""
+    frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
+    return f"{type(error).__name__} at {' > '.join(frames)}"

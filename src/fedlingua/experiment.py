@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
@@ -26,11 +27,15 @@ def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
     return settings_from({**default_run_config(), **read_toml(path), **overrides})
 
 
-def parse_override(text: str) -> tuple[str, Scalar]:
-    """Read `key=value` as given to --set: the value is TOML where it parses as a TOML scalar, else a string."""
+def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:
+    """Read `key=value` as given to an option of the command line: the value is TOML where it parses as TOML, else a string.
+
+    Raises:
+        ConfigError: no key, or no "=".
+    """
     key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--set {text!r}: wanted key=value, for example --set rounds=5")
+    if not equals or not key.strip():
+        raise ConfigError(f"{option} {text!r}: wanted key=value, for example {option} {example}")
     try:
         parsed = tomllib.loads(f"value = {value.strip()}")["value"]
     except tomllib.TOMLDecodeError:

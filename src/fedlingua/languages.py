@@ -79,8 +79,9 @@ RIGHT_TO_LEFT = frozenset({"ar", "fa", "he", "ps", "sd", "ur", "yi"})
 """Languages written from right to left."""
 
 
-_OTHER_CODES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "ji": "yi", "fil": "tl", "cmn": "zh", "mo": "ro"}
-"""Codes that mean a language above: Norwegian's two written forms, ISO 639's older codes, Chinese and Filipino by their own."""
+_OTHER_CODES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "ji": "yi", "fil": "tl", "cmn": "zh", "mo": "ro", "nso": "ns"}
+"""Codes that mean a language above: Norwegian's two written forms, ISO 639's older codes, and Chinese, Filipino
+and Northern Sotho by their own."""
 
 
 def plain_code(tag: str) -> str:

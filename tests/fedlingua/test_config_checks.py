@@ -124,6 +124,7 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("keep-every", -1, 0),
         ("deadline-s", 0.0, 0.001),
         ("threads", 0, 1),
+        ("processes", 0, 1),
         ("seed", -1, 0),
         ("sample-least", -1, 0),
         ("sample-share", -0.1, 0.0),

@@ -44,9 +44,11 @@ def test_an_override_is_a_toml_scalar_or_else_a_string(text: str, key: str, valu
     assert type(read[1]) is type(value)
 
 
-def test_an_override_without_an_equals_sign_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--set 'rounds': wanted key=value"):
+def test_an_override_without_an_equals_sign_or_a_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--set 'rounds': wanted key=value, for example --set rounds=5"):
         parse_override("rounds")
+    with pytest.raises(ConfigError, match=r"--option ' =5': wanted key=value, for example --option columns=\[1,0\]"):
+        parse_override(" =5", "--option", "columns=[1,0]")
 
 
 @pytest.mark.parametrize("text", ["rounds=[1]", "seed=2024-01-01", "rounds={a=1}"])

@@ -129,6 +129,8 @@ def test_the_nearest_name_is_offered_and_a_far_one_is_not() -> None:
         ("zh-Hant-TW", "zh"),
         ("nb-NO", "no"),
         ("iw", "he"),
+        ("nso", "ns"),
+        ("nso-ZA", "ns"),
         ("tlh", "tlh"),
         ("", ""),
     ],

@@ -1,22 +1,21 @@
 """What the commands over one corpus have in common: which corpus is meant, by which rules it is cleaned, and how far the reading is."""
 
 import dataclasses
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
-from fedlingua.corpora.read import Pair
-from fedlingua.corpora.sites import fill, refuse_unknown
+from fedlingua.corpora.read import Pair, side_paths
 from fedlingua.errors import ConfigError
+from fedlingua.experiment import parse_override
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, parse_direction
+from fedlingua.tables import refuse_unknown, table
 
 _OFTEN = 5000
 
@@ -44,7 +43,7 @@ def corpus_input(name: str, direction: str, kind: str | None, options: Sequence[
     found = kind or _kind(name, parsed)
     if found not in KINDS:
         raise ConfigError(f"--kind {found} is not known; choose one of {', '.join(KINDS)}")
-    values = _values(options, "--option")
+    values = dict(parse_override(text, "--option", "columns=[1,0]") for text in options)
     refuse_unknown(values, set(OPTIONS), "--option")
     entry = {found: name, **values}
     return CorpusInput(name, parsed, corpus_files(entry, parsed, name, Path()))
@@ -59,8 +58,7 @@ def _kind(name: str, direction: Direction) -> str:
         return "nway"
     if Path(name).is_dir():
         return "dataset"
-    stem, suffix = plain, name.removeprefix(plain)
-    if Path(f"{stem}.{direction.source}{suffix}").is_file():
+    if side_paths(Path(name), direction)[0].is_file():
         return "moses"
     raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(KINDS)}")
 
@@ -71,10 +69,9 @@ def cleaning_rules(file: Path | None, changes: Sequence[str], strict: bool) -> C
     Raises:
         ConfigError: a file that is not there, or a key or value that is no rule.
     """
-    raw = read_toml(file).get("cleaning", {}) if file else {}
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{file}: cleaning = {raw!r}; wanted a table, [cleaning] with keys below it")
-    rules = fill(CleaningRules, {**raw, **_values(changes, "--set")}, "--set")
+    raw = table(read_toml(file), "cleaning", str(file)) if file else {}
+    read_cleaning(raw, f"{file} [cleaning]")  # by itself, so that --set is not blamed for what stands in the file
+    rules = read_cleaning({**raw, **dict(parse_override(text, "--set", "min-words=1") for text in changes)}, "--set")
     return dataclasses.replace(rules, strict=rules.strict or strict)
 
 
@@ -89,20 +86,6 @@ def parse_shares(text: str) -> tuple[float, float, float]:
     except ValueError:
         raise ConfigError(f"--shares {text}: wanted three shares that add up to 1, as in 0.6,0.2,0.2") from None
     return train, dev, test
-
-
-def _values(given: Sequence[str], option: str) -> dict[str, Any]:
-    """key=value, where the value is TOML, or else a word."""
-    values: dict[str, Any] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"{option} {text}: wanted key=value")
-        try:
-            values[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            values[key] = value
-    return values
 
 
 def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:

@@ -8,7 +8,7 @@ from fedlingua.cli.corpus import splits_table, write_splits
 from fedlingua.cli.corpus_input import CorpusInput
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.prepared import Prepared, account_of, has_tab, leaks_of_pairs, without_tabs
-from fedlingua.corpora.split import SPLITS, SplitRules, split_sites
+from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.errors import ConfigError, CorpusError
 
 _NOTE = "in train: pairs with a sentence that train has too"
@@ -21,8 +21,7 @@ def split_corpus(corpus: CorpusInput, cleaning: CleaningRules, rules: SplitRules
         ConfigError: shares that do not add up to 1, or a folder that is there already. CorpusError: text that cannot be read, or of which a
             split gets nothing.
     """
-    if not abs(rules.train + rules.dev + rules.test - 1) < 1e-9 or min(rules.train, rules.dev, rules.test) < 0:
-        raise ConfigError(f"--shares {rules.train:g},{rules.dev:g},{rules.test:g}: wanted three shares that add up to 1")
+    check_shares(rules, "--shares")
     if to.exists():
         raise ConfigError(f"{to} is there already; remove it, or give another folder with --to")
     direction, account = corpus.direction, Account()

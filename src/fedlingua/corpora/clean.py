@@ -3,16 +3,18 @@
 A sentence of text in one language is a pair of itself with itself, and counted as one sentence.
 """
 
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from fedlingua.corpora.identify import is_other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
-from fedlingua.errors import CorpusError
+from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import WITHOUT_SPACES, Direction
+from fedlingua.tables import fill
 
 RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
 """Why a pair is dropped by the rules of cleaning; the first that holds, in this order, is the one counted."""
@@ -45,6 +47,30 @@ class CleaningRules:
     identify_language: bool = False
     normalize: Literal["off", "NFC", "NFKC"] = "off"
     strict: bool = False
+
+
+def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
+    """The rules of a [cleaning] table.
+
+    Raises:
+        ConfigError: as `fill`, or a number under which a rule means nothing or would drop everything.
+    """
+    rules = fill(CleaningRules, raw, where)
+    if rules.min_words < 0:
+        raise ConfigError(f"{where}: min-words = {rules.min_words}; wanted 0 or above, 0 for no such rule")
+    if rules.max_words and rules.max_words < max(rules.min_words, 1):
+        raise ConfigError(
+            f"{where}: max-words = {rules.max_words} keeps no sentence; wanted min-words = {rules.min_words} or more, or 0 for no rule"
+        )
+    if rules.max_ratio and not 1 <= rules.max_ratio < math.inf:
+        raise ConfigError(
+            f"{where}: max-ratio = {rules.max_ratio:g}; wanted 1 (sides equally long) or above, or 0 for no such rule"
+        )
+    if not 0 <= rules.min_script_share <= 1:
+        raise ConfigError(
+            f"{where}: min-script-share = {rules.min_script_share:g} is no share; wanted 0 to 1, 0 for no such rule"
+        )
+    return rules
 
 
 @dataclass

@@ -7,6 +7,7 @@ The same document has to come out the same each time: every process reads it ane
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import logging
 import os
@@ -202,4 +203,10 @@ def _flush(streams: Iterable[TextIO | None]) -> None:
             if stream is not None:
                 stream.flush()
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).fflush(None)
+        _own_symbols().fflush(None)
+
+
+@functools.cache
+def _own_symbols() -> ctypes.CDLL:
+    """This process's own C library, looked up once rather than twice a document."""
+    return ctypes.CDLL(None)

@@ -3,17 +3,20 @@
 A document of white space alone is none. Errors name file and line and never quote the text.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlingua.corpora.json_lines import check_text, read_objects
 from fedlingua.corpora.read import read_lines
 from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.tables import check_options
 
-DOCUMENT_KEYS = frozenset({"lines", "jsonl", "notes", "field", "share"})
+DOCUMENT_OPTIONS = {"share": ("lines", "nway"), "field": ("jsonl",)}
+"""Keys that say more of a corpus in one language -> the kinds that they go with."""
+DOCUMENT_KEYS = frozenset({"lines", "jsonl", "notes", *DOCUMENT_OPTIONS})
 """Of an entry, for text in one language only."""
 
 
@@ -55,7 +58,7 @@ def document_files(entry: Mapping[str, Any], language: str, where: str, data_dir
         raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of lines, jsonl, notes, nway")
     kind = kinds[0]
     text = str(entry[kind])
-    check_goes_with(entry, kind, where)
+    check_options(entry, kind, DOCUMENT_OPTIONS, where)
     if kind == "jsonl":
         return JsonDocuments(data_dir / text, str(entry.get("field", "text")))
     if kind == "notes":
@@ -65,19 +68,6 @@ def document_files(entry: Mapping[str, Any], language: str, where: str, data_dir
             f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
         )
     return LineDocuments(data_dir / text.replace("{}", language if kind == "nway" else "{}"), *_share(entry, where))
-
-
-def check_goes_with(entry: Mapping[str, Any], kind: str, where: str) -> None:
-    """Refuse `share` and `field` beside a kind of corpus that they say nothing of, rather than read more text than was meant.
-
-    Raises:
-        ConfigError: names the key and the kind.
-    """
-    for key, kinds in {"share": ("lines", "nway"), "field": ("jsonl",)}.items():
-        if key in entry and kind not in kinds:
-            raise ConfigError(
-                f"{where}: {key} = {entry[key]!r} goes with {' and '.join(kinds)}, and here is {kind}; leave it out"
-            )
 
 
 def _share(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
@@ -114,30 +104,10 @@ def read_documents(files: DocumentFiles) -> Iterator[str]:
 
 
 def _read_json(files: JsonDocuments) -> Iterator[str]:
-    for number, line in enumerate(read_lines(files.path), start=1):
-        if not line.strip():
-            continue
-        here = f"{files.path}, line {number}"
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
-            # Without the parser's words, and without it as the cause: both can hold the line.
-            raise CorpusError(f"{here}: is no JSON object; wanted one a line, with the text in {files.field!r}") from None
-        if files.field not in content:
+    for here, found in read_objects(files.path, f"the text in {files.field!r}"):
+        if files.field not in found:
             raise CorpusError(f"{here}: has no field {files.field!r}; name the one that holds the text with field")
-        text = content[files.field]
-        if not isinstance(text, str):
-            raise CorpusError(f"{here}: {files.field!r} is of type {type(text).__name__}; wanted a string")
-        if has_half_character(text):
-            raise CorpusError(f"{here}: {files.field!r} holds half a character (a lone surrogate); mend its escapes")
-        yield text
-
-
-def has_half_character(text: str) -> bool:
-    """Whether a lone surrogate is in it, which JSON can say and no encoding can write."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
+        yield check_text(found[files.field], files.field, here)
 
 
 def _read_notes(notes: Notes) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.corpora.opus import OpusZip, read_download
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, tsv_columns
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, side_paths, tsv_columns
 from fedlingua.corpora.records import (
     Dataset,
     JsonPairs,
@@ -32,18 +32,19 @@ from fedlingua.corpora.records import (
 from fedlingua.corpora.tmx import TmxFile, read_tmx
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction
+from fedlingua.tables import check_options
 
 CorpusFiles = TsvFile | LineFiles | OpusZip | TmxFile | JsonPairs | ParquetPairs | Dataset
 
 KINDS = ("tsv", "moses", "nway", "opus", "tmx", "jsonl", "parquet", "dataset")
 OPTIONS = {
-    "columns": ("tsv",),
+    "columns": ("tsv", "splits"),
     "fields": ("jsonl", "parquet", "dataset"),
     "subset": ("dataset",),
     "split": ("dataset",),
     "revision": ("dataset",),
 }
-"""Keys that say more of a corpus -> the kinds that they go with."""
+"""Keys that say more of a corpus -> the kinds that they go with; splits: text that comes divided, see divided.py."""
 
 
 def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
@@ -56,18 +57,13 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
     if len(kinds) != 1:
         raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of {', '.join(KINDS)}")
     kind = kinds[0]
-    for key, goes_with in OPTIONS.items():
-        if key in entry and kind not in goes_with:
-            raise ConfigError(
-                f"{where}: {key} = {entry[key]!r} goes with {', '.join(goes_with)}, and here is {kind}; leave it out"
-            )
+    check_options(entry, kind, OPTIONS, where)
     text = str(entry[kind])
     match kind:
         case "tsv":
             return TsvFile(data_dir / text, *tsv_columns(entry, where))
         case "moses":
-            stem, suffix = (text.removesuffix(".gz"), ".gz") if text.endswith(".gz") else (text, "")
-            return LineFiles(data_dir / f"{stem}.{direction.source}{suffix}", data_dir / f"{stem}.{direction.target}{suffix}")
+            return LineFiles(*side_paths(data_dir / text, direction))
         case "nway":
             if text.count("{}") != 1:
                 raise ConfigError(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.languages import Direction
 
 
 class Pair(NamedTuple):
@@ -40,6 +41,13 @@ class LineFiles:
 
     source_path: Path | zipfile.Path
     target_path: Path | zipfile.Path
+
+
+def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
+    """The two files of a Moses pair that is called X: X.de and X.fr; called X.gz: X.de.gz and X.fr.gz."""
+    stem = path.name.removesuffix(".gz")
+    suffix = path.name.removeprefix(stem)
+    return path.parent / f"{stem}.{direction.source}{suffix}", path.parent / f"{stem}.{direction.target}{suffix}"
 
 
 UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)

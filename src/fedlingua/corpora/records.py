@@ -4,15 +4,14 @@ A side is a field of the record, or of its `translation`, as the hub's parallel 
 A field that is null is an empty side. Errors name file and line and never quote the text.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlingua.corpora.documents import has_half_character
-from fedlingua.corpora.read import Pair, on_one_line, read_lines
+from fedlingua.corpora.json_lines import check_text, read_objects
+from fedlingua.corpora.read import Pair, on_one_line
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
 
@@ -70,18 +69,7 @@ def read_json_pairs(files: JsonPairs) -> Iterator[Pair]:
     Raises:
         CorpusError: as `read_lines`; a line that is no JSON object, or lacks a field; a field that is no text.
     """
-    number = 0
-    for number, line in enumerate(read_lines(files.path), start=1):
-        if not line.strip():
-            continue
-        here = f"{files.path}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if not isinstance(record, dict):
-            # Without the parser's words, and without it as the cause: both can hold the line.
-            raise CorpusError(f"{here}: is no JSON object; wanted one a line, with fields {_told(files.fields)}") from None
+    for here, record in read_objects(files.path, f"fields {_told(files.fields)}"):
         yield _pair(record, files.fields, here)
 
 
@@ -186,11 +174,7 @@ def _side(record: Mapping[str, Any], field: str, here: str) -> str:
     text = holder[field]
     if text is None:
         return ""
-    if not isinstance(text, str):
-        raise CorpusError(f"{here}: {field!r} is of type {type(text).__name__}; wanted a string")
-    if has_half_character(text):
-        raise CorpusError(f"{here}: {field!r} holds half a character (a lone surrogate); mend its escapes")
-    return on_one_line(text)
+    return on_one_line(check_text(text, field, here))
 
 
 def _told(fields: Iterable[str]) -> str:

@@ -8,6 +8,9 @@ from fedlingua.corpora import phrasebook
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction, nearest
 
+REGISTER_OPTIONS: dict[str, tuple[str, ...]] = {"sentences": ("phrasebook",), "seed": ("phrasebook",)}
+"""Keys that say more of a register, as `OPTIONS` of other corpora (formats.py)."""
+
 
 @dataclass(frozen=True)
 class Register:

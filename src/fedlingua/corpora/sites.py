@@ -40,34 +40,34 @@ Text in one language, which is not translated, has `language` instead of `direct
 import dataclasses
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 from fedlingua.clustering import Clusters, Relatives, given_clusters
-from fedlingua.corpora.clean import CleaningRules
+from fedlingua.corpora.clean import read_cleaning
 from fedlingua.corpora.deidentify import Hook, read_hook
 from fedlingua.corpora.divided import SplitFiles, split_files
 from fedlingua.corpora.documents import (
     DOCUMENT_KEYS,
+    DOCUMENT_OPTIONS,
     DocumentFiles,
     Notes,
-    check_goes_with,
     document_files,
     document_paths,
     no_notes,
 )
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, file_paths
-from fedlingua.corpora.registers import Register, count, read_register
+from fedlingua.corpora.registers import REGISTER_OPTIONS, Register, count, read_register
 from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
-from fedlingua.corpora.split import SPLITS, SplitRules
+from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.files import read_toml
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction, parse_language
+from fedlingua.tables import check_options, fill, refuse_unknown, table
 
-T = TypeVar("T")
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What sites and recipes may be called, since folders are named after them."""
 POOLED = "pooled"
@@ -132,21 +132,18 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     """
     raw = read_toml(path)
     where = path.name
-    for table in ("split", "sizes", "cleaning", "text", "families", "clusters"):
-        if not isinstance(raw.get(table, {}), dict):
-            raise ConfigError(f"{where}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
+    split_table, sizes_table, cleaning_table, text_table, families_table, clusters_table = (
+        table(raw, name, where) for name in ("split", "sizes", "cleaning", "text", "families", "clusters")
+    )
     if not isinstance(raw.get("site", []), list):
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
     refuse_unknown(raw, {"name", "base", "split", "sizes", "cleaning", "text", "families", "clusters", "site"}, where)
-    split_raw = dict(raw.get("split", {}))
+    split_raw = dict(split_table)
     limits = Limits(**{s: count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
     split = fill(SplitRules, split_raw, f"{where} [split]")
-    if not abs(split.train + split.dev + split.test - 1) <= 1e-9:  # nan too
-        raise ConfigError(f"{where} [split]: train + dev + test = {split.train + split.dev + split.test:g}; wanted 1")
-    if min(split.train, split.dev, split.test) < 0:
-        raise ConfigError(f"{where} [split]: got a share below 0 ({split.train:g}, {split.dev:g}, {split.test:g}); wanted 0 to 1")
+    check_shares(split, f"{where} [split]")
     sites = tuple(read_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
     if not sites:
         raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")
@@ -166,10 +163,10 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             raise ConfigError(
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
-    cleaning = fill(CleaningRules, raw.get("cleaning", {}), f"{where} [cleaning]")
-    refuse_unknown(raw.get("sizes", {}), set(SPLITS), f"{where} [sizes]")
-    sizes = read_sizes(raw.get("sizes", {}), f"{where} [sizes]")
-    text = fill(IntakeRules, raw.get("text", {}), f"{where} [text]")
+    cleaning = read_cleaning(cleaning_table, f"{where} [cleaning]")
+    refuse_unknown(sizes_table, set(SPLITS), f"{where} [sizes]")
+    sizes = read_sizes(sizes_table, f"{where} [sizes]")
+    text = fill(IntakeRules, text_table, f"{where} [text]")
     rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes, text)
     for site in sites:
         sizes_asked(site, rules)
@@ -178,9 +175,9 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         name=raw.get("name", path.stem),
         sites=sites,
         rules=rules,
-        families=_families(raw.get("families", {}), where),
+        families=_families(families_table, where),
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
-        clusters=given_clusters(raw["clusters"], names, where) if "clusters" in raw else None,
+        clusters=given_clusters(clusters_table, names, where) if "clusters" in raw else None,
     )
 
 
@@ -276,43 +273,6 @@ def corpus_paths(corpus: Corpus) -> Sequence[Path | zipfile.Path]:
     return file_paths(corpus)
 
 
-def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
-    """A dataclass from a TOML table whose keys are its fields, written with hyphens.
-
-    Raises:
-        ConfigError: an unknown key, or a value of another type than the field's default.
-    """
-    fields = {one.name.replace("_", "-"): one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    refuse_unknown(raw, set(fields), where)
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        wanted = type(fields[key].default).__name__
-        if wanted == "float" and type(value) is int:
-            value = float(value)
-        if type(value).__name__ != wanted:
-            raise ConfigError(f"{where}: {key} = {value!r} is of type {type(value).__name__}; wanted {wanted}")
-        choices = get_args(fields[key].type)
-        if choices and value not in choices:
-            raise ConfigError(
-                f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"
-            )
-        values[fields[key].name] = value
-    return kind(**values)
-
-
-def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Refuse a key that is not known, with the nearest that is.
-
-    Raises:
-        ConfigError: names the first such key and its value.
-    """
-    for key, value in raw.items():
-        if key not in known:
-            raise ConfigError(
-                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
-            )
-
-
 BOTH_KEYS = frozenset({"nway", "jsonl"})
 """Of an entry, for a direction or a language."""
 TRANSLATED_KEYS = frozenset({*KINDS, *OPTIONS, "splits"}) - BOTH_KEYS
@@ -322,10 +282,9 @@ ONE_LANGUAGE_KEYS = (DOCUMENT_KEYS | {"public", "deidentify-with"}) - BOTH_KEYS
 CORPUS_KEYS = frozenset({*KINDS, "splits", "phrasebook", "lines", "notes"})
 SITE_KEYS = (
     CORPUS_KEYS
-    | BOTH_KEYS
     | TRANSLATED_KEYS
     | ONE_LANGUAGE_KEYS
-    | {"name", "direction", "language", "sentences", "seed", "public-key", *SPLITS}
+    | {"name", "direction", "language", "public-key", *REGISTER_OPTIONS, *SPLITS}
 )
 
 
@@ -351,7 +310,7 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     if not isinstance(public, bool):
         raise ConfigError(f"{here}: public = {public!r}; wanted true or false")
     if not CORPUS_KEYS & set(entry):
-        if own := sorted({*SPLITS, "share", "field", "deidentify-with"} & set(entry)):
+        if own := sorted({*OPTIONS, *DOCUMENT_OPTIONS, *REGISTER_OPTIONS, *SPLITS, "deidentify-with"} & set(entry)):
             raise ConfigError(
                 f"{here}: got {', '.join(own)} and no corpus; a deployed site says this in its own file, beside its corpus"
             )
@@ -382,14 +341,15 @@ def _direction(entry: Mapping[str, Any], here: str) -> Direction:
 
 
 def _corpus(entry: Mapping[str, Any], direction: Direction, here: str, data_dir: Path) -> Corpus:
-    """What an entry with at least one of CORPUS_KEYS names."""
-    kinds = CORPUS_KEYS & set(entry)
-    if {"phrasebook", "splits"} & kinds:
-        if len(kinds) > 1:
-            raise ConfigError(f"{here}: got {' and '.join(sorted(kinds))}; wanted one corpus")
-        if "splits" in kinds:
-            return split_files(entry, here, data_dir)
-        check_goes_with(entry, "phrasebook", here)
+    """What an entry with at least one of CORPUS_KEYS names: one of them, and no key that goes with another."""
+    kinds = sorted(CORPUS_KEYS & set(entry))
+    if len(kinds) > 1:
+        raise ConfigError(f"{here}: got {' and '.join(kinds)}; wanted one of {corpora_of(direction)}")
+    kind = kinds[0]
+    check_options(entry, kind, REGISTER_OPTIONS | (DOCUMENT_OPTIONS if direction.is_one_language else OPTIONS), here)
+    if kind == "splits":
+        return split_files(entry, here, data_dir)
+    if kind == "phrasebook":
         return read_register(entry, direction, here)
     if direction.is_one_language:
         return document_files(entry, direction.source, here, data_dir)

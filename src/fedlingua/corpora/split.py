@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedlingua.corpora.read import Pair
+from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction
 
 Split = Literal["base", "train", "dev", "test"]
@@ -36,6 +37,18 @@ class SplitRules:
     dev: float = 0.2
     test: float = 0.2
     mixed: bool = False
+
+
+def check_shares(rules: SplitRules, where: str) -> None:
+    """Refuse shares that are none, or that do not add up to 1.
+
+    Raises:
+        ConfigError: names all three.
+    """
+    shares = (rules.train, rules.dev, rules.test)
+    if not abs(sum(shares) - 1) <= 1e-9 or min(shares) < 0:  # nan too
+        told = ", ".join(f"{share:g}" for share in shares)
+        raise ConfigError(f"{where}: train, dev and test = {told}; wanted three shares that add up to 1, none below 0")
 
 
 class Components:

@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 
 from fedlingua.corpora.clean import stripped
 from fedlingua.corpora.prepared import without_tabs
-from fedlingua.corpora.read import Pair
+from fedlingua.corpora.read import Pair, side_paths
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
 
@@ -38,11 +38,7 @@ class Target:
 
     @property
     def paths(self) -> list[Path]:
-        if self.form != "moses":
-            return [self.path]
-        suffix = ".gz" if self.path.suffix == ".gz" else ""
-        stem = self.path.name.removesuffix(".gz")
-        return [self.path.with_name(f"{stem}.{code}{suffix}") for code in (self.direction.source, self.direction.target)]
+        return [*side_paths(self.path, self.direction)] if self.form == "moses" else [self.path]
 
 
 def target_of(path: Path, form: Form | None, direction: Direction) -> Target:

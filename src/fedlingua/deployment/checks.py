@@ -1,5 +1,6 @@
 """What a site proves to itself before it joins. Each check gives one finding; nothing leaves the site but a TLS handshake and a knock."""
 
+import math
 import os
 import shutil
 import stat
@@ -31,6 +32,7 @@ from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.languages import Direction
 from fedlingua.measuring import check_measuring
+from fedlingua.parallel.launch import check_processes
 from fedlingua.processes import flower_environment, free_port
 from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 from fedlingua.selection.second_filter import SIZE
@@ -38,6 +40,8 @@ from fedlingua.selection.second_filter import SIZE
 KNOCK_S = 30.0
 MARGIN = 1.3
 """Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
+LESS_MEMORY = "free some, or ask for smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk"
+"""What helps where memory does not suffice."""
 PROCESS_BYTES = 700 * 2**20
 """A client process with torch, transformers and Flower loaded, before any model."""
 
@@ -71,7 +75,7 @@ def check_site(
         yield _finding("memory", lambda: _memory(settings, built[0]))
         yield _finding("disk", lambda: _disk(site, settings, built[0]))
     if settings.device == "cuda":
-        yield _finding("GPU", lambda: _gpu(settings, built))
+        yield _finding("GPU", lambda: look_at_gpus(settings, built))
     if site.insecure:
         yield Finding("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
     else:
@@ -211,10 +215,10 @@ def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Tra
 
 
 def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
-    """Bytes of one client process at work, by what takes them: an upper guess, not a measurement."""
+    """Bytes of one process at work, by what takes them: an upper guess, not a measurement. Where several train together, of each."""
     model, config = trainable.model, trainable.model.config
     width = 2 if settings.precision == "bf16" else 4
-    tokens = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
+    tokens = _tokens_at_once(settings)
     scored = min(tokens, settings.head_chunk or tokens)
     trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
@@ -233,15 +237,24 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     }
 
 
+def _tokens_at_once(settings: Settings) -> int:
+    """Most padded tokens of what goes through the model at once in training: a batch, or what `micro-tokens` makes of a step's."""
+    batch = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
+    if settings.micro_tokens:
+        longest = max(settings.micro_tokens, settings.max_tokens)  # a longer sentence is a batch by itself
+        batch = min(settings.accumulation * batch, longest)
+    return batch if settings.processes == 1 else max(math.ceil(batch / settings.processes), settings.max_tokens)
+
+
 def _memory(settings: Settings, trainable: Trainable) -> str:
-    parts = memory_estimate(settings, trainable)
-    wanted = int(MARGIN * sum(parts.values()))
+    parts, number = memory_estimate(settings, trainable), settings.processes
+    # The client that starts several keeps a backbone of its own.
+    wanted = int(MARGIN * (number * sum(parts.values()) + (parts["process"] + parts["backbone"] if number > 1 else 0)))
     free = psutil.virtual_memory().available
-    told = f"about {units.data(wanted)} for a client process ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
+    whom = "a client process" if number == 1 else f"a client and {number} processes"
+    told = f"about {units.data(wanted)} for {whom} ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
     if settings.device == "cpu" and wanted > free:
-        raise DeploymentError(
-            f"{told}, and {units.data(free)} are free; free some, or ask for a smaller batch-size or max-tokens"
-        )
+        raise DeploymentError(f"{told}, and {units.data(free)} are free; {LESS_MEMORY}")
     return f"{told}; {units.data(free)} are free"
 
 
@@ -257,16 +270,22 @@ def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
     return f"about {units.data(wanted)} for the site's state; {units.data(free)} are free"
 
 
-def _gpu(settings: Settings, built: list[Trainable]) -> str:
+def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
+    """What the GPUs have and what is wanted of each.
+
+    Raises:
+        DeploymentError: none is there, or its memory does not suffice. ConfigError: fewer than the processes.
+    """
     if not torch.cuda.is_available():
         raise DeploymentError("device = 'cuda', but torch sees no GPU here; say device = 'cpu' in the site's file")
-    free, total = torch.cuda.mem_get_info()
+    check_processes(settings)
+    free, total = min(map(torch.cuda.mem_get_info, range(settings.processes)))
     wanted = (
         int(MARGIN * sum(size for name, size in memory_estimate(settings, built[0]).items() if name != "process")) if built else 0
     )
     told = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"
     if wanted > free:
-        raise DeploymentError(told)
+        raise DeploymentError(f"{told}; {LESS_MEMORY}")
     return told
 
 

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import tomli_w
 
-from fedlingua.corpora.sites import read_site, refuse_unknown
+from fedlingua.corpora.sites import read_site
 from fedlingua.deployment.certificates import make_certificates, subject_alternative_names
 from fedlingua.deployment.keys import read_public_key
 from fedlingua.deployment.site_file import site_table
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
+from fedlingua.tables import refuse_unknown
 
 FILE = "server.toml"
 FEDERATION_HEAD = """\

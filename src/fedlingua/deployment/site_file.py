@@ -18,6 +18,7 @@
     state = "state"                     # what the site keeps: its tensors, translations, bundles that were refused
     home = "flower"                     # Flower's own files
     device = ""                         # cpu or cuda, instead of the run's
+    processes = 0                       # that train together, a GPU each, instead of the run's number; 0: the run's
     methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
     raw-gradients = false               # whether adapter-gradients may ask for raw gradients, out of which text can be read
     max-epsilon = 10.0                  # what all private signatures of a site may cost together, over all runs
@@ -38,11 +39,13 @@ import tomli_w
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.config import Settings
+from fedlingua.corpora.registers import count
 from fedlingua.corpora.rules import IntakeRules, TextRules
-from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, fill, read_site, refuse_unknown
+from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, read_site
 from fedlingua.errors import ConfigError, ExchangeError
 from fedlingua.files import read_toml
 from fedlingua.methods import METHOD_NAMES, METHODS
+from fedlingua.tables import fill, refuse_unknown, table
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class SiteFile:
     state: Path
     home: Path
     device: str
+    processes: int
     methods: tuple[str, ...]
     raw_gradients: bool
     max_epsilon: float
@@ -69,7 +73,7 @@ class SiteFile:
         return self.path.parent / "approved.txt"
 
     def here(self, settings: Settings) -> Settings:
-        """A run's settings as they hold at this site: its own backbone and device, and no path of the server's.
+        """A run's settings as they hold at this site: its own backbone, device and processes, and no path of the server's.
 
         Raises:
             ExchangeError: a backbone that the server chooses and nobody here has looked at, or a method that the site does not take
@@ -85,9 +89,15 @@ class SiteFile:
                 f"the run's backbone = {name!r} is neither built in nor pinned here; the site's file has to say where it lies, "
                 "in [backbones]"
             )
-        backbone, device = str(self.backbones.get(name, name)), self.device or settings.device
         return dataclasses.replace(
-            settings, backbone=backbone, device=device, data_dir="", run_dir="", federation="", resume=False
+            settings,
+            backbone=str(self.backbones.get(name, name)),
+            device=self.device or settings.device,
+            processes=self.processes or settings.processes,
+            data_dir="",
+            run_dir="",
+            federation="",
+            resume=False,
         )
 
     def run_directory(self, run: str, site: str) -> Path:
@@ -113,9 +123,11 @@ def read_site_file(path: Path) -> SiteFile:
     raw = read_toml(path)
     folder = path.resolve().parent
     refuse_unknown(raw, {"site", "text", "server", "node", "backbones"}, path.name)
-    server, node, backbones = (_table(raw, name, path.name) for name in ("server", "node", "backbones"))
+    server, node, backbones = (table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
-    refuse_unknown(node, {"key", "state", "home", "device", "methods", "raw-gradients", "max-epsilon"}, f"{path.name} [node]")
+    refuse_unknown(
+        node, {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon"}, f"{path.name} [node]"
+    )
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
         raise ConfigError(
@@ -123,7 +135,7 @@ def read_site_file(path: Path) -> SiteFile:
         )
     sites = tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1))
     names = [site.name for site in sites]
-    text = fill(IntakeRules, _table(raw, "text", path.name), f"{path.name} [text]")
+    text = fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]")
     for site in sites:
         # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
         check_deidentified(site, TextRules(text=text))
@@ -146,6 +158,7 @@ def read_site_file(path: Path) -> SiteFile:
         state=folder / str(node.get("state", "state")),
         home=folder / str(node.get("home", "flower")),
         device=str(node.get("device", "")),
+        processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
         methods=_methods(node.get("methods", []), path.name),
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
         max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
@@ -158,8 +171,8 @@ def site_table(entry: Mapping[str, Any]) -> str:
     return f"[[site]]\n{tomli_w.dumps(entry)}"
 
 
-def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
-    value = table.get(key, False)
+def _flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
+    value = raw.get(key, False)
     if not isinstance(value, bool):
         raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
     return value
@@ -175,10 +188,3 @@ def _methods(raw: Any, where: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not set(raw) <= set(METHODS):
         raise ConfigError(f"{where} [node]: methods = {raw!r}; wanted a list of {METHOD_NAMES}")
     return tuple(raw)
-
-
-def _table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    table = raw.get(name, {})
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {name} = {table!r}; wanted a table, [{name}] with keys below it")
-    return table

@@ -10,15 +10,13 @@ A folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz; one object 
 keys are passed over.
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedlingua.corpora.documents import has_half_character
-from fedlingua.corpora.read import read_lines
+from fedlingua.corpora.json_lines import has_half_character, read_objects
 from fedlingua.errors import CorpusError
 from fedlingua.finetuning.splits import SPLITS, Split, shown, split_paths
 
@@ -87,20 +85,11 @@ def read_pairs_folder(folder: Path) -> PairCorpus:
 
 def _texts(path: Path) -> Iterator[tuple[str, Marked]]:
     """(file and line, text); blank lines are passed over."""
-    for number, line in enumerate(read_lines(path), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):  # whose message quotes nothing, but whose traceback holds the line
-            raise CorpusError(f"{where}: is not JSON; wanted one object with text, head, tail and label") from None
-        if not isinstance(entry, dict):
-            raise CorpusError(f"{where}: got a {type(entry).__name__}; wanted an object with text, head, tail and label")
+    for where, entry in read_objects(path, "text, head, tail and label"):
         yield where, _marked(entry, where)
 
 
-def _marked(entry: dict[str, Any], where: str) -> Marked:
+def _marked(entry: Mapping[str, Any], where: str) -> Marked:
     text, label = entry.get("text"), entry.get("label")
     if not isinstance(text, str) or not text.strip():
         raise CorpusError(f"{where}: text is missing, empty or not a string; wanted the text that head and tail are in")

@@ -11,15 +11,16 @@ from typing import Any
 
 from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.build_encoder import EncoderSize
-from fedlingua.corpora.clean import Account, CleaningRules, clean
+from fedlingua.corpora.clean import Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import LineFiles, Pair
-from fedlingua.corpora.sites import FOLDER_NAME, fill, refuse_unknown
+from fedlingua.corpora.sites import FOLDER_NAME
 from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, nearest, parse_direction, parse_language
 from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings
+from fedlingua.tables import fill, refuse_unknown, table
 from fedlingua.tasks import TASKS
 
 RESERVED = ("demo", "demo-encoder")
@@ -79,7 +80,7 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
     if not corpora:
         wanted = f"direction and one of {', '.join(KINDS)}" if translates else "language and lines or nway"
         raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with {wanted}")
-    name, base = str(raw.get("name", path.stem)), fill(BaseShare, raw.get("base", {}), f"{path.name} [base]")
+    name, base = str(raw.get("name", path.stem)), fill(BaseShare, table(raw, "base", path.name), f"{path.name} [base]")
     if not FOLDER_NAME.fullmatch(name) or name in RESERVED:
         raise ConfigError(
             f"{path.name}: name = {name!r}; wanted letters, digits, '.', '_' or '-', and not what is built in ({', '.join(RESERVED)})"
@@ -88,13 +89,15 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
         raise ConfigError(
             f"{path.name} [base]: share = {base.share:g}, dev = {base.dev:g}; wanted share in (0, 1] and dev in [0, 1]"
         )
-    model, here = raw.get("model", {}), f"{path.name} [model]"
+    model, here = table(raw, "model", path.name), f"{path.name} [model]"
     return Recipe(
         name=name,
         base=base,
-        cleaning=fill(CleaningRules, raw.get("cleaning", {}), f"{path.name} [cleaning]"),
+        cleaning=read_cleaning(table(raw, "cleaning", path.name), f"{path.name} [cleaning]"),
         model=fill(ModelSize, model, here) if translates else fill(EncoderSize, model, here),
-        training=fill(PretrainSettings if translates else EncoderSettings, raw.get("training", {}), f"{path.name} [training]"),
+        training=fill(
+            PretrainSettings if translates else EncoderSettings, table(raw, "training", path.name), f"{path.name} [training]"
+        ),
         corpora=tuple(corpora),
     )
 

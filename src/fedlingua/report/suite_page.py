@@ -9,10 +9,9 @@ from fedlingua.errors import RunError
 from fedlingua.evaluation.metrics import BLEU, Metric
 from fedlingua.methods import SILO
 from fedlingua.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, full_model, round_cost
-from fedlingua.report.convergence import ALL
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.saving_plots import base_in_view, saving_plot, saving_points, uplink_plot, uplink_points
-from fedlingua.report.suite_plots import convergence_plot, gain_plot, macro_plot, suite_cost_plot
+from fedlingua.report.suite_plots import convergence_curves, convergence_plot, gain_plot, macro_plot, suite_cost_plot
 from fedlingua.report.suite_result import BASE, Paper, Row, SuiteResult, mean, read_suite
 from fedlingua.report.suite_template import SUITE_TEMPLATE
 from fedlingua.report.values import text
@@ -133,8 +132,8 @@ def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
         figures["gains"] = gain_plot(result, result.base_sites, BASE)
     if result.own_models and result.best:
         figures["own"] = gain_plot(result, result.own_models, SILO)
-    if any(result.convergence(text) for text in (ALL, *result.sites)):
-        figures["convergence"] = convergence_plot(result)
+    if curves := convergence_curves(result):
+        figures["convergence"] = convergence_plot(result, curves)
     if saving_points(result):
         figures["saving"] = saving_plot(result)
     if uplink_points(result)[0]:

@@ -9,7 +9,7 @@ from fedlingua import units
 from fedlingua.report.canvas import BEFORE, DASHES, GRID, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, short
 from fedlingua.report.communication import Cost
 from fedlingua.report.communication_plots import cost_plot
-from fedlingua.report.convergence import ALL
+from fedlingua.report.convergence import ALL, Curve
 from fedlingua.report.suite_result import SuiteResult
 
 LONGEST_ROW = 26
@@ -86,9 +86,13 @@ def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> 
     return figure
 
 
-def convergence_plot(result: SuiteResult) -> go.Figure:
-    """Dev perplexity by round, a line a row; a menu chooses between the text of all sites and that of each. On a logarithmic axis."""
-    texts = {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
+def convergence_curves(result: SuiteResult) -> dict[str, dict[str, Curve]]:
+    """Text -> row -> its dev perplexity by round; of the text of all sites and that of each, as far as it was measured."""
+    return {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
+
+
+def convergence_plot(result: SuiteResult, texts: Mapping[str, Mapping[str, Curve]]) -> go.Figure:
+    """Dev perplexity by round, a line a row; a menu chooses between the texts, of `convergence_curves`. On a logarithmic axis."""
     place = {row.name: index for index, row in enumerate(result.rows)}
     drawn = [(text, row, curve) for text, curves in texts.items() for row, curve in curves.items()]
     first = next(iter(texts))

@@ -26,13 +26,13 @@ from typing import Any
 
 from fedlingua.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.config_checks import settings_from
-from fedlingua.corpora.sites import refuse_unknown
 from fedlingua.errors import ConfigError
 from fedlingua.experiment import default_run_config
 from fedlingua.files import read_toml
 from fedlingua.languages import nearest
 from fedlingua.methods import METHOD_NAMES
 from fedlingua.suites.paper import PAPERS, unlike_the_paper
+from fedlingua.tables import refuse_unknown, table
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 """What rows may be called, since folders are named after them."""
@@ -43,7 +43,7 @@ OF_THE_SUITE = {
     "resume": "a suite goes on by itself with what was broken off",
 }
 """Keys that are not a row's to set, and who sets them."""
-WITHOUT_BEARING = frozenset({"device", "threads", *MAY_CHANGE})
+WITHOUT_BEARING = frozenset({"device", "threads", "processes", *MAY_CHANGE})
 """Keys under which a paper's setting stays the paper's: where and how patiently it is run."""
 
 
@@ -111,7 +111,7 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     if not is_suite(raw):
         raise ConfigError(f"{where} has no [[row]], so it is no suite; `fedlingua run` runs an experiment file")
     refuse_unknown(raw, {"title", "seeds", "settings", "row", "paper"}, where)
-    shared = _table(raw.get("settings", {}), f"{where}: settings", "[settings] with keys below it")
+    shared = table(raw, "settings", where)
     _refuse_the_suites_keys(shared, f"{where} [settings]")
     _refuse_the_suites_keys(overrides, "--set")
     seeds = _seeds(raw.get("seeds"), where)

@@ -8,31 +8,37 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.codec import Codec
 from fedlingua.errors import RunError
 from fedlingua.training.batches import Example, pad
+from fedlingua.training.crew import ALONE, Crew, Sums
 from fedlingua.training.head import WHOLE, HeadUse
 from fedlingua.training.precision import autocast
 
 Step = Sequence[Sequence[Example]]
 """What one step of the optimiser sees: batches of examples."""
-Sums = tuple[float, int, int]
-"""(nll_sum, predicted tokens, examples) of one batch."""
 
 
 class StepGradient:
-    """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its batches are cut.
+    """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its batches are cut,
+    and however they are shared among a crew.
 
     A batch that runs out of memory is halved, and the step begun anew: it stays the step that it was, but for dropout, drawn again. From
     then on no batch has more padded tokens than that half.
     """
 
     def __init__(
-        self, model: PreTrainedModel, codec: Codec, precision: str, label_smoothing: float = 0.0, use: HeadUse = WHOLE
+        self,
+        model: PreTrainedModel,
+        codec: Codec,
+        precision: str,
+        label_smoothing: float = 0.0,
+        use: HeadUse = WHOLE,
+        crew: Crew = ALONE,
     ) -> None:
         self.model, self.codec, self.precision = model, codec, precision
-        self.label_smoothing, self.use = label_smoothing, use
+        self.label_smoothing, self.use, self.crew = label_smoothing, use, crew
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
-        """Every batch's sums.
+        """Every batch's sums; of a crew, which adds up, those of the step.
 
         Raises:
             RunError: a single example does not fit.
@@ -48,7 +54,7 @@ class StepGradient:
                     failed = batch
                     break
             if failed is None:
-                return sums
+                return self.crew.add_up([one for one in self.model.parameters() if one.requires_grad], sums)
             # Outside of the handler: the error keeps alive what the failed pass had made.
             self._halve(failed)
 
@@ -71,7 +77,7 @@ class StepGradient:
             torch.cuda.empty_cache()
 
     def _cut(self, step: Step) -> Iterator[Sequence[Example]]:
-        for batch in step:
+        for batch in filter(None, map(self.crew.share, step)):
             size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
             for first in range(0, len(batch), size):
                 yield batch[first : first + size]

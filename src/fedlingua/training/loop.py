@@ -14,6 +14,7 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.config import Settings
 from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
+from fedlingua.training.crew import ALONE, Crew
 from fedlingua.training.head import HeadUse
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.sampling import Sampling
@@ -111,6 +112,7 @@ def train_locally(
     kept: dict[str, Numbers] | None = None,
     before_step: Callable[[Step], None] | None = None,
     this_round: tuple[int, int] = (1, 1),
+    crew: Crew = ALONE,
 ) -> LocalResult:
     """Train the named parameters in place.
 
@@ -118,14 +120,14 @@ def train_locally(
     equal bits. `whole_steps` drops what does not fill a step, as Liu et al. 2023 do, unless there is less text than one step takes. kept:
     what the optimiser goes on from, and leaves there for the next time; None makes it anew. before_step: shown the batches of every step
     before it is taken; it has to leave the model as it found it. this_round: which one it is, from 1, of how many: a schedule is over the
-    steps of all of them, as if each had as many.
+    steps of all of them, as if each had as many. crew: who trains with this process; every one of them has to be given the same.
 
     Raises:
         RunError: memory does not hold a single example.
     """
     started = time.monotonic()
     rng = random.Random(seed)
-    torch.manual_seed(rng.getrandbits(63))
+    torch.manual_seed(rng.getrandbits(63) + crew.number)  # dropout of its own for each of a crew
     wanted = set(names)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in wanted)
@@ -133,7 +135,7 @@ def train_locally(
     optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
     if kept:
         restore_optimizer(optimizer, trained, kept)
-    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device))
+    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), crew)
     nll_sum, num_tokens, num_examples, num_steps = 0.0, 0, 0, 0
     model.train()
     with _checkpointing(model, how.gradient_checkpointing):

@@ -154,6 +154,23 @@ def test_rules_come_from_a_file_with_changes_before_it(tmp_path: Path) -> None:
             cleaning_rules(None, changes, False)
 
 
+@pytest.mark.parametrize(
+    ("rules", "changes", "told"),
+    [
+        ("min-word = 3", ["min-words=1"], r"f.toml \[cleaning\]: min-word = 3: there is no such key"),
+        ("max-ratio = 0.5", [], r"f.toml \[cleaning\]: max-ratio = 0.5; wanted 1"),
+        ("max-words = 10", ["min-words=11"], "^--set: max-words = 10 keeps no sentence; wanted min-words = 11 or more"),
+        ("min-words = 1", ["min-script-share=2"], "^--set: min-script-share = 2 is no share"),
+    ],
+)
+def test_a_mistake_in_the_file_is_the_files_and_one_in_the_changes_theirs(
+    tmp_path: Path, rules: str, changes: list[str], told: str
+) -> None:
+    (tmp_path / "f.toml").write_text(f"[cleaning]\n{rules}\n")
+    with pytest.raises(ConfigError, match=told):
+        cleaning_rules(tmp_path / "f.toml", changes, False)
+
+
 def test_a_corpus_is_told_by_its_name_or_its_kind(tmp_path: Path, corpus: Path) -> None:
     for name, kind in (
         ("a.tmx.gz", "TmxFile"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedlingua.corpora.clean import REASONS, RULES, Account, CleaningRules, clean
+from fedlingua.corpora.clean import REASONS, RULES, Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.read import Pair, TsvFile, read_pairs
 from fedlingua.errors import CorpusError
 from fedlingua.languages import Direction, parse_direction
@@ -258,3 +258,10 @@ def test_on_real_text_every_line_is_kept_or_dropped_for_a_reason(name: str) -> N
     assert len(kept) + sum(dropped.values()) == lines
     assert set(dropped) <= set(REASONS)
     assert len(kept) > 0.9 * lines
+
+
+def test_a_rule_may_be_off_or_at_its_bound() -> None:
+    off = {"min-words": 0, "max-words": 0, "max-ratio": 0, "min-script-share": 0}
+    assert read_cleaning(off, "x") == CleaningRules(min_words=0, max_words=0, max_ratio=0.0)
+    bound = {"min-words": 3, "max-words": 3, "max-ratio": 1, "min-script-share": 1}
+    assert read_cleaning(bound, "x") == CleaningRules(min_words=3, max_words=3, max_ratio=1.0, min_script_share=1.0)

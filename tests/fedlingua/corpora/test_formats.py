@@ -73,7 +73,7 @@ def test_every_kind_is_looked_at() -> None:
     [
         ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, jsonl, parquet, dataset"),
         ({"tmx": "a", "jsonl": "b"}, "here: got tmx and jsonl; wanted one of"),
-        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, and here is tmx; leave it out"),
+        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, splits, and here is tmx; leave it out"),
         ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, and here is parquet"),
         ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, and here is tsv"),
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),

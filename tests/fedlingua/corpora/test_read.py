@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, read_pairs
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, read_pairs, side_paths
 from fedlingua.errors import CorpusError
+from fedlingua.languages import Direction
 
 PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen", "two cats")]
 
@@ -194,3 +195,11 @@ def test_a_line_of_a_megabyte_and_a_file_of_one_pair_are_read(tmp_path: Path, su
 )
 def test_a_line_break_inside_a_sentence_becomes_a_space(sentence: str, line: str) -> None:
     assert on_one_line(sentence) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "sides"),
+    [("X", ("X.de", "X.fr")), ("a/X.gz", ("a/X.de.gz", "a/X.fr.gz")), ("v1.2/X.txt", ("v1.2/X.txt.de", "v1.2/X.txt.fr"))],
+)
+def test_a_moses_pair_is_named_after_its_languages(name: str, sides: tuple[str, str]) -> None:
+    assert side_paths(Path(name), Direction("de", "fr")) == tuple(map(Path, sides))

@@ -134,11 +134,14 @@ def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shares", [(0.6, 0.2, 0.1), (0.6, 0.3, 0.2), (float("nan"), 0.5, 0.5)])
 def test_shares_that_do_not_add_up_to_one_are_refused(tmp_path: Path, shares: tuple[float, ...]) -> None:
     table = "[split]\n" + "".join(f"{split} = {share}\n" for split, share in zip(SPLITS, shares, strict=True))
-    assert f"train + dev + test = {sum(shares):g}; wanted 1" in refusal(tmp_path, table + SITE)
+    told = ", ".join(f"{share:g}" for share in shares)
+    assert f"[split]: train, dev and test = {told}; wanted three shares that add up to 1" in refusal(tmp_path, table + SITE)
 
 
 def test_a_share_below_zero_is_refused(tmp_path: Path) -> None:
-    assert "got a share below 0" in refusal(tmp_path, "[split]\ntrain = 1.2\ndev = -0.4\ntest = 0.2\n" + SITE)
+    assert "train, dev and test = 1.2, -0.4, 0.2; wanted three shares that add up to 1, none below 0" in refusal(
+        tmp_path, "[split]\ntrain = 1.2\ndev = -0.4\ntest = 0.2\n" + SITE
+    )
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "-a", ".a", "a b", "gericht-köln"])
@@ -157,15 +160,25 @@ def test_a_file_without_sites_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "told"),
     [
-        ('tsv = "a"\nmoses = "b"', "got tsv and moses; wanted one of"),
-        ('tsv = "a"\nphrasebook = "court"', "got phrasebook and tsv; wanted one corpus"),
+        ('tsv = "a"\nmoses = "b"', "got moses and tsv; wanted one of tsv, moses"),
+        ('tsv = "a"\nphrasebook = "court"', "got phrasebook and tsv; wanted one of tsv, moses"),
         ('nway = "dev.txt"', "nway = 'dev.txt' has no place for the language"),
         ('tsv = "a"\ncolumns = [0]', "columns = [0]; wanted two column numbers"),
         ('tsv = "a"\ncolumns = [0, -1]', "columns = [0, -1]; wanted two column numbers"),
         ('tsv = "a"\ncolumns = "01"', "columns = '01'; wanted two column numbers"),
         ('jsonl = "a"\nfield = "text"', "got field, which goes with language"),
         ('jsonl = "a"\nfields = ["text"]', "fields = ['text']; wanted two names"),
-        ('tmx = "a"\ncolumns = [0, 1]', "columns = [0, 1] goes with tsv, and here is tmx"),
+        ('tmx = "a"\ncolumns = [0, 1]', "columns = [0, 1] goes with tsv, splits, and here is tmx"),
+        (
+            'phrasebook = "court"\ncolumns = [1, 0]',
+            "columns = [1, 0] goes with tsv, splits, and here is phrasebook; leave it out",
+        ),
+        ('splits = "a.{}.tsv"\nfields = ["a", "b"]', "fields = ['a', 'b'] goes with jsonl, parquet, dataset, and here is splits"),
+        ('phrasebook = "court"\nsubset = "de-fr"', "subset = 'de-fr' goes with dataset, and here is phrasebook"),
+        ('tsv = "a"\nsentences = 40', "sentences = 40 goes with phrasebook, and here is tsv"),
+        ('splits = "a.{}.tsv"\nseed = 2', "seed = 2 goes with phrasebook, and here is splits"),
+        ("columns = [1, 0]", "got columns and no corpus; a deployed site says this in its own file"),
+        ("sentences = 40", "got sentences and no corpus"),
         ('phrasebook = "court"\nsentences = "many"', "site court: sentences = 'many'; wanted a whole number"),
         ('phrasebook = "court"\nseed = true', "site court: seed = True; wanted a whole number"),
     ],
@@ -182,6 +195,16 @@ def test_a_site_with_no_clear_corpus_is_refused(tmp_path: Path, corpus: str, tol
         ("[split]\nmax-train = '10'", "[split]: max-train = '10'; wanted a whole number"),
         ("[split]\nmax-dev = -5", "[split]: max-dev = -5; wanted a whole number"),
         ("[cleaning]\nnormalize = 'nfc'", "normalize = 'nfc' is not known; choose one of off, NFC, NFKC"),
+        ("[cleaning]\nmin-words = -1", "[cleaning]: min-words = -1; wanted 0 or above"),
+        ("[cleaning]\nmax-words = 1", "[cleaning]: max-words = 1 keeps no sentence; wanted min-words = 2 or more, or 0"),
+        ("[cleaning]\nmin-words = 0\nmax-words = -1", "[cleaning]: max-words = -1 keeps no sentence"),
+        ("[cleaning]\nmax-ratio = 0.9", "[cleaning]: max-ratio = 0.9; wanted 1"),
+        ("[cleaning]\nmax-ratio = -6.0", "[cleaning]: max-ratio = -6; wanted 1"),
+        ("[cleaning]\nmax-ratio = nan", "[cleaning]: max-ratio = nan; wanted 1"),
+        ("[cleaning]\nmax-ratio = inf", "[cleaning]: max-ratio = inf; wanted 1"),
+        ("[cleaning]\nmin-script-share = 1.01", "[cleaning]: min-script-share = 1.01 is no share; wanted 0 to 1"),
+        ("[cleaning]\nmin-script-share = -0.1", "[cleaning]: min-script-share = -0.1 is no share"),
+        ("[cleaning]\nmin-script-share = nan", "[cleaning]: min-script-share = nan is no share"),
         ("[cleaning]\nmin-words = true", "min-words = True is of type bool; wanted int"),
         ("[cleaning]\nmin-words = 1.0", "min-words = 1.0 is of type float; wanted int"),
         ("[cleaning]\nmax-ratio = true", "max-ratio = True is of type bool; wanted float"),

@@ -8,14 +8,17 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
+from fedlingua import units
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, read_federation
-from fedlingua.deployment.checks import PROCESS_BYTES, Finding, check_site, memory_estimate, sends
+from fedlingua.deployment.checks import PROCESS_BYTES, Finding, check_site, look_at_gpus, memory_estimate, sends
 from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
+from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.evaluation import scores
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
@@ -222,6 +225,44 @@ def test_a_budget_of_tokens_and_a_head_in_chunks_are_reckoned_with(settings: Set
     assert parts["output layer"] == 2 * 10 * vocabulary * 4
 
 
+@pytest.mark.parametrize(
+    ("micro_tokens", "accumulation", "tokens"),
+    # Batches are of 8 x 32 tokens; a sentence may have 32, and a step has no more than its batches.
+    [(0, 4, 256), (100, 4, 100), (10, 4, 32), (600, 4, 600), (5000, 4, 1024), (600, 1, 256)],
+)
+def test_micro_tokens_say_how_much_goes_through_at_once(
+    settings: Settings, micro_tokens: int, accumulation: int, tokens: int
+) -> None:
+    trainable = build_trainable(settings)
+    asked = dataclasses.replace(settings, micro_tokens=micro_tokens, accumulation=accumulation)
+    assert memory_estimate(asked, trainable)["activations"] == tokens * (2 + 2) * (14 * 32 + 2 * 64) * 4
+
+
+def test_processes_that_train_together_share_a_batch_and_take_all_else_each(site: SiteFile, settings: Settings) -> None:
+    trainable = build_trainable(settings)
+    one = memory_estimate(settings, trainable)
+    three = memory_estimate(dataclasses.replace(settings, processes=3), trainable)
+    assert three == {**one, "activations": one["activations"] * 86 // 256, "output layer": one["output layer"] * 86 // 256}
+    many = memory_estimate(dataclasses.replace(settings, processes=100), trainable)
+    assert many["activations"] == one["activations"] * 32 // 256  # a sentence of 32 tokens is not cut
+    told = findings(site, dataclasses.replace(settings, processes=3))["memory"].told
+    wanted = int(1.3 * (3 * sum(three.values()) + PROCESS_BYTES + one["backbone"]))
+    assert told.startswith(f"about {units.data(wanted)} for a client and 3 processes (process ")
+
+
+def test_more_processes_than_gpus_are_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = {0: (10 * 2**30, 80 * 2**30), 1: (5, 80 * 2**30)}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number=0: memory[number])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    built = [build_trainable(settings)]
+    assert "10.74 GB of 85.90 GB are free" in look_at_gpus(dataclasses.replace(settings, device="cuda"), built)
+    for processes, error, told in ((2, DeploymentError, "5 B of"), (3, ConfigError, "a site sees 2 GPU")):
+        with pytest.raises(error, match=told):
+            look_at_gpus(dataclasses.replace(settings, device="cuda", processes=processes), built)
+
+
 def test_with_controllers_the_whole_model_is_trained_and_the_added_layers_take_activations_too(settings: Settings) -> None:
     settings = dataclasses.replace(settings, tensor_set="controllers", controllers=3)
     trainable = build_trainable(settings)
@@ -242,7 +283,7 @@ def test_too_little_memory_is_told_with_what_would_help(
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: memory(free))
         found = findings(site, settings)["memory"]
         assert found.good is good
-        assert ("smaller batch-size or max-tokens" in found.told) is not good
+        assert ("smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk" in found.told) is not good
 
 
 def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,8 @@ def test_paths_do_not_hang_on_the_working_directory(tmp_path: Path, monkeypatch:
         (SITE + "[server]\naddress = 9092\n", "address = 9092; wanted host:port"),
         (SITE + SERVER + 'insecure = "no"\n', "insecure = 'no'; wanted true or false"),
         (SITE + SERVER + '[node]\ndevice = "gpu"\n', "device = 'gpu'; choose cpu or cuda"),
+        (SITE + SERVER + "[node]\nprocesses = -1\n", "[node]: processes = -1; wanted a whole number"),
+        (SITE + SERVER + "[node]\nprocesses = true\n", "[node]: processes = True; wanted a whole number"),
         (SITE + SERVER + '[node]\nkeys = "k"\n', "site.toml [node]: keys = 'k': there is no such key; did you mean 'key'?"),
         (
             SITE + '[server]\nadress = "a:1"\n',
@@ -115,6 +117,12 @@ def test_a_run_loses_the_servers_paths_and_keeps_all_else(tmp_path: Path) -> Non
     places = {"data_dir": "/server/data", "run_dir": "/server/run", "federation": "/server/f.toml", "resume": True}
     here = read(tmp_path).here(dataclasses.replace(SETTINGS, **places))  # type: ignore[arg-type]
     assert here == dataclasses.replace(SETTINGS, data_dir="", run_dir="", federation="", resume=False)
+
+
+def test_the_sites_own_number_of_processes_goes_before_the_runs(tmp_path: Path) -> None:
+    asked = dataclasses.replace(SETTINGS, processes=3)
+    assert read(tmp_path, SITE + SERVER).here(asked).processes == 3
+    assert read(tmp_path, SITE + SERVER + "[node]\nprocesses = 2\n").here(asked).processes == 2
 
 
 def test_the_sites_own_backbone_and_device_go_before_the_runs(tmp_path: Path) -> None:

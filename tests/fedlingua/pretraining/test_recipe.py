@@ -85,6 +85,8 @@ def test_every_table_of_the_recipe_is_read(tmp_path: Path) -> None:
         ("[training]\nstep = 64\n" + CORPUS, "[training]: step = 64: there is no such key; did you mean 'steps'?"),
         (CORPUS + "column = [1, 0]\n", "corpus 1: column = [1, 0]: there is no such key; did you mean 'columns'?"),
         ("[training]\nsteps = true\n" + CORPUS, "[training]: steps = True is of type bool; wanted int"),
+        ("cleaning = 3\n" + CORPUS, "half.toml: cleaning = 3; wanted a table, [cleaning] with keys below it"),
+        ("[cleaning]\nmin-script-share = 2\n" + CORPUS, "half.toml [cleaning]: min-script-share = 2 is no share"),
         (CORPUS + CORPUS, "half.toml, corpus 2: de-en stands twice"),
         ('name = "empty"\n', "half.toml has no [[corpus]]"),
         (CORPUS.replace("de-en", "deu-en", 1), "corpus 1: direction = 'deu-en': language 'deu' is not known; did you mean 'de'?"),

@@ -15,7 +15,7 @@ from fedlingua.evaluation.metrics import PERPLEXITY
 from fedlingua.report import write_suite_report
 from fedlingua.report.saving_plots import saving_plot, saving_points, uplink_plot
 from fedlingua.report.suite_page import best_values, row_traffic, suite_key_figures
-from fedlingua.report.suite_plots import convergence_plot, gain_plot, macro_plot
+from fedlingua.report.suite_plots import convergence_curves, convergence_plot, gain_plot, macro_plot
 from fedlingua.report.suite_result import read_suite
 
 EVIL = "<script>alert(1)</script>"
@@ -316,7 +316,7 @@ def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: P
     pooled = {"0": {"all text": [2 * nats[16.0], 2]}, "1": {"all text": [2 * nats[8.0], 2]}}
     runs |= {"adapter-fed-2022": run_entry() | {"dev_losses": pooled}, "adapter-fed-2023": run_entry("failed", "gone")}
     result = read_suite(write(tmp_path, runs=runs))
-    figure = convergence_plot(result)
+    figure = convergence_plot(result, convergence_curves(result))
     drawn = [(trace.name, list(trace.x), [round(value, 3) for value in trace.y], trace.visible) for trace in figure.data]
     assert drawn == [
         ("adapter-local", [0, 1], [16.0, 6.0], True),

@@ -10,6 +10,7 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.errors import RunError
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import pad
+from fedlingua.training.crew import Crew
 from fedlingua.training.translation import PairExample, translation_nll
 
 
@@ -141,3 +142,25 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
     monkeypatch.setattr(trained.model.model, "forward", broken)
     with pytest.raises(RuntimeError, match="something else"):
         StepGradient(trained.model, trained.codec, "fp32")(step)
+
+
+class OneOf(Crew):
+    """A process that leaves the adding up to the test."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number, self.size = number, size
+
+
+@pytest.mark.parametrize("size", [2, 4, 7])
+def test_the_gradients_of_a_crew_add_up_to_that_of_the_step(
+    trained: Backbone, step: list[list[PairExample]], wanted: dict[str, Tensor], size: int
+) -> None:
+    """Of the 3 sentences of the last batch some of 4 or 7 processes get none."""
+    sums = [
+        one
+        for number in range(size)
+        for one in StepGradient(trained.model, trained.codec, "fp32", crew=OneOf(number, size))(step)
+    ]
+    assert_same(gradients(trained), wanted)
+    assert sum(examples for *_, examples in sums) == 15
+    assert sum(tokens for _, tokens, _ in sums) == sum(one.num_targets for batch in step for one in batch)

@@ -1,0 +1,152 @@
+"""Runs that are compared: read, and refused where their numbers are not of the same test text."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedlingua.errors import RunError
+from fedlingua.evaluation.metrics import Metric, metrics_of
+from fedlingua.evaluation.site_translations import SiteTranslations, read_site_translations
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A completed run. texts: site -> its translations, where they lie here; in a deployment they do not."""
+
+    name: str
+    about: Json
+    scores: Json
+    texts: dict[str, SiteTranslations]
+
+    @property
+    def method(self) -> str:
+        """Of its run config."""
+        return str(self.about["method"])
+
+    @property
+    def seed(self) -> int:
+        """Of its run config."""
+        return int(self.about["seed"])
+
+    @property
+    def metrics(self) -> tuple[Metric, Metric]:
+        """Of its task, the one that methods are compared by first."""
+        return metrics_of(self.scores)
+
+    def values(self, key: str) -> dict[str, float]:
+        """Site -> its score, of those that have it."""
+        return {site: float(entry[key]) for site, entry in self.scores["sites"].items() if key in entry}
+
+
+def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
+    """Runs whose scores can stand beside each other, in the given order; a run's name is its folder's, with a number where two are alike.
+
+    Raises:
+        RunError: a folder is no completed run with scores, or two were scored on different text; with site and reason.
+    """
+    names: list[str] = []
+    for folder in folders:
+        name = folder.resolve().name
+        names.append(name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})")
+    runs = [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
+    for run in runs[1:]:
+        check_same_test(runs[0], run)
+    return runs
+
+
+def _read(folder: Path, name: str) -> ComparedRun:
+    files = {}
+    for file in ("run.json", "scores.json"):
+        try:
+            files[file] = json.loads((folder / file).read_bytes())
+        except FileNotFoundError:
+            if file == "run.json":
+                raise RunError(
+                    f"{folder} is no run folder: it has no run.json; name a folder that a run has made (runs/<name>)"
+                ) from None
+        except ValueError as error:
+            raise RunError(f"{folder / file} is not JSON: {error}") from error
+    status = files["run.json"].get("status")
+    if status != "completed" or "scores.json" not in files:
+        raise RunError(
+            f"{folder}: the run is {status}, and it is scored at its end; wait for it, or go on with it: fedlingua run --resume {folder}"
+        )
+    try:
+        texts = read_site_translations(folder)
+    except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
+        texts = {}
+    return ComparedRun(name, files["run.json"], files["scores.json"], texts)
+
+
+def common_sites(runs: Sequence[ComparedRun]) -> list[str]:
+    """Sites that all runs have scores of, in the first one's order."""
+    return [site for site in runs[0].scores["sites"] if all(site in run.scores["sites"] for run in runs)]
+
+
+def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
+    """Raises RunError where two runs were not scored on the same text of the sites that both have, or have none in common."""
+    both = f"{first.name} and {second.name}"
+    if first.metrics != second.metrics:
+        of_first, of_second = (" and ".join(metric.name for metric in run.metrics) for run in (first, second))
+        raise RunError(f"{both} are scored by different metrics: {of_first}; {of_second}; compare runs of one task")
+    if first.scores.get("split", "test") != second.scores.get("split", "test"):
+        raise RunError(f"{both} are scored on different splits: {first.scores.get('split')}, {second.scores.get('split')}")
+    sites = common_sites([first, second])
+    if not sites:
+        of_first, of_second = (", ".join(run.scores["sites"]) for run in (first, second))
+        raise RunError(f"{both} have no site in common: {of_first}; {of_second}")
+    for site in sites:
+        if reason := _differs(first, second, site):
+            raise RunError(f"{both} were scored on different text at site {site}: {reason}; compare runs of one federation file")
+
+
+def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
+    """Why two runs' scores of a site are not of the same text; empty where they are, as far as can be seen."""
+    entries = [run.scores["sites"][site] for run in (first, second)]
+    for key in ("direction", "sentences", "masked", "masks", "signature"):
+        values = [entry.get(key) for entry in entries]
+        if values[0] != values[1]:
+            return f"{key} {values[0]} and {values[1]}"
+    if site in first.texts and site in second.texts:
+        ours, theirs = first.texts[site].hypothesis, second.texts[site].hypothesis
+        pairs = [list(zip(text.sources, text.references, strict=True)) for text in (ours, theirs)]
+        if others := sum(one != other for one, other in zip(*pairs, strict=True)):
+            return f"{others} of {len(pairs[0])} sentences are others"
+    return ""
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """How a run's sites fare. gains: site -> by how much the federation is better than the site's own model; of all that both have."""
+
+    worst_site: str
+    worst: float
+    best: float
+    spread: float
+    gains: dict[str, float]
+
+    @property
+    def gain(self) -> float | None:
+        """Mean over sites."""
+        return fmean(self.gains.values()) if self.gains else None
+
+    @property
+    def left_behind(self) -> list[str]:
+        """Sites that joining makes worse."""
+        return [site for site, gain in self.gains.items() if gain < 0]
+
+
+def fairness(run: ComparedRun, alone: ComparedRun | None) -> Fairness:
+    """alone: the run in which each site trains by itself (adapter-local). spread: best minus worst, as positive number."""
+    metric = run.metrics[0]
+    values = run.values(metric.key)
+    best = metric.best(values.values())
+    worst_site = min(values, key=lambda site: values[site] if metric.more_is_better else -values[site])
+    own = alone.values(metric.key) if alone else {}
+    gains = {site: metric.gain(value, own[site]) or 0.0 for site, value in values.items() if site in own}
+    return Fairness(worst_site, values[worst_site], best, abs(best - values[worst_site]), gains)

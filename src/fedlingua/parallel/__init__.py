@@ -1,0 +1,1 @@
+"""Local training in several processes of one machine, a GPU each."""

@@ -1,0 +1,71 @@
+"""One process of a crew: `python -m fedlingua.parallel.worker FILE`, with the job on its standard input and the answer on its output.
+
+It ends when its standard input does: whoever started it holds that open, and so leaves nothing behind, however it ends itself.
+"""
+
+import hashlib
+import os
+import pickle
+import sys
+import threading
+from io import BufferedWriter
+from pathlib import Path
+
+import torch
+
+from fedlingua.errors import FedlinguaError, without_words
+from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.parallel.job import Done, Failed, Job, work
+from fedlingua.parallel.processes import Processes
+
+
+def main() -> None:
+    """Train, answer, end."""
+    answer = _own_output()
+    job: Job = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    reply = _reply(job, Path(sys.argv[1]))
+    with answer:
+        pickle.dump(reply, answer)
+    # Without the rest of Python's end: after a failure NCCL would wait there for those that are gone.
+    os._exit(isinstance(reply, Failed))
+
+
+def _reply(job: Job, meeting: Path) -> Done | Failed:
+    try:
+        torch.set_num_threads(job.settings.threads)
+        crew = Processes(meeting, job.settings.device)
+        done = work(build_trainable(job.settings), job, crew)
+        crew.check_alike(_digest(done.tensors))
+        crew.end()
+        return done if crew.number == 0 else Done(done.result, {}, None)
+    except FedlinguaError as error:
+        return Failed(told=str(error))
+    except Exception as error:
+        return Failed(where=without_words(error))
+
+
+def _own_output() -> BufferedWriter:
+    """Standard output for the answer alone; what libraries print goes where errors go."""
+    own = os.dup(1)
+    os.dup2(2, 1)
+    return os.fdopen(own, "wb")
+
+
+def _end_with_the_input() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def _digest(tensors: Tensors) -> int:
+    """48 bits of all bytes."""
+    digest = hashlib.blake2b(digest_size=6)
+    for array in tensors.values():
+        digest.update(array.tobytes())
+    return int.from_bytes(digest.digest(), "big")
+
+
+if __name__ == "__main__":
+    main()
