@@ -184,7 +184,7 @@ def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Spli
     return {split: sum(len(one.splits[split]) - len(other.splits[split]) for one, other in both) for split in JUDGED}
 
 
-def check_left(sites: Mapping[str, Mapping[str, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:
+def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:
     """Refuse to leave out all that a site is judged by. sites: site -> split -> pairs, before.
 
     Raises:
