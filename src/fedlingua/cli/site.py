@@ -87,7 +87,7 @@ def overlap_key(file: Path, show: bool, console: Console) -> None:
     key = read_overlap_key(file) if show else make_overlap_key(file)
     console.print(f"overlap key: {file}, check {key_check(key)}", soft_wrap=True, highlight=False, markup=False)
     if not show:
-        console.print("give it to the other sites, never to the server, on a way that only they can read;", highlight=False)
+        console.print("give it to the other sites, never to the server, on a way that only they can read", soft_wrap=True)
         console.print("each names it in its site.toml: [node] overlap-key", soft_wrap=True, highlight=False, markup=False)
 
 
