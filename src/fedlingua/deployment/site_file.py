@@ -153,7 +153,7 @@ def read_site_file(path: Path) -> SiteFile:
         methods=_methods(node.get("methods", []), path.name),
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
         max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
-        overlap_key=folder / str(node["overlap-key"]) if "overlap-key" in node else None,
+        overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
 
