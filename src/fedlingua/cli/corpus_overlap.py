@@ -134,8 +134,11 @@ def show_overlap(found: Found, as_: str, to: Path | None, console: Console) -> N
 
 
 def _sites_table(found: Found) -> Table:
-    columns = ("site", "language", "sentences", "elsewhere", "share", *(f"{split} in others' train" for split in SPLITS))
-    table = Table(*columns, caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split")
+    columns = ("site", "language", "sentences", "elsewhere", "share", *SPLITS)
+    table = Table(
+        *columns,
+        caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; train, dev, test: in others' train",
+    )
     for site, told in found.items():
         for language, of in _common(told):
             have, shared = of["sentences"], of["elsewhere"]
