@@ -134,10 +134,10 @@ def show_overlap(found: Found, as_: str, to: Path | None, console: Console) -> N
 
 
 def _sites_table(found: Found) -> Table:
-    columns = ("site", "language", "sentences", "elsewhere", "share", *SPLITS)
+    columns = ("site", "side", "sentences", "elsewhere", "share", *SPLITS)
     table = Table(
         *columns,
-        caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; train, dev, test: in others' train",
+        caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
     )
     for site, told in found.items():
         for language, of in _common(told):
@@ -149,7 +149,7 @@ def _sites_table(found: Found) -> Table:
 
 def _pairs_table(found: Found) -> Table:
     caption = "share of a row's sentences that stand at a column's site; in brackets those of dev + test that it trains on"
-    table = Table("site", "language", *found, caption=caption)
+    table = Table("site", "side", *found, caption=caption)
     for site, told in found.items():
         for language, of in _common(told):
             table.add_row(site, language, *_cells(of, list(found)))
