@@ -18,6 +18,8 @@ from clients.translation import TranslationClient
 from fedlingua import protocol
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
+from fedlingua.corpora.leaks_file import keep_leaks, left_of
+from fedlingua.corpora.overlap import digests_of, key_check, left_out, without_leaks
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
@@ -119,6 +121,46 @@ def signature(message: Message, context: Context) -> RecordDict:
     return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record({protocol.SIGNATURE_ARRAY: array})})
 
 
+@app.query("digests")
+@_named
+def digests(message: Message, context: Context) -> RecordDict:
+    """Keyed hashes of this site's sentences, to be compared with those of other sites."""
+    host = _host(context)
+    task, key = _compared(message, host)
+    found = digests_of(host.texts(task.site, _rules(message)).values(), key)
+    arrays = {
+        protocol.digests_name(split, name): each for split, by_language in found.items() for name, each in by_language.items()
+    }
+    records = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.KEY: ConfigRecord({"check": key_check(key)})})
+    records[protocol.ARRAYS] = to_record(arrays)
+    return records
+
+
+@app.query("leaks")
+@_named
+def leaks(message: Message, context: Context) -> RecordDict:
+    """Which of them stand in the training text of another site: kept where the run leaves them out; how many pairs they make."""
+    host = _host(context)
+    task, key = _compared(message, host)
+    leaking = from_record(message.content.array_records[protocol.ARRAYS])[protocol.LEAKING]
+    texts = host.texts(task.site, _rules(message)).values()
+    counts = left_out(texts, [without_leaks(text, leaking, key) for text in texts])
+    if host.settings.overlap == "remove":
+        keep_leaks(host.directory(task.site, task.run), leaking, key)
+    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, counts))})
+
+
+def _compared(message: Message, host: Host) -> tuple[Task, bytes]:
+    """The task of a message about the comparison of sites' text, and the key for it.
+
+    Raises:
+        ExchangeError: the run compares nothing, a site that this node does not host, or one that has no key.
+    """
+    if host.settings.overlap == "off":
+        raise ExchangeError("asked for hashes of this site's sentences, and the run's overlap = 'off' compares nothing")
+    return _hosted_task(message, host), host.overlap_key()
+
+
 @app.train()
 @_named
 def train(message: Message, context: Context) -> RecordDict:
@@ -215,12 +257,19 @@ def _task(message: Message, host: Host) -> tuple[Task, SelectingClient, NDArrays
     Raises:
         ExchangeError: a site that this node does not host, or tensors that are not the run's.
     """
-    task = Task.of(message.content.config_records[protocol.TASK])
-    if task.site not in host.names:
-        raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")
+    task = _hosted_task(message, host)
     trainable = _trainable(host.settings)
     texts = host.texts(task.site, _rules(message))
+    if host.settings.overlap == "remove" and not host.settings.how.pooled:
+        texts = left_of(texts, host.directory(task.site, task.run), host.overlap_key())
     client = CLIENTS[host.settings.task](task.site, texts, trainable, host.settings, host.directory(task.site, task.run))
     received = message.content.array_records.get(protocol.ARRAYS)
     parameters = list(unpack(received, trainable.tensor_set).values()) if received else []
     return task, client, parameters
+
+
+def _hosted_task(message: Message, host: Host) -> Task:
+    task = Task.of(message.content.config_records[protocol.TASK])
+    if task.site not in host.names:
+        raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")
+    return task

@@ -19,11 +19,12 @@ from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_text
+from fedlingua.deployment.overlap_key import read_overlap_key
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.errors import ExchangeError
 from fedlingua.runs import run_directory
-from fedlingua.simulated_texts import all_texts, texts_by_site
+from fedlingua.simulated_texts import OVERLAP_KEY, all_texts, texts_by_site, texts_without_leaks
 
 
 class Host(Protocol):
@@ -45,6 +46,9 @@ class Host(Protocol):
 
     def consent(self, site: str) -> Consent:
         """What the site lets out for finding its cluster."""
+
+    def overlap_key(self) -> bytes:
+        """What sentences are hashed under, to be compared with other sites'."""
 
     def signatures(self, site: str, run: str) -> Path:
         """Where the site keeps the signatures that it has given."""
@@ -84,7 +88,9 @@ class SimulatedHost:
         where = (self.settings.federation_path, self.settings.data_dir)
         if self.settings.how.pooled:
             federation = read_federation(where[0], Path(where[1]).expanduser())
-            return pooled_texts(all_texts(*where), federation, self.settings.how.pools)
+            # One pseudo-site is compared with nobody, and is to be scored on what the sites are scored on.
+            texts = texts_without_leaks(*where) if self.settings.overlap == "remove" else all_texts(*where)
+            return pooled_texts(texts, federation, self.settings.how.pools)
         return texts_by_site(*where)[site]
 
     def directory(self, site: str, run: str) -> Path:
@@ -93,6 +99,9 @@ class SimulatedHost:
     def consent(self, site: str) -> Consent:
         # Nothing leaves the machine, and the same seed gives the same bytes.
         return Consent(True, math.inf, Random(f"{self.settings.seed}/{site}/noise"))
+
+    def overlap_key(self) -> bytes:
+        return OVERLAP_KEY
 
     def signatures(self, site: str, run: str) -> Path:
         return self.directory(site, run) / "signatures"
@@ -126,6 +135,14 @@ class DeployedHost:
     def consent(self, site: str) -> Consent:
         # The server knows the run's seed, so the noise is not of it.
         return Consent(self._file.raw_gradients, self._file.max_epsilon, SystemRandom())
+
+    def overlap_key(self) -> bytes:
+        if self._file.overlap_key is None:
+            raise ExchangeError(
+                f"overlap = {self.settings.overlap!r} compares the sites' text by hashes under a key that they share, and this site's file "
+                "names none: [node] overlap-key = 'FILE', the same key at every site"
+            )
+        return read_overlap_key(self._file.overlap_key)
 
     def signatures(self, site: str, run: str) -> Path:
         # Not by run, which the server names: what was given stays given.

@@ -11,15 +11,14 @@ from fedlingua import protocol
 from fedlingua.cluster_plan import number_by_gradients
 from fedlingua.clustering import Clusters, by_labels, only
 from fedlingua.config import Settings
-from fedlingua.errors import ExchangeError, RunError
-from fedlingua.exchange.records import from_record, message_bytes
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.privacy import signature_epsilon
-from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from fedlingua.training.signature import chosen_adapter, num_weights
-from strategies.checks import WITHOUT_TENSORS, check_records, check_size, check_task
-from strategies.replies import Failure, gather
+from strategies.checks import WITHOUT_TENSORS, check_records, check_size
+from strategies.question import ask_everybody
 from strategies.roll_call import Roll
 
 if TYPE_CHECKING:
@@ -100,29 +99,14 @@ def _signatures(
     grid: Grid, settings: Settings, roll: Roll, folder: RunFolder, size: int
 ) -> tuple[dict[str, Array], dict[str, int]]:
     """(site -> its signature, site -> bytes of its reply), in federation order."""
-    run = folder.read("run.json") or {}
-    tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in roll.sites}
-    deadline = settings.deadline_of("train")
-    messages = {site: roll.request(protocol.SIGNATURE, task, deadline) for site, task in tasks.items()}
-    found: dict[str, Array] = {}
     sent: dict[str, int] = {}
 
-    def on_reply(site: str, reply: Message) -> Failure | None:
-        try:
-            sent[site] = message_bytes(reply)
-            check_task(reply, tasks[site])
-            found[site] = read_signature(reply, sent[site], size)
-        except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            return Failure(site, f"bad reply: {error}")
-        return None
+    def read(site: str, reply: Message, num_bytes: int) -> Array:
+        sent[site] = num_bytes
+        return read_signature(reply, num_bytes, size)
 
-    folder.event("phase", phase="signature", round=0, rounds=0, sites=len(messages))
-    gathered = gather(grid, messages, deadline, on_reply)
-    absent = [Failure(site, "is not here") for site in roll.expected if site not in tasks]
-    if missing := [*gathered.failures, *absent]:
-        reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
-        raise RunError(f"clusters by gradients need every site's signature, and {len(missing)} gave none ({reasons})")
-    return {site: found[site] for site in roll.expected}, sent
+    need = "clusters by gradients need every site's signature"
+    return ask_everybody(grid, settings, roll, folder, protocol.SIGNATURE, read, need), sent
 
 
 def read_signature(reply: Message, num_bytes: int, size: int) -> Array:

@@ -10,7 +10,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedlingua import protocol
+from fedlingua.corpora.overlap import REASON
 from fedlingua.corpora.sites import POOLED, Federation, Site
+from fedlingua.corpora.split import Split
 from fedlingua.deployment.keys import same_key
 from fedlingua.errors import ExchangeError, RunError
 from fedlingua.exchange.records import message_bytes
@@ -42,6 +44,8 @@ class Roll:
     nodes: dict[str, int] = field(default_factory=dict)
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
+    _left_out: dict[str, Mapping[Split, int]] = field(default_factory=dict)
+    """site -> pairs of its dev and test that the run leaves out, since another site trains on them"""
     _asked: dict[int, str] = field(default_factory=dict)
     """node id -> the question on its way to it; "" once it is answered"""
 
@@ -76,6 +80,14 @@ class Roll:
         lives = 60.0 + 1.5 * deadline_s
         to = self.nodes[task.site]
         return Message(content, dst_node_id=to, message_type=message_type, group_id=str(task.round), ttl=lives)
+
+    def leave_out(self, counts: Mapping[str, Mapping[Split, int]]) -> None:
+        """From now on sites are without so many pairs of dev and test, also those that come back and tell of all they have.
+
+        counts: site -> split -> pairs.
+        """
+        self._left_out = dict(counts)
+        self.about = {site: _without(record, counts.get(site, {})) for site, record in self.about.items()}
 
     def refresh(self, grid: Grid, deadline_s: float) -> tuple[set[str], list[Failure]]:
         """Ask nodes that have come and hear those that answer, without waiting: (sites whose node is connected, what was refused)."""
@@ -128,7 +140,7 @@ class Roll:
                 kind, reason = fault
                 failures.append(Failure(site, f"{reason} ({name})", kind))
             else:
-                self.nodes[site], self.about[site] = node, dict(record)
+                self.nodes[site], self.about[site] = node, _without(record, self._left_out.get(site, {}))
                 self.traffic.speakers.setdefault(node, site)
         return failures
 
@@ -152,6 +164,12 @@ class Roll:
             check_about(record, [str(direction) for direction in self.directions[site]])
         except ExchangeError as error:
             return "refused", str(error)
+        for split, number in self._left_out.get(site, {}).items():
+            if number and record[split] <= number:
+                return (
+                    "refused",
+                    f"came back with {record[split]} pairs of {split}, and {number} that others train on were left out before",
+                )
         return None
 
     def _speaker(self, node: int, grid: Grid) -> str:
@@ -159,6 +177,16 @@ class Roll:
         key = _key_of(node, grid)
         by_key = [site.name for site in self.federation.sites if key and site.public_key and same_key(site.public_key, key)]
         return ", ".join([site for site, other in self.nodes.items() if other == node] or by_key)
+
+
+def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[str, Any]:
+    """What a site told of its text, with so many pairs of its splits dropped."""
+    about, count = dict(record), sum(left_out.values())
+    if count:
+        about |= {split: about[split] - number for split, number in left_out.items()}
+        about["kept"] -= count
+        about["reasons"], about["dropped"] = [*about["reasons"], REASON], [*about["dropped"], count]
+    return about
 
 
 def call_roll(grid: Grid, roll: Roll, quorum: float, deadline_s: float, folder: RunFolder) -> None:

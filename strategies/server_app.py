@@ -25,6 +25,7 @@ from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedMean
 from strategies.local_only import LocalOnly
 from strategies.meta_send import MetaSend
+from strategies.overlap import compare_sites
 from strategies.roll_call import Roll, call_roll, failed_documents, sites_json
 from strategies.scores import scores_json
 from strategies.site_strategy import SiteStrategy
@@ -74,6 +75,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
         roll.traffic.take(folder.read(TRAFFIC) or {})
     grid = CountedGrid(grid, roll.traffic)
     call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
+    compare_sites(grid, settings, roll, folder)
     clusters = planned or clusters_by_gradients(grid, settings, roll, trainable, folder)
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
     _describe(folder, settings, trainable, roll, clusters, strategy)

@@ -6,6 +6,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
 from fedlingua.backbones.load import Backbone, load_backbone
@@ -17,6 +18,10 @@ from fedlingua.languages import Direction
 from fedlingua.training.translation import PairExample, encode_pairs
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS
+
+# The same examples on every machine, however busy it is.
+settings.register_profile("project", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")

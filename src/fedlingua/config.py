@@ -147,6 +147,7 @@ class Settings:
     beam: int
     max_decode_tokens: int
     score_split: str
+    overlap: str
     metrics: str
     comet_model: str
     keep_translations: int
@@ -271,6 +272,8 @@ class Settings:
             yield from ("lora-rank", "lora-alpha", "lora-targets")
         if trained != "adapters":
             yield from ("adapter-dim", "adapter-init", "adapter-init-std")
+        if self.overlap in ("off", "report"):
+            yield "overlap"
         if self.backbone_weights == "published":
             yield "backbone-weights"
         yield from ("beam", "max-decode-tokens") if self.task == "masked-language" else ("mask-share",)

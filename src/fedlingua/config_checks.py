@@ -49,6 +49,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "head_vocabulary": ("all", "text"),
     "adapter_init": ("paper", "zero"),
     "score_split": ("test", "dev"),
+    "overlap": ("off", "report", "remove"),
     "precision": ("fp32", "bf16"),
     "device": ("cpu", "cuda"),
     "below_quorum": ("fail", "wait", "go-on"),

@@ -10,6 +10,11 @@ DESCRIBE = "query.describe"
 """Server: the text rules. Site: who it hosts, sizes, fingerprint. No tensors."""
 SIGNATURE = "query.signature"
 """Server, once, for method adapter-gradients: nothing but the task. Site: the gradient of one adapter, or its private form."""
+DIGESTS = "query.digests"
+"""Server, once, where the sites' text is compared: nothing but the task. Site: keyed hashes of its sentences."""
+LEAKS = "query.leaks"
+"""Server: those of the site's dev and test hashes that another site trains on. Site: how many pairs that makes, which it leaves out where
+the run says so."""
 TRAIN = "train"
 """Server: the site's cluster tensors. Site: its update and sums."""
 PROBE = "train.probe"
@@ -24,6 +29,10 @@ FINISH = "evaluate.finish"
 ARRAYS = "arrays"
 SIGNATURE_ARRAY = "signature"
 """The one array of a signature reply: (dimensions,) float32."""
+KEY = "key"
+"""ConfigRecord of a DIGESTS reply: `check`, by which keys are told apart."""
+LEAKING = "leaking"
+"""The one array of a LEAKS request: (sentences,) uint64."""
 FILTER = "filter"
 """ArrayRecord of a SEND and of an EVALUATE request: the second filter's network. In META, its gradient."""
 THRESHOLD = "threshold"
@@ -57,6 +66,9 @@ SENT_BY_A_SITE = {
     "hashes of backbone with tokenizer and tensor sets, and of the code",
     SIGNATURE: "once a run, method adapter-gradients alone: the gradient of one adapter on the training text (raw), or at most 64 noised "
     "numbers made of it (private)",
+    DIGESTS: "once a run, overlap = report or remove alone: of every distinct sentence of train, dev and test a hash of 64 bits, sorted, "
+    "by language, under a key that the sites share and the server does not have; 16 digits that tell one key from another",
+    LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",
     TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
@@ -66,6 +78,12 @@ SENT_BY_A_SITE = {
     "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
 }
 """message type -> all that a reply of it holds, for people."""
+
+
+def digests_name(split: str, language: str) -> str:
+    """Of an array of a DIGESTS reply: (distinct sentences,) uint64, rising."""
+    return f"{split}.{language}"
+
 
 Stage = tuple[int, int]
 """(round, attempt): attempts of one run are counted from 1; (0, 0) is what everybody starts from."""

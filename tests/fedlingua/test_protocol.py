@@ -59,6 +59,8 @@ def test_every_message_type_is_told_to_people() -> None:
     types = {
         protocol.DESCRIBE,
         protocol.SIGNATURE,
+        protocol.DIGESTS,
+        protocol.LEAKS,
         protocol.TRAIN,
         protocol.PROBE,
         protocol.SEND,
@@ -66,7 +68,7 @@ def test_every_message_type_is_told_to_people() -> None:
         protocol.FINISH,
     }
     assert set(protocol.SENT_BY_A_SITE) == types
-    assert len(types) == 7
+    assert len(types) == 9
 
 
 def test_a_threshold_comes_as_it_was_sent_and_another_kind_is_refused() -> None:

@@ -5,10 +5,10 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import Progress
@@ -18,7 +18,7 @@ from fedlingua.corpora.mtnt import prepare_mtnt
 from fedlingua.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
 from fedlingua.corpora.prepared import Prepared, Report
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.split import SPLITS
+from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.corpora.uncorpus import prepare_uncorpus
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, nearest
@@ -79,13 +79,18 @@ def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:
 
 def write_splits(prepared: Prepared, target: Path) -> None:
     """Write target/<direction>.<split>.tsv.gz and account.json, all at once or not at all."""
+    write_named({str(direction): splits for direction, splits in prepared.splits.items()}, prepared.account, target)
+
+
+def write_named(named: Mapping[str, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
+    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all."""
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     aside.mkdir(parents=True)
     try:
-        for direction, splits in prepared.splits.items():
+        for name, splits in named.items():
             for split, pairs in splits.items():
-                (aside / f"{direction}.{split}.tsv.gz").write_bytes(_packed(pairs))
-        (aside / "account.json").write_text(json.dumps(prepared.account, indent=2) + "\n", encoding="utf-8")
+                (aside / f"{name}.{split}.tsv.gz").write_bytes(_packed(pairs))
+        (aside / "account.json").write_text(json.dumps(account, indent=2) + "\n", encoding="utf-8")
         os.replace(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -93,6 +93,32 @@ def corpus_convert(
     convert_corpus(found, target_of(to, as_, found.direction), asked, Console())
 
 
+@commands.command("overlap")
+def corpus_overlap(
+    where: Annotated[
+        Path, typer.Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")
+    ],
+    data: Annotated[Path | None, typer.Option("--data", help="Folder that the corpora's paths are relative to.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="All of the sites' cleaned text: no limits, no sizes, nothing kept for the backbone.")
+    ] = False,
+    to: Annotated[
+        Path | None, typer.Option(help="Write the text without the dev and test pairs that leak: TO/SITE.SPLIT.tsv.gz.")
+    ] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Of the answer.")] = "table",
+) -> None:
+    """What of each site's text stands at other sites, and what of its dev and test they train on. Of a run: what its sites' hashes told."""
+    from fedlingua.cli.corpus_overlap import compared_files, show_overlap, told_by_run
+
+    if where.is_dir():
+        if data or whole or to:
+            raise typer.BadParameter("of a run only counts are known; --data, --whole and --to go with a federation file")
+        found = told_by_run(where)
+    else:
+        found = compared_files(where, data, whole, to)
+    show_overlap(found, format_, to, Console())
+
+
 @commands.command("split")
 def corpus_split(
     corpus: CorpusArgument,

@@ -10,10 +10,12 @@ from typing import Any
 from rich.console import Console
 
 from fedlingua.config_checks import settings_from
+from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
 from fedlingua.deployment.gate import APPROVALS, REFUSED, write_programs
+from fedlingua.deployment.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.deployment.programs import believed_there, refused_bundles, supernode_command
 from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
@@ -74,6 +76,19 @@ def approve(file: Path, bundle: str | None, console: Console) -> None:
     bundle = bundle or bundle_hash(build_bundle(APP_DIR))
     new = approve_hash(site.approvals, bundle)
     console.print(f"{bundle} is approved{'' if new else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
+
+
+def overlap_key(file: Path, show: bool, console: Console) -> None:
+    """Make a key for all sites of a federation, or show the digits that tell one from another.
+
+    Raises:
+        ConfigError: the file is there already, or with `show` holds no key.
+    """
+    key = read_overlap_key(file) if show else make_overlap_key(file)
+    console.print(f"overlap key: {file}, check {key_check(key)}", soft_wrap=True, highlight=False, markup=False)
+    if not show:
+        console.print("give it to the other sites, never to the server, on a way that only they can read", soft_wrap=True)
+        console.print("each names it in its site.toml: [node] overlap-key", soft_wrap=True, highlight=False, markup=False)
 
 
 def start(file: Path, console: Console) -> None:

@@ -82,6 +82,17 @@ def commandsrove(
     site.approve(file, bundle, Console())
 
 
+@commands.command("overlap-key")
+def site_overlap_key(
+    file: Annotated[Path, typer.Argument(help="Where to write it; or, with --show, the key's file.")] = Path("overlap.key"),
+    show: Annotated[bool, typer.Option("--show", help="Make none: show by which digits this one is told from others.")] = False,
+) -> None:
+    """Make the key that the sites of a federation share, for runs that compare their text (overlap); the server must not have it."""
+    from fedlingua.cli import site
+
+    site.overlap_key(file, show, Console())
+
+
 @commands.command("start")
 def site_start(file: SiteFileArgument = Path("site")) -> None:
     """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved."""

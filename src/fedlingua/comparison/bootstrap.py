@@ -54,5 +54,5 @@ def difference(first: float, second: float, of_first: Scores, of_second: Scores)
 
 def paired(first: Counts, second: Counts, score: Callable[[Counts], float], drawn: NDArray[np.float64]) -> Difference:
     """Of two systems that translated the same sentences."""
-    corpora = (score(counts.sum(axis=0)) for counts in (first, second))
-    return difference(*corpora, *(resampled(counts, score, drawn) for counts in (first, second)))
+    samples = [resampled(counts, score, drawn) for counts in (first, second)]
+    return difference(score(first.sum(axis=0)), score(second.sum(axis=0)), *samples)

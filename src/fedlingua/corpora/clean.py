@@ -18,9 +18,9 @@ from fedlingua.tables import fill
 
 RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
 """Why a pair is dropped by the rules of cleaning; the first that holds, in this order, is the one counted."""
-REASONS = (*RULES, "not-deidentified", "in-train")
+REASONS = (*RULES, "not-deidentified", "in-train", "trained-elsewhere")
 """not-deidentified: a sentence of a document that its site's hook failed on. in-train: one of dev or test that is in train, too, or one of
-dev that is in test."""
+dev that is in test. trained-elsewhere: one of dev or test that another site trains on (fedlingua.corpora.overlap)."""
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,14 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.config import Settings
 from fedlingua.corpora.divided import SplitFiles
 from fedlingua.corpora.intake import failures_told
+from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import read_text
 from fedlingua.deployment.certificates import check_certificate
 from fedlingua.deployment.keys import key_fingerprint, public_line, same_key
+from fedlingua.deployment.overlap_key import read_overlap_key
 from fedlingua.deployment.programs import supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
@@ -34,7 +36,7 @@ from fedlingua.languages import Direction
 from fedlingua.measuring import check_measuring
 from fedlingua.parallel.launch import check_processes
 from fedlingua.processes import flower_environment, free_port
-from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 from fedlingua.selection.second_filter import SIZE
 
 KNOCK_S = 30.0
@@ -69,6 +71,8 @@ def check_site(
         yield _finding("federation", lambda: _federation(site, federation))
     if not site.insecure:
         yield _finding("key", lambda: _key(site))
+    if settings.overlap != "off" or site.overlap_key:
+        yield _finding("overlap key", lambda: _overlap_key(site))
     built: list[Trainable] = []
     yield _finding("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
@@ -87,6 +91,8 @@ def check_site(
 def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
     """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
     told = dict(SENT_BY_A_SITE)
+    if settings.overlap == "off":
+        del told[DIGESTS], told[LEAKS]
     if settings.how.clustering != "gradients":
         del told[SIGNATURE]
     elif settings.signature_form == "private":
@@ -195,10 +201,25 @@ def _key(site: SiteFile) -> str:
             raise DeploymentError(f"{file}: there is no such file; `fedlingua site init` makes the key")
     if not same_key(public.read_text(encoding="ascii", errors="replace"), public_line(site.key).encode()):
         raise DeploymentError(f"{public} does not belong to {site.key}; send the server's operator the right one")
-    mode = stat.S_IMODE(site.key.stat().st_mode)
-    if mode & 0o077:
-        raise DeploymentError(f"{site.key} can be read by others (mode {mode:o}); chmod 600 it")
+    _check_mode(site.key)
     return f"{key_fingerprint(public.read_text(encoding='ascii'))}, readable for its owner alone"
+
+
+def _check_mode(file: Path) -> None:
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if mode & 0o077:
+        raise DeploymentError(f"{file} can be read by others (mode {mode:o}); chmod 600 it")
+
+
+def _overlap_key(site: SiteFile) -> str:
+    if site.overlap_key is None:
+        raise DeploymentError(
+            "the run compares the sites' text by hashes under a key that they share, and this site's file names none; give "
+            "[node] overlap-key the file that the other sites have"
+        )
+    check = key_check(read_overlap_key(site.overlap_key))
+    _check_mode(site.overlap_key)
+    return f"{check}, which has to be the same at every site; readable for its owner alone"
 
 
 def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Trainable]) -> str:

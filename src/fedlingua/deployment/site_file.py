@@ -22,6 +22,7 @@
     methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
     raw-gradients = false               # whether adapter-gradients may ask for raw gradients, out of which text can be read
     max-epsilon = 10.0                  # what all private signatures of a site may cost together, over all runs
+    overlap-key = "keys/overlap.key"    # the key that the sites share, for runs that compare their text; none: no part in those
 
     [backbones]                         # where a run's backbone lies here, by the name that the run gives it
     "facebook/m2m100_418M" = "/models/m2m100_418M"
@@ -65,6 +66,7 @@ class SiteFile:
     methods: tuple[str, ...]
     raw_gradients: bool
     max_epsilon: float
+    overlap_key: Path | None
     backbones: Mapping[str, Path]
 
     @property
@@ -126,7 +128,9 @@ def read_site_file(path: Path) -> SiteFile:
     server, node, backbones = (table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
     refuse_unknown(
-        node, {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon"}, f"{path.name} [node]"
+        node,
+        {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon", "overlap-key"},
+        f"{path.name} [node]",
     )
     entries = raw.get("site", [])
     if not isinstance(entries, list) or not entries:
@@ -162,6 +166,7 @@ def read_site_file(path: Path) -> SiteFile:
         methods=_methods(node.get("methods", []), path.name),
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
         max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
+        overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
 

@@ -8,6 +8,7 @@ from typing import Self, cast
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
 from fedlingua.config import Settings
+from fedlingua.corpora.leaks_file import left_of
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import RunError
@@ -15,7 +16,7 @@ from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.finished import FinishedRun
 from fedlingua.languages import nearest
-from fedlingua.simulated_texts import texts_by_site
+from fedlingua.simulated_texts import OVERLAP_KEY, texts_by_site
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,12 @@ class Start:
         federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
         _check_text_is_here(federation, chosen, run_dir)
         tensors = run.folder.checkpoints.load(number).tensors
-        texts = texts_by_site(settings.federation_path, settings.data_dir)
+        texts = {site: texts_by_site(settings.federation_path, settings.data_dir)[site] for site in chosen}
+        if settings.overlap == "remove":
+            folders = run.folder.directory / "sites"
+            texts = {site: left_of(held, folders / site, OVERLAP_KEY) for site, held in texts.items()}
         clusters = cast(Clusters, run.folder.read("clusters.json"))
-        return cls(run, settings, chosen, number, clusters, tensors, {site: texts[site] for site in chosen})
+        return cls(run, settings, chosen, number, clusters, tensors, texts)
 
     def federated(self, site: str, trainable: Trainable) -> Tensors:
         """The tensors that the site got of the round: those of its encoder cluster, its decoder cluster, and what is shared.

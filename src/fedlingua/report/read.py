@@ -8,8 +8,9 @@ from typing import Any
 
 from fedlingua.errors import RunError
 from fedlingua.evaluation.metrics import METRICS, Metric, metrics_of
-from fedlingua.report import site_signatures
+from fedlingua.report import site_signatures, sites_overlap
 from fedlingua.report.site_signatures import SiteSignatures
+from fedlingua.report.sites_overlap import SitesOverlap
 from fedlingua.report.values import integers, mapping, number, numbers, objects, sequence, text, whole
 
 Clusters = dict[str, dict[str, list[str]]]
@@ -153,6 +154,7 @@ class RunFolder:
     scores: list[Score] = field(default_factory=list)
     site_signatures: SiteSignatures | None = None
     traffic: Traffic = field(default_factory=dict)
+    overlap: SitesOverlap | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -207,6 +209,7 @@ def read_run(run_dir: Path) -> RunFolder:
         scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
         site_signatures=_site_signatures(run_dir / site_signatures.FILE, notes),
         traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
+        overlap=sites_overlap.read_overlap(read_object(run_dir / sites_overlap.FILE, notes)),
         notes=notes,
     )
 

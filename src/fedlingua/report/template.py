@@ -244,6 +244,21 @@ SITES = """
 {% for reason in reasons %}<td class="n">{{ account.dropped.get(reason, 0)|count }}</td>{% endfor %}</tr>
 {% endfor %}{% endfor %}
 </tbody></table></div>
+{% if folder.overlap %}
+<p class="soft">Distinct sentences, normalised, that stand at another site too, and those of dev and test that another site trains on; pairs
+of which one side does{{ " are left out, and counted above as trained-elsewhere" if folder.overlap.removed else " are kept" }}:
+{% for site, (dev, test) in folder.overlap.leaks.items() %}{{ site }} {{ dev|count }} of dev and {{ test|count }} of test{{ "; " if not
+loop.last else "." }}{% endfor %}</p>
+<div class="scroll"><table>
+<thead><tr><th>site</th><th>language</th><th class="n">sentences</th><th class="n">elsewhere</th><th class="n">share</th>
+<th class="n">dev trained on</th><th class="n">test trained on</th></tr></thead><tbody>
+{% for each in folder.overlap.languages %}
+<tr><td class="name">{{ each.site }}</td><td>{{ each.language }}</td><td class="n">{{ each.sentences|count }}</td>
+<td class="n">{{ each.elsewhere|count }}</td><td class="n">{{ each.share }}</td><td class="n">{{ each.dev|count }}</td>
+<td class="n">{{ each.test|count }}</td></tr>
+{% endfor %}
+</tbody></table></div>
+{% endif %}
 {% if failed_documents %}
 <p class="soft">Documents that a site's de-identification hook failed on, by the type of failure; nothing of them is used.</p>
 <div class="scroll"><table>

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,8 +18,9 @@ from fedlingua.cli.app import app
 from fedlingua.config import Scalar
 from fedlingua.config_checks import settings_from
 from fedlingua.deployment.bundle import approve, approved, build_bundle, bundle_hash
+from fedlingua.deployment.overlap_key import read_overlap_key
 from fedlingua.deployment.site_file import read_site_file
-from fedlingua.errors import DeploymentError
+from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.files import APP_DIR
 from fedlingua.protocol import SENT_BY_A_SITE
@@ -84,11 +86,33 @@ def test_a_site_that_is_ready_is_told_so_with_all_that_it_will_send(folder: Path
     assert "approved bundles: none yet" in text
     listed = text.partition("all that this site will ever send under these settings:\n")[2].splitlines()
     assert (
-        len(listed) == len(SENT_BY_A_SITE) - 3 + 1
-    )  # all but a signature and the two phases of a threshold; and what an error says
+        len(listed) == len(SENT_BY_A_SITE) - 5 + 1
+    )  # all but a signature, the two phases of a threshold and the two of a comparison; and what an error says
     tensors = build_trainable(settings_from({**json_keys(experiment), "backbone": tiny(folder)})).tensor_set
     assert f"{len(tensors.specs)} tensors, {tensors.num_parameters} numbers of 4 bytes" in listed[1]
     assert listed[-1] == "  - an error's reason; where it could quote text, its type alone"
+
+
+def test_a_comparison_of_the_sites_text_is_listed_and_needs_the_sites_key(folder: Path, experiment: Path) -> None:
+    experiment.write_text(experiment.read_text().replace('overlap = "off"', 'overlap = "remove"'))
+    without = checked(folder, experiment)
+    assert "wrong overlap key: the run compares the sites' text" in without
+    made = CliRunner().invoke(app, ["site", "overlap-key", str(folder / "overlap.key")])
+    assert made.exit_code == 0, made.output
+    (told,) = re.findall("check ([0-9a-f]{16})", made.output)
+    assert (folder / "overlap.key").stat().st_mode & 0o077 == 0
+    assert read_overlap_key(folder / "overlap.key").hex() not in made.output
+    file = folder / "site.toml"
+    file.write_text(file.read_text().replace("[node]\n", '[node]\noverlap-key = "overlap.key"\n'))
+    text = checked(folder, experiment)
+    assert f"ok    overlap key: {told}, which has to be the same at every site" in text
+    assert "a hash of 64 bits" in text.partition("will ever send")[2]
+    assert "a sentence that another site trains on" in text.partition("will ever send")[2]
+    (folder / "overlap.key").chmod(0o644)
+    assert "wrong overlap key: " in checked(folder, experiment)
+    again = CliRunner().invoke(app, ["site", "overlap-key", str(folder / "overlap.key")])
+    assert isinstance(again.exception, ConfigError)
+    assert told in CliRunner().invoke(app, ["site", "overlap-key", str(folder / "overlap.key"), "--show"]).output
 
 
 def json_keys(experiment: Path) -> dict[str, Scalar]:

@@ -1,7 +1,7 @@
 """What holds of every file, whatever stands in it: pairs are kept or dropped, none is shifted, and what is wrong is one CorpusError."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from benchmarks.generated_corpora import Generated, generated, holds
 from fedlingua.corpora.formats import KINDS
@@ -12,13 +12,7 @@ SLOW = {"dataset": 5}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_generated_corpus_is_accounted_for_or_refused(kind: str) -> None:
-    @settings(
-        max_examples=SLOW.get(kind, 60),
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    @settings(max_examples=SLOW.get(kind, 60))
     @given(generated(kind))
     def check(case: Generated) -> None:
         assert holds(case) in ("read", "refused")

@@ -21,7 +21,7 @@ from fedlingua.deployment.site_setup import init_site
 from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.evaluation import scores
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.protocol import EVALUATE, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 
 
 @pytest.fixture
@@ -302,12 +302,12 @@ def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method:
     settings = dataclasses.replace(settings, method=method)
     trainable = build_trainable(settings)
     listed = sends(settings, trainable)
-    assert set(listed) == set(SENT_BY_A_SITE) - {SIGNATURE, PROBE, SEND}
+    assert set(listed) == set(SENT_BY_A_SITE) - {SIGNATURE, DIGESTS, LEAKS, PROBE, SEND}
     assert told in listed[TRAIN]
     num = trainable.tensor_set.num_parameters
     assert (f"{num} numbers of 4 bytes, {4 * num / 1e6:.2f} MB" in listed[TRAIN]) is (method == "adapter-families")
     assert {kind: line for kind, line in listed.items() if kind != TRAIN} == {
-        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in (TRAIN, SIGNATURE, PROBE, SEND)
+        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in (TRAIN, SIGNATURE, DIGESTS, LEAKS, PROBE, SEND)
     }
 
 

@@ -146,3 +146,9 @@ def test_each_run_and_site_has_a_folder_of_its_own_in_the_state(tmp_path: Path) 
 def test_no_name_that_the_server_gives_a_run_leads_out_of_the_state(tmp_path: Path, run: str) -> None:
     with pytest.raises(ConfigError, match="the server calls the run"):
         read(tmp_path).run_directory(run, "clinic")
+
+
+def test_the_overlap_key_lies_relative_to_the_file_and_none_named_is_none(tmp_path: Path) -> None:
+    assert read(tmp_path, f'{SITE}{SERVER}[node]\noverlap-key = "keys/shared"\n').overlap_key == tmp_path / "keys" / "shared"
+    assert read(tmp_path, f'{SITE}{SERVER}[node]\noverlap-key = ""\n').overlap_key is None
+    assert read(tmp_path).overlap_key is None

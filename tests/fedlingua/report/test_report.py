@@ -461,3 +461,25 @@ def test_a_table_of_perplexities_for_the_terminal(pretrained: Path) -> None:
     text = console.export_text()
     assert re.search(r"alpha\s.*12\.50.*\+17\.50", text)
     assert re.search(r"macro.*\+8\.00", text)
+
+
+def test_what_sites_have_in_common_is_told_by_language_and_in_pairs(make: Maker) -> None:
+    folder = make()
+    assert "stand at another site" not in words(write_report(folder))
+    counts = {"all": 1200, "train": 1000, "dev": 100, "test": 100}
+    shared = {"sentences": counts, "elsewhere": {"all": 300, "train": 250, "dev": 7, "test": 9}, "at": {"beta": counts}}
+    alone = {"sentences": counts, "elsewhere": dict.fromkeys(counts, 0), "at": {}}
+    sites = {
+        "alpha": {"languages": {"en": shared, "de": alone}, "leaks": {"dev": 8, "test": 11}},
+        EVIL: {"languages": {"en": 3}, "leaks": None},
+    }
+    (folder / "overlap.json").write_text(json.dumps({"removed": True, "sites": sites}), encoding="utf-8")
+    page = write_report(folder)
+    assert "are left out, and counted above as trained-elsewhere: alpha 8 of dev and 11 of test;" in words(page)
+    assert "test trained on alpha en 1,200 300 25.0 % 7 9" in words(page)
+    assert "alpha de 1,200" not in words(page)
+    assert EVIL not in re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (folder / "overlap.json").write_text(json.dumps({"removed": False, "sites": sites}), encoding="utf-8")
+    assert "of which one side does are kept: alpha 8 of dev" in words(write_report(folder))
+    (folder / "overlap.json").write_text("[", encoding="utf-8")
+    write_report(folder)

@@ -1,0 +1,203 @@
+"""Which sentences of one site stand at another, found by keyed hashes, so that no text leaves a site.
+
+A sentence is normalised, and a digest is made of it under a key that the sites share: 64 bits of BLAKE2b, keyed, over its language and
+its normalised form. Equal digests mean equal sentences: that any two of a hundred million different ones meet by chance has a probability
+below one in a thousand. Who has the digests and not the key can compare them and count, and cannot try sentences of a dictionary; who has
+the key can try any sentence.
+
+A pair of dev or test leaks, where one of its two sides stands in the training text of another site.
+"""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.split import SPLITS, Side, Split
+from fedlingua.corpora.texts import SiteText
+from fedlingua.errors import CorpusError
+
+Digests = np.ndarray[Any, Any]
+"""(distinct sentences,) uint64, rising."""
+SiteDigests = Mapping[Split, Mapping[str, Digests]]
+"""train, dev and test -> language -> its sentences."""
+DTYPE = np.dtype(np.uint64)
+JUDGED: tuple[Split, ...] = ("dev", "test")
+"""Splits that nothing may leak into."""
+REASON = "trained-elsewhere"
+"""What pairs that are left out are counted as, one of fedlingua.corpora.clean.REASONS."""
+ALL = "all"
+"""Of figures: all splits of a site as one."""
+_PERSON = b"overlap 1"
+"""Another number here would be another way to normalise or to hash, whose digests are not to be compared with these."""
+
+
+def normalised(sentence: str) -> str:
+    """A sentence without what editions of it differ in: width and composition of letters (NFKC), case, invisible characters, runs of
+    white space, and punctuation at either end. What would leave nothing, as of "?!", keeps its punctuation.
+    """
+    if not sentence.isascii():
+        sentence = "".join(letter for letter in unicodedata.normalize("NFKC", sentence) if unicodedata.category(letter) != "Cf")
+    folded = sentence.casefold()
+    # Folding can take letters apart that belong together.
+    words = " ".join((folded if folded.isascii() else unicodedata.normalize("NFKC", folded)).split())
+    start, end = 0, len(words)
+    while start < end and _is_outer(words[start]):
+        start += 1
+    while start < end and _is_outer(words[end - 1]):
+        end -= 1
+    return words[start:end] or words
+
+
+def _is_outer(letter: str) -> bool:
+    return letter == " " or (not letter.isalnum() and unicodedata.category(letter).startswith("P"))
+
+
+def digest(key: bytes, side: Side) -> int:
+    """A sentence's 64 bits. key: 16 to 64 bytes."""
+    language, sentence = side
+    made = hashlib.blake2b(f"{language}\x1f{normalised(sentence)}".encode(), key=key, digest_size=8, person=_PERSON)
+    return int.from_bytes(made.digest(), "big")
+
+
+def key_check(key: bytes) -> str:
+    """16 hexadecimal digits that tell one key from another, and nothing of either."""
+    return hashlib.blake2b(b"which key this is", key=key, digest_size=8, person=_PERSON).hexdigest()
+
+
+def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, Digests]]:
+    """All that is compared of a site: the digests of its texts' sentences by split and language."""
+    texts = list(texts)
+    languages = sorted({language for text in texts for language in (text.direction.source, text.direction.target)})
+    return {
+        split: {language: _distinct(digest(key, side) for side in _sides(texts, split, language)) for language in languages}
+        for split in SPLITS
+    }
+
+
+def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[Side]:
+    for text in texts:
+        place = (text.direction.source, text.direction.target).index(language) if language in _languages(text) else None
+        if place is not None:
+            yield from ((language, pair[place]) for pair in text.splits[split])
+
+
+def _languages(text: SiteText) -> set[str]:
+    return {text.direction.source, text.direction.target}
+
+
+def _distinct(digests: Iterable[int]) -> Digests:
+    return np.unique(np.fromiter(digests, DTYPE))
+
+
+# --- Comparing ------------------------------------------------------------------------------------------------------------------------
+
+
+def figures(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, Any]]:
+    """site -> language -> how many distinct sentences it has (`sentences`), how many of them stand at any other site (`elsewhere`) and at
+    each that has the language (`at`); each of all its text, and of train, dev and test.
+
+    Of `all` it is how many stand anywhere in the other's text; of train, dev and test, how many the other trains on.
+    """
+    whole = {site: _whole(digests) for site, digests in sites.items()}
+    return {site: {language: _shared(site, language, sites, whole) for language in whole[site]} for site in sites}
+
+
+def _shared(
+    site: str, language: str, sites: Mapping[str, SiteDigests], whole: Mapping[str, Mapping[str, Digests]]
+) -> dict[str, Any]:
+    own: dict[str, Digests] = {ALL: whole[site][language]}
+    own |= {split: sites[site][split][language] for split in SPLITS}
+    anywhere = {part: np.zeros(len(digests), bool) for part, digests in own.items()}
+    at = {}
+    for other in sites:
+        if other == site or language not in whole[other]:
+            continue
+        train = sites[other]["train"][language]
+        found = {part: stand_in(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
+        at[other] = {part: int(mask.sum()) for part, mask in found.items()}
+        anywhere = {part: anywhere[part] | mask for part, mask in found.items()}
+    return {
+        "sentences": {part: len(digests) for part, digests in own.items()},
+        "elsewhere": {part: int(mask.sum()) for part, mask in anywhere.items()},
+        "at": at,
+    }
+
+
+def _whole(digests: SiteDigests) -> dict[str, Digests]:
+    """language -> of all splits."""
+    return {language: np.unique(np.concatenate([digests[split][language] for split in SPLITS])) for language in digests["train"]}
+
+
+def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
+    """site -> the digests of its dev and test that stand in the training text of another site."""
+    return {site: _leaks_of(site, sites) for site in sites}
+
+
+def _leaks_of(site: str, sites: Mapping[str, SiteDigests]) -> Digests:
+    found = [np.empty(0, DTYPE)]
+    for split in JUDGED:
+        for language, own in sites[site][split].items():
+            others = [
+                digests["train"][language] for name, digests in sites.items() if name != site and language in digests["train"]
+            ]
+            found += [own[stand_in(own, train)] for train in others]
+    return np.unique(np.concatenate(found))
+
+
+def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which of `some` are among `others`: (len(some),)."""
+    if not len(others):
+        return np.zeros(len(some), bool)
+    places = np.minimum(np.searchsorted(others, some), len(others) - 1)
+    found: np.ndarray[Any, np.dtype[np.bool_]] = others[places] == some
+    return found
+
+
+# --- Leaving out ----------------------------------------------------------------------------------------------------------------------
+
+
+def without_leaks(text: SiteText, leaking: Digests, key: bytes) -> SiteText:
+    """The text without the pairs of dev and test that have a side in `leaking`; they are counted as dropped."""
+    known = set(leaking.tolist())
+    left = {
+        split: [pair for pair in pairs if not _leaks(pair, text, known, key)] if split in JUDGED else pairs
+        for split, pairs in text.splits.items()
+    }
+    account = replace(text.account, dropped=dict(text.account.dropped))
+    account.take_back(REASON, sum(len(text.splits[split]) - len(left[split]) for split in JUDGED))
+    return replace(text, account=account, splits=left)
+
+
+def _leaks(pair: Pair, text: SiteText, known: set[int], key: bytes) -> bool:
+    direction = text.direction
+    return digest(key, (direction.source, pair.source)) in known or digest(key, (direction.target, pair.target)) in known
+
+
+def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Split, int]:
+    """How many pairs of dev and of test are gone."""
+    both = list(zip(before, after, strict=True))
+    return {split: sum(len(one.splits[split]) - len(other.splits[split]) for one, other in both) for split in JUDGED}
+
+
+def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:
+    """Refuse to leave out all that a site is judged by. sites: site -> split -> pairs, before.
+
+    Raises:
+        CorpusError: names every such site and split, with the number.
+    """
+    empty = [
+        f"{site}: all {sites[site][split]} pairs of {split}"
+        for site, counts in left_out.items()
+        for split, count in counts.items()
+        if 0 < sites[site][split] <= count
+    ]
+    if empty:
+        raise CorpusError(
+            f"nothing would be left of what other sites train on ({'; '.join(empty)}): divide the text so that equal sentences stay in one "
+            "split ([split] mode = 'components' or 'shared-side'), or take overlap = 'report'"
+        )

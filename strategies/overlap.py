@@ -1,0 +1,138 @@
+"""What of one site's text stands at another: all sites send keyed hashes, the server compares them, without the key and without text.
+
+Two questions before the first round. DIGESTS: every site answers with the hashes of its sentences. LEAKS: every site is told which of its
+own dev and test hashes stand in another's train, answers with how many pairs that makes and, with overlap = "remove", leaves them out from
+then on. The server keeps counts (overlap.json) and no hash.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedlingua import protocol
+from fedlingua.config import Settings
+from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_left, figures, leaks
+from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.errors import CorpusError, ExchangeError, RunError
+from fedlingua.exchange.records import from_record, to_record
+from fedlingua.runs import RunFolder
+from strategies.checks import SHARE, WITHOUT_TENSORS, check_numbers, check_records, check_size
+from strategies.question import ask_everybody
+from strategies.roll_call import Roll
+
+FILE = "overlap.json"
+_CHECK_DIGITS = 16
+
+
+def compare_sites(grid: Grid, settings: Settings, roll: Roll, folder: RunFolder) -> None:
+    """Compare the sites' text where the run says so; a resumed run keeps what it found, and its sites what they leave out.
+
+    Raises:
+        RunError: one site alone, a site that gave nothing, sites with different keys, or a site of which nothing would be left.
+    """
+    if settings.overlap == "off" or roll.pooled:
+        return
+    known = folder.read(FILE) if settings.resume else None
+    if known is None:
+        known = _ask_and_compare(grid, settings, roll, folder)
+        folder.write(FILE, known)
+    if settings.overlap == "remove":
+        roll.leave_out({site: told["leaks"] for site, told in known["sites"].items()})
+
+
+def _ask_and_compare(grid: Grid, settings: Settings, roll: Roll, folder: RunFolder) -> dict[str, Any]:
+    """What overlap.json says."""
+    if len(roll.expected) < 2:
+        raise RunError(
+            f"overlap = {settings.overlap!r} compares sites with each other, and {roll.expected[0]} is the only one; leave it 'off'"
+        )
+    need = f"overlap = {settings.overlap!r} needs the hashes of every site's sentences"
+    read = _Reading(roll)
+    digests = ask_everybody(grid, settings, roll, folder, protocol.DIGESTS, read.digests, need)
+    _check_one_key(read.checks, roll)
+    leaking = {site: to_record({protocol.LEAKING: found}) for site, found in leaks(digests).items()}
+    need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
+    counts = ask_everybody(grid, settings, roll, folder, protocol.LEAKS, read.leaks, need, leaking)
+    if settings.overlap == "remove":
+        try:
+            check_left({site: {split: int(roll.about[site][split]) for split in JUDGED} for site in roll.expected}, counts)
+        except CorpusError as error:
+            raise RunError(f"overlap = 'remove': {error}") from error
+    found = figures(digests)
+    told = {site: {"languages": found[site], "leaks": counts[site]} for site in roll.expected}
+    pairs = ", ".join(f"{site} {counts[site]['dev']} of dev, {counts[site]['test']} of test" for site in roll.expected)
+    done = "left out" if settings.overlap == "remove" else "kept"
+    folder.event("note", text=f"pairs of which another site trains on a sentence, {done}: {pairs}")
+    return {"removed": settings.overlap == "remove", "sites": told}
+
+
+def _check_one_key(checks: Mapping[str, str], roll: Roll) -> None:
+    if len(set(checks.values())) == 1:
+        return
+    by_key = {check: [site for site in roll.expected if checks[site] == check] for check in sorted(set(checks.values()))}
+    told = "; ".join(f"{check}: {', '.join(sites)}" for check, sites in by_key.items())
+    raise RunError(
+        f"the sites hash under {len(by_key)} different overlap keys ({told}), and only hashes under one can be compared; give every "
+        "site the same file"
+    )
+
+
+class _Reading:
+    """Reads what the sites answer, checked against what they told in the roll call. checks: of each site's key."""
+
+    def __init__(self, roll: Roll) -> None:
+        self.roll = roll
+        self.checks: dict[str, str] = {}
+
+    def digests(self, site: str, reply: Message, size: int) -> SiteDigests:
+        """The hashes of a DIGESTS reply.
+
+        Raises:
+            ExchangeError: other arrays than one for each split and language, not uint64, not rising, or more than there are sentences.
+        """
+        told = self.roll.about[site]
+        directions = self.roll.directions[site]
+        languages = sorted({language for one in directions for language in (one.source, one.target)})
+        sentences = sum(int(told[split]) for split in SPLITS)
+        check_size(size, WITHOUT_TENSORS + 1024 * len(languages) + int((1 + SHARE) * DTYPE.itemsize * len(languages) * sentences))
+        check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
+        check = reply.content.config_records[protocol.KEY].get("check")
+        if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
+            raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
+        arrays = from_record(reply.content.array_records[protocol.ARRAYS])
+        wanted = {protocol.digests_name(split, language): int(told[split]) for split in SPLITS for language in languages}
+        if set(arrays) != set(wanted):
+            raise ExchangeError(
+                f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sorted(wanted))}"
+            )
+        for name, most in wanted.items():
+            _check_digests(name, arrays[name], most)
+        self.checks[site] = check
+        return {split: {one: arrays[protocol.digests_name(split, one)] for one in languages} for split in SPLITS}
+
+    def leaks(self, site: str, reply: Message, size: int) -> dict[Split, int]:
+        """How many pairs of dev and of test a LEAKS reply says.
+
+        Raises:
+            ExchangeError: other numbers, or more than the site has.
+        """
+        check_size(size, WITHOUT_TENSORS)
+        check_records(reply, {protocol.TASK, protocol.METRICS})
+        counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
+        for split in JUDGED:
+            most = int(self.roll.about[site][split])
+            if counts[split] > most or counts[split] != int(counts[split]):
+                raise ExchangeError(f"{split} = {counts[split]!r} pairs leak; wanted a count, and the site has {most}")
+        return {split: int(counts[split]) for split in JUDGED}
+
+
+def _check_digests(name: str, found: np.ndarray[Any, Any], most: int) -> None:
+    if found.dtype != DTYPE or found.ndim != 1:
+        raise ExchangeError(f"the hashes {name} are {found.dtype} {found.shape}; wanted a row of {DTYPE}")
+    if len(found) > most:
+        raise ExchangeError(f"got {len(found)} hashes {name}; the site has {most} sentences there")
+    if (found[1:] <= found[:-1]).any():
+        raise ExchangeError(f"the hashes {name} do not rise; wanted each once, sorted")

@@ -1,0 +1,58 @@
+"""One question to every site before the first round, which all of them have to answer."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+
+from fedlingua.config import Settings
+from fedlingua.errors import ExchangeError, RunError
+from fedlingua.exchange.records import message_bytes
+from fedlingua.protocol import Task
+from fedlingua.runs import RunFolder
+from strategies.checks import check_task
+from strategies.replies import Failure, gather
+from strategies.roll_call import Roll
+
+T = TypeVar("T")
+
+
+def ask_everybody(
+    grid: Grid,
+    settings: Settings,
+    roll: Roll,
+    folder: RunFolder,
+    message_type: str,
+    read: Callable[[str, Message, int], T],
+    need: str,
+    arrays: Mapping[str, ArrayRecord] | None = None,
+) -> dict[str, T]:
+    """site -> what `read` takes of its reply, of all sites, in federation order.
+
+    read: (site, reply, its bytes); refuses with ExchangeError. need: what every site is needed for, in words. arrays: for each site.
+
+    Raises:
+        RunError: a site that is not here, or gave nothing usable; with `need`, the names and what each said.
+    """
+    run = folder.read("run.json") or {}
+    tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in roll.sites}
+    deadline = settings.deadline_of("train")
+    messages = {site: roll.request(message_type, task, deadline, (arrays or {}).get(site)) for site, task in tasks.items()}
+    found: dict[str, T] = {}
+
+    def on_reply(site: str, reply: Message) -> Failure | None:
+        try:
+            check_task(reply, tasks[site])
+            found[site] = read(site, reply, message_bytes(reply))
+        except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            return Failure(site, f"bad reply: {error}")
+        return None
+
+    folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
+    gathered = gather(grid, messages, deadline, on_reply)
+    absent = [Failure(site, "is not here") for site in roll.expected if site not in tasks]
+    if missing := [*gathered.failures, *absent]:
+        reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
+        raise RunError(f"{need}, and {len(missing)} gave none ({reasons})")
+    return {site: found[site] for site in roll.expected}
