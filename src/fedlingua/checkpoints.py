@@ -106,4 +106,3 @@ class Checkpoints:
 
     def _folder(self, number: int) -> Path:
         return self.directory / f"{number:04d}"
-

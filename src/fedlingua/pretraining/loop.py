@@ -112,7 +112,7 @@ def pretrain(
             around.note(f"goes on after step {state.step}, from {unfinished.folder}")
         outcome = training.run(report, unfinished.keep)
         logging.disable_progress_bar()
-        material.model.to("cpu").save_pretrained(unfinished.model)
+        _moved(material.model, "cpu").save_pretrained(unfinished.model)
         around.describe(unfinished.model, outcome)
         if directory.exists():
             shutil.rmtree(directory)
@@ -125,7 +125,7 @@ class _Training:
 
     def __init__(self, material: Material, settings: PretrainSettings, around: Around) -> None:
         self.settings, self.watching, self.score = settings, around.watching, around.score
-        self.model, self.codec, self.train = material.model.to(settings.device), material.codec, material.train
+        self.model, self.codec, self.train = _moved(material.model, settings.device), material.codec, material.train
         self.rng = random.Random(settings.seed)
         torch.manual_seed(settings.seed)
         self.parameters = dict(self.model.named_parameters())
@@ -261,6 +261,12 @@ class _Training:
         self.window_nll, self.window_tokens = values["window"]
         self.looks = [Progress(**look) for look in values["looks"]]
         self.started = time.monotonic() - values["seconds"]
+
+
+def _moved(model: PreTrainedModel, device: str) -> PreTrainedModel:
+    """The same model, on that device."""
+    model.to(torch.device(device))  # type: ignore[arg-type]  # transformers' decorator hides the argument
+    return model
 
 
 def _inverse_square_root(step: int, settings: PretrainSettings) -> float:

@@ -9,8 +9,8 @@ class PretrainSettings:
     """Ends at `steps`, or at `minutes` when that is above 0 and comes first; only a training that ends at `steps` repeats exactly.
 
     `tokens_per_batch` counts the padded longer side; the learning rate warms up and then falls with the inverse square root;
-    `weight_average` is the decay of the exponential average over the steps that is kept as the result. `sampling_temperature`: 1 takes every
-    pair once an epoch; above 1 each direction (of an encoder, language) counts by its size to the power of 1 / temperature.
+    `weight_average` is the decay of the exponential average over the steps that is kept as the result. `sampling_temperature`: 1 takes
+    every pair once an epoch; above 1 each direction (of an encoder, language) counts by its size to the power of 1 / temperature.
     """
 
     steps: int = 3000
@@ -40,9 +40,10 @@ class EncoderSettings(PretrainSettings):
 class Watching:
     """What is looked at and kept while a backbone trains; nothing of it changes a step.
 
-    evaluate_every: steps between two looks at the dev text, each with dev loss and, of a model that translates, BLEU; 0: ten looks or one in
-    500 steps, at the loss alone. dev_sentences: of each direction, how many are translated, greedily; 0: none. keep: the weights of the last
-    step, or of the look with the least dev loss. checkpoint_minutes: between two checkpoints; 0: none, and nothing to go on from.
+    evaluate_every: steps between two looks at the dev text, each with dev loss and, of a model that translates, BLEU; 0: ten looks in all,
+    or one in 500 steps where that is more, at the loss alone until the last. dev_sentences: of each direction, how many are translated,
+    greedily; 0: none. keep: the weights of the last step, or of the look with the least dev loss. checkpoint_minutes: between two
+    checkpoints; 0: none, and nothing to go on from.
     """
 
     evaluate_every: int = 0

@@ -1,8 +1,8 @@
 """A training that is under way: what it would go on from lies beside the backbone's directory, in `.NAME.training`.
 
-    lock        held by the process that trains
-    model/      tokenizer and, at the end, weights: renamed to NAME when all is there
-    00001200/   state after that step, as tensors and as values, with checksums; the last two kept steps
+lock        held by the process that trains
+model/      tokenizer and, at the end, weights: renamed to NAME when all is there
+00001200/   state after that step, as tensors and as values, with checksums; the last two kept steps
 """
 
 import fcntl

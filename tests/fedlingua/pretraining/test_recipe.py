@@ -54,6 +54,7 @@ def test_a_recipe_of_one_corpus_takes_every_default(tmp_path: Path) -> None:
         model=ModelSize(),
         training=PretrainSettings(),
         corpora=((DE_EN, TsvFile(tmp_path / "de-en.tsv")),),
+        sources=("de-en.tsv",),
     )
 
 
@@ -85,7 +86,7 @@ def test_every_table_of_the_recipe_is_read(tmp_path: Path) -> None:
         ("[training]\nstep = 64\n" + CORPUS, "[training]: step = 64: there is no such key; did you mean 'steps'?"),
         (CORPUS + "column = [1, 0]\n", "corpus 1: column = [1, 0]: there is no such key; did you mean 'columns'?"),
         ("[training]\nsteps = true\n" + CORPUS, "[training]: steps = True is of type bool; wanted int"),
-        (CORPUS + CORPUS, "half.toml, corpus 2: de-en stands twice"),
+        (CORPUS + CORPUS, "half.toml, corpus 2: stands twice; leave one of the two out"),
         ('name = "empty"\n', "half.toml has no [[corpus]]"),
         (CORPUS.replace("de-en", "deu-en", 1), "corpus 1: direction = 'deu-en': language 'deu' is not known; did you mean 'de'?"),
         (CORPUS.replace("tsv =", "moses = 'a'\ntsv ="), "corpus 1: got tsv and moses; wanted one of"),
