@@ -21,10 +21,14 @@ def unfinished(tmp_path: Path) -> Unfinished:
 
 
 def broken_off(unfinished: Unfinished, *steps: int) -> None:
-    with pytest.raises(KeyboardInterrupt), unfinished.held():
-        for step in steps:
-            unfinished.keep(state(step))
-        raise KeyboardInterrupt
+    def train() -> None:
+        with unfinished.held():
+            for step in steps:
+                unfinished.keep(state(step))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
 
 
 def test_the_newest_state_comes_back_as_it_was_and_the_one_before_it_stays(unfinished: Unfinished) -> None:
@@ -70,7 +74,7 @@ def test_what_is_made_of_something_else_is_refused_with_the_keys(unfinished: Unf
 def test_of_many_changes_the_first_are_named_and_the_rest_counted(unfinished: Unfinished, tmp_path: Path) -> None:
     broken_off(unfinished, 5)
     other = Unfinished(tmp_path / "model", {**MADE_OF, **{f"corpus {number}": "de-en x.tsv" for number in range(1, 8)}})
-    with pytest.raises(ConfigError, match="corpus 4 was None and is 'de-en x.tsv'; and 3 keys more"):
+    with pytest.raises(ConfigError, match=r"corpus 4 was None and is 'de-en x\.tsv'; and 3 keys more"):
         other.newest()
 
 
