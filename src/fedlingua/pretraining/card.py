@@ -62,7 +62,7 @@ def _use(name: str, about: About, translates: bool) -> str:
         if translates
         else "A base to go on pre-training from, and to fine-tune; a small model of little text."
     )
-    code = f"`backbone = \"{name}\"` in an experiment of fedlingua takes it"
+    code = f'`backbone = "{name}"` in an experiment of fedlingua takes it'
     if not translates:
         return f"## What it is for\n\n{what} {code}; `AutoModelForMaskedLM.from_pretrained` and `AutoTokenizer` load it."
     source, target = about["recipe"]["corpora"][0].split("-")
