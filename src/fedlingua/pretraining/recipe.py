@@ -37,7 +37,7 @@ from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, nearest, parse_direction, parse_language
 from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings, Watching
-from fedlingua.tables import fill, refuse_unknown
+from fedlingua.tables import fill, refuse_unknown, table
 from fedlingua.tasks import TASKS
 
 RESERVED = ("demo", "demo-encoder")
@@ -97,9 +97,7 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     if task not in TASKS:
         raise ConfigError(f"{path.name}: task = {task!r} is not known{nearest(task, TASKS)}; choose one of {', '.join(TASKS)}")
     refuse_unknown(raw, {"name", "task", "both-ways", "corpus", *_TABLES}, path.name)
-    for table in _TABLES:
-        if not isinstance(raw.get(table, {}), dict):
-            raise ConfigError(f"{path.name}: {table} = {raw[table]!r}; wanted a table, [{table}] with keys below it")
+    tables = {key: table(raw, key, path.name) for key in _TABLES}
     translates = task == "translation"
     read_corpus = _pairs_corpus if translates else _text_corpus
     corpora = [
@@ -112,7 +110,7 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     if not corpora:
         wanted = f"direction and one of {', '.join(KINDS)}" if translates else "language and lines or nway"
         raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with {wanted}")
-    name, base = str(raw.get("name", path.stem)), fill(BaseShare, table(raw, "base", path.name), f"{path.name} [base]")
+    name, base = str(raw.get("name", path.stem)), fill(BaseShare, tables["base"], f"{path.name} [base]")
     if not FOLDER_NAME.fullmatch(name) or name in RESERVED:
         raise ConfigError(
             f"{path.name}: name = {name!r}; wanted letters, digits, '.', '_' or '-', and not what is built in ({', '.join(RESERVED)})"
@@ -126,19 +124,17 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
         raise ConfigError(
             f"{path.name}: both-ways = {both_ways!r}; wanted true or false, and true only of a model that translates"
         )
-    licences = table(raw, "licences", path.name)
+    licences = tables["licences"]
     if odd := [name for name, licence in licences.items() if type(licence) is not str]:
         raise ConfigError(f"{path.name} [licences]: {odd[0]} = {licences[odd[0]]!r}; wanted text in quotation marks")
-    training = fill(
-        PretrainSettings if translates else EncoderSettings, table(raw, "training", path.name), f"{path.name} [training]"
-    )
-    watching = fill(Watching, table(raw, "watching", path.name), f"{path.name} [watching]")
+    training = fill(PretrainSettings if translates else EncoderSettings, tables["training"], f"{path.name} [training]")
+    watching = fill(Watching, tables["watching"], f"{path.name} [watching]")
     _check_numbers(training, watching, base, path.name)
-    model, here = table(raw, "model", path.name), f"{path.name} [model]"
+    model, here = tables["model"], f"{path.name} [model]"
     return Recipe(
         name=name,
         base=base,
-        cleaning=read_cleaning(table(raw, "cleaning", path.name), f"{path.name} [cleaning]"),
+        cleaning=read_cleaning(tables["cleaning"], f"{path.name} [cleaning]"),
         model=fill(ModelSize, model, here) if translates else fill(EncoderSize, model, here),
         training=training,
         corpora=tuple(corpora),
@@ -151,13 +147,13 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
 
 def _overridden(raw: dict[str, Any], overrides: Mapping[str, Scalar]) -> dict[str, Any]:
     for key, value in overrides.items():
-        table, _, name = key.rpartition(".")
-        if not table:
+        place, _, name = key.rpartition(".")
+        if not place:
             raw[key] = value
-        elif isinstance(raw.setdefault(table, {}), dict):
-            raw[table][name] = value
+        elif isinstance(raw.setdefault(place, {}), dict):
+            raw[place][name] = value
         else:
-            raise ConfigError(f"--set {key}={value}: {table!r} has no keys of its own; the tables are {', '.join(_TABLES)}")
+            raise ConfigError(f"--set {key}={value}: {place!r} has no keys of its own; the tables are {', '.join(_TABLES)}")
     return raw
 
 
