@@ -1,19 +1,29 @@
 """Every file under experiments/ loads, and the federations among them keep what they promise."""
 
 import dataclasses
+import gzip
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
+from fedlingua.backbones.build import SPECIAL_TOKENS, ModelSize, build_model, build_tokenizer
+from fedlingua.backbones.load import load_backbone
+from fedlingua.cli.app import app
 from fedlingua.clustering import Relatives, by_families
 from fedlingua.config import known_keys
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.documents import JsonDocuments, document_paths
+from fedlingua.corpora.formats import file_paths
 from fedlingua.corpora.mixed import held_texts
+from fedlingua.corpora.phrasebook import base_corpus
 from fedlingua.corpora.prepare import PAPER_CORPORA
+from fedlingua.corpora.read import TsvFile
 from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.corpora.split import SPLITS, Side, Split
@@ -40,6 +50,7 @@ FILES = sorted(
     for path in EXPERIMENTS.rglob("*.toml")
     if path.relative_to(EXPERIMENTS).parts[0] not in ("results", "federations", "backbones")
 )
+SENTENCES = base_corpus(120, 3)["de"]
 SUITES = [path for path in FILES if is_suite(read_toml(path))]
 RUNS = [path for path in FILES if path not in SUITES]
 
@@ -245,6 +256,49 @@ def test_the_phrasebook_is_dealt_out_in_equal_hands_of_all_directions() -> None:
 @pytest.mark.parametrize("path", BACKBONES, ids=named)
 def test_every_recipe_loads(path: Path) -> None:
     assert read_recipe(path, Path("data")).corpora
+
+
+ENGLISH_18 = EXPERIMENTS / "backbones/english_18.toml"
+
+
+def test_the_recipe_for_a_gpu_is_of_18_languages_and_english_both_ways_and_of_its_size(tmp_path: Path) -> None:
+    recipe = read_recipe(ENGLISH_18, Path("data"))
+    others = {direction.source for direction in recipe.trained} - {"en"}
+    assert len(others) == 18
+    assert {str(one) for one in recipe.trained} == {f"{code}-en" for code in others} | {f"en-{code}" for code in others}
+    assert (recipe.training.precision, recipe.training.device, recipe.training.minutes) == ("bf16", "cuda", 0)
+    tokenizer = build_tokenizer(SENTENCES, ["de", "en"], 300, tmp_path)
+    # As of that recipe's own text: SentencePiece gives so many pieces, of which the unknown one is a special token.
+    tokenizer.encoder_size = recipe.model.vocab_size - 1 + len(SPECIAL_TOKENS)
+    assert isinstance(recipe.model, ModelSize)
+    with torch.device("meta"):
+        model = build_model(recipe.model, tokenizer, seed=1)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 81_675_776
+
+
+def test_the_recipe_for_a_gpu_trains_in_small_on_a_cpu(tmp_path: Path) -> None:
+    """The same command, every corpus made up."""
+    for direction, files in read_recipe(ENGLISH_18, tmp_path).corpora:
+        for path in file_paths(files):
+            assert isinstance(path, Path)
+            path.parent.mkdir(exist_ok=True)
+            with gzip.open(path, "wt", encoding="utf-8") as stream:
+                both = isinstance(files, TsvFile)
+                stream.writelines(f"{one} {direction.source}\t{one} too\n" if both else f"{one}\n" for one in SENTENCES)
+    small = {
+        "training.device": "cpu", "training.threads": 1, "training.steps": 4, "training.tokens-per-batch": 400,
+        "model.d-model": 16, "model.heads": 2, "model.ffn-dim": 32, "model.encoder-layers": 1, "model.decoder-layers": 1,
+        "model.vocab-size": 300, "watching.evaluate-every": 2, "watching.dev-sentences": 0, "base.dev": 0.1,
+    }  # fmt: skip
+    said = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
+    arguments = ["pretrain", str(ENGLISH_18), "--data", str(tmp_path), "--to", str(tmp_path / "model")]
+    result = CliRunner().invoke(app, [*arguments, *said])
+    assert result.exit_code == 0, result.output
+    about = json.loads((tmp_path / "model" / "pretraining.json").read_text())
+    assert [look["step"] for look in about["looks"]] == [2, 4]
+    assert set(about["trains"]) == {str(direction) for direction in read_recipe(ENGLISH_18, tmp_path).trained}
+    backbone = load_backbone(tmp_path / "model")
+    backbone.codec.check(read_recipe(ENGLISH_18, tmp_path).trained)
 
 
 def test_the_defaults_have_exactly_the_known_keys_and_pass() -> None:

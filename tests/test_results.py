@@ -14,6 +14,8 @@ from fedlingua.evaluation.metrics import BLEU, metrics_of
 from fedlingua.evaluation.scores import averages
 from fedlingua.experiment import default_run_config
 from fedlingua.methods import METHODS, SELECTIONS
+from fedlingua.pretraining.card import model_card
+from fedlingua.pretraining.recipe import read_recipe
 from fedlingua.suites.result import rebuild
 
 ROOT = Path(__file__).parents[1]
@@ -248,3 +250,32 @@ def test_every_score_in_the_readme_is_a_kept_one():
 def _scores(folder: Path) -> list[float]:
     scores = json.loads((folder / "scores.json").read_text())
     return [scores[f"{of}macro_{metric.key}"] for metric in metrics_of(scores) for of in ("", "base_")]
+
+
+# --- Backbones -------------------------------------------------------------------------------------------------------------------
+
+BACKBONE = RESULTS / "backbones" / "tatoeba_half"
+
+
+def trained(name: str) -> dict[str, Any]:
+    """A training of the Tatoeba recipe, with what its text decides and the recipe says by now."""
+    about = json.loads((BACKBONE / f"{name}.json").read_text()) | json.loads((BACKBONE / "text.json").read_text())
+    recipe = read_recipe(ROOT / "experiments/backbones/tatoeba_half.toml", Path())
+    return about | {"recipe": about["recipe"] | {"sources": recipe.sources, "licences": recipe.licences}}
+
+
+def test_the_card_of_the_tatoeba_backbone_is_that_of_its_figures() -> None:
+    assert (BACKBONE / "README.md").read_text() == model_card(trained("pretraining"))
+
+
+def test_the_readme_quotes_both_trainings_of_the_tatoeba_backbone() -> None:
+    _, part, _ = re.split("<!-- /?backbones -->", (ROOT / "README.md").read_text())
+    _, *rows = [line for line in part.splitlines() if line.startswith("| ")]
+    for row, name in zip(rows, ("pretraining", "pretraining_sending_suite"), strict=True):
+        about = trained(name)
+        bleu = about["dev_bleu"]
+        large = [score for direction, score in bleu.items() if about["dev_sentences"][direction] >= 40]
+        assert len(large) == 13
+        _, steps, hours, loss, mean, mean_of_large = (cell.strip() for cell in row.strip("|").split("|"))
+        assert (steps, hours, loss) == (f"{about['steps']:,}", f"{about['seconds'] / 3600:.2f}", f"{about['dev_loss']:.3f}")
+        assert (mean, mean_of_large) == (f"{fmean(bleu.values()):.1f}", f"{fmean(large):.1f}")

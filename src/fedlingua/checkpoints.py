@@ -1,7 +1,6 @@
 """Checkpoints: every round whole or not at all on disk, with checksums, so that a killed run goes on after its last good one."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,13 +12,13 @@ from safetensors.numpy import load_file, save_file
 
 from fedlingua.errors import RunError
 from fedlingua.exchange.tensor_sets import Tensors
-from fedlingua.hashing import sha256
+from fedlingua.folders import check_folder, write_folder
 from fedlingua.parts import PARTS, Part
 
 ClusterTensors = Mapping[Part, Mapping[str, Tensors]]
 """part -> cluster -> its tensors"""
 
-_CHECKSUMS = "checksums"
+_VALUES = "state.json"
 _OWN = "strategy"
 
 
@@ -43,25 +42,17 @@ class Checkpoints:
         self, number: int, tensors: ClusterTensors, own: Tensors | None = None, values: Mapping[str, Any] | None = None
     ) -> None:
         """Keep a round. What is there under its final name is whole, on disk, and the same bytes for the same content."""
-        aside, final = self._folder(number, ".writing"), self._folder(number)
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        for part in PARTS:
-            for cluster, content in tensors.get(part, {}).items():
-                if content:
-                    save_file(dict(content), aside / f"{part}.{cluster}.safetensors")
-        if own:
-            save_file(dict(own), aside / f"{_OWN}.safetensors")
-        (aside / "state.json").write_text(json.dumps({"round": number, **(values or {})}, indent=1) + "\n", encoding="utf-8")
-        lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(aside.iterdir())]
-        (aside / _CHECKSUMS).write_text("".join(lines), encoding="utf-8")
-        for file in aside.iterdir():
-            _to_disk(file)
-        _to_disk(aside)
-        if final.exists():
-            shutil.rmtree(final)
-        os.replace(aside, final)
-        _to_disk(self.directory)
+
+        def write(aside: Path) -> None:
+            for part in PARTS:
+                for cluster, content in tensors.get(part, {}).items():
+                    if content:
+                        save_file(dict(content), aside / f"{part}.{cluster}.safetensors")
+            if own:
+                save_file(dict(own), aside / f"{_OWN}.safetensors")
+            (aside / _VALUES).write_text(json.dumps({"round": number, **(values or {})}, indent=1) + "\n", encoding="utf-8")
+
+        write_folder(self._folder(number), write)
 
     def load(self, number: int) -> Checkpoint:
         """A kept round, every byte of it checked.
@@ -72,7 +63,7 @@ class Checkpoints:
         folder = self._folder(number)
         if not folder.is_dir():
             raise RunError(f"{folder}: there is no such checkpoint; kept rounds: {self.rounds() or 'none'}")
-        _verify(folder)
+        check_folder(folder, _VALUES, "use another round's checkpoint")
         tensors: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
         own: Tensors = {}
         try:
@@ -82,7 +73,7 @@ class Checkpoints:
                     own = load_file(file)
                 else:
                     tensors[part][cluster] = load_file(file)  # type: ignore[index]
-            values = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            values = json.loads((folder / _VALUES).read_text(encoding="utf-8"))
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise RunError(f"{folder} does not read as a checkpoint ({error}); use another round's") from error
         return Checkpoint(number, tensors, own, values)
@@ -113,32 +104,5 @@ class Checkpoints:
         for left in self.directory.glob("*.writing"):
             shutil.rmtree(left)
 
-    def _folder(self, number: int, suffix: str = "") -> Path:
-        return self.directory / f"{number:04d}{suffix}"
-
-
-def _verify(folder: Path) -> None:
-    """Refuse a folder that holds more, less or something else than its list of checksums says."""
-    listed: dict[str, str] = {}
-    try:
-        for line in (folder / _CHECKSUMS).read_text(encoding="utf-8").splitlines():
-            checksum, _, name = line.partition("  ")
-            listed[name] = checksum
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{folder} has no readable list of checksums ({error}); use another round's checkpoint") from error
-    present = {file.name for file in folder.iterdir()} - {_CHECKSUMS}
-    if present != set(listed) or "state.json" not in listed:
-        odd = ", ".join(sorted(present ^ set(listed))) or "state.json"
-        raise RunError(f"{folder} is not what was written (listed and present differ in {odd}); use another round's checkpoint")
-    for name, checksum in listed.items():
-        if sha256(folder / name) != checksum:
-            raise RunError(f"{folder / name} is not what was written (checksum differs); use another round's checkpoint")
-
-
-def _to_disk(path: Path) -> None:
-    """Return once the file's, or the folder's, content would survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _folder(self, number: int) -> Path:
+        return self.directory / f"{number:04d}"

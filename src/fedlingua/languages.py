@@ -105,6 +105,11 @@ class Direction:
         """Whether this is no direction of translation, but the language of a text."""
         return self.source == self.target
 
+    @property
+    def reverse(self) -> "Direction":
+        """The other way round."""
+        return Direction(self.target, self.source)
+
 
 def parse_direction(text: str, where: str = "direction") -> Direction:
     """Read `de-fr`; refuse an unknown language with the nearest known one.

@@ -82,11 +82,16 @@ def pretrain(
     to: Annotated[
         Path | None, typer.Option(help="Directory of the model; default: the user's cache, under the recipe's name.")
     ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=value, as training.device=cpu; goes before the recipe's.")
+    ] = None,
 ) -> None:
-    """Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "masked-language" an XLM-R."""
+    """Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "masked-language" an XLM-R. The same command
+    goes on with a training that was broken off.
+    """
     from fedlingua.cli.pretrain import pretrain_recipe
 
-    pretrain_recipe(recipe, data or Path(), to, Console())
+    pretrain_recipe(recipe, data or Path(), to, set_ or [], Console())
 
 
 @app.command()

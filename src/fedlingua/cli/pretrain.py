@@ -1,40 +1,46 @@
-"""`fedlingua pretrain`: a backbone from a recipe, with the account of its text beside it."""
+"""`fedlingua pretrain`: a backbone from a recipe, with its model card and the account of its text beside it."""
 
 import dataclasses
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import exp
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
+from transformers import PreTrainedModel
 
 from fedlingua.backbones.build import ModelSize
-from fedlingua.backbones.load import load_backbone
+from fedlingua.backbones.codec import Codec
 from fedlingua.cache import cache_dir
 from fedlingua.cli.progress import duration
 from fedlingua.errors import ConfigError
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
-from fedlingua.pretraining.loop import Material, Progress, pretrain
-from fedlingua.pretraining.material import masked_material, translation_material
-from fedlingua.pretraining.recipe import BaseText, Recipe, base_text, read_recipe
+from fedlingua.experiment import parse_override
+from fedlingua.pretraining.card import model_card
+from fedlingua.pretraining.loop import Around, Material, Outcome, Progress, pretrain
+from fedlingua.pretraining.material import Corpora, masked_material, translation_material
+from fedlingua.pretraining.recipe import BaseText, Recipe, base_text, made_of, read_recipe
 from fedlingua.pretraining.settings import EncoderSettings
 from fedlingua.runs import library_versions
 
-DEV_SENTENCES = 60
-"""Dev sentences of each direction that are translated at the end, greedily: enough to see that the model translates."""
 
-
-def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, console: Console) -> Path:
-    """Train, write the model directory with `pretraining.json` beside the weights, and show dev BLEU; returns the directory."""
-    recipe = read_recipe(recipe_file, data)
+def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str], console: Console) -> Path:
+    """Train, or go on where a training was broken off, and write the model directory with `pretraining.json` and its model card beside the
+    weights; returns the directory.
+    """
+    recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
     if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"--to {to}: holds files already; give a new folder, or remove it")
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
-    check_tokenizers(direction for direction, _ in recipe.corpora if not direction.is_one_language)
+    translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
+    if translates:
+        check_tokenizers(recipe.trained)
     text = base_text(recipe)
     for direction, account in text.accounts.items():
         dropped = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items()) or "none"
@@ -43,27 +49,75 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, console: Con
 
     def report(progress: Progress) -> None:
         left = progress.seconds / progress.done - progress.seconds if progress.done else 0.0
+        bleu = f"dev BLEU {fmean(progress.bleu.values()):.2f}  " if progress.bleu else ""
         console.print(
             f"step {progress.step}  {progress.done:.0%}  train loss {progress.train_loss:.3f}  dev loss {progress.dev_loss:.3f}  "
-            f"{duration(progress.seconds)}, {duration(left)} left"
+            f"{bleu}{duration(progress.seconds)}, {duration(left)} left"
         )
 
-    started = time.monotonic()
-    last = pretrain(_material(recipe, text), recipe.training, directory, report)
-    translates = isinstance(recipe.model, ModelSize)
-    measured = {"dev_bleu": _dev_bleu(directory, text, recipe, console)} if translates else {"dev_perplexity": exp(last.dev_loss)}
-    about = {
-        "recipe": {**dataclasses.asdict(recipe), "corpora": [str(direction) for direction, _ in recipe.corpora]},
-        "steps": last.step,
-        "seconds": round(time.monotonic() - started, 1),
-        "dev_loss": last.dev_loss,
-        **measured,
-        "accounts": {str(direction): dataclasses.asdict(account) for direction, account in text.accounts.items()},
-        "versions": library_versions(),
-    }
-    (directory / "pretraining.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    def describe(folder: Path, outcome: Outcome) -> None:
+        content = about(recipe, text, outcome)
+        (folder / "pretraining.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        (folder / "README.md").write_text(model_card(content), encoding="utf-8")
+
+    versions = library_versions()
+    around = Around(
+        recipe.watching,
+        made_of(recipe, text, versions),
+        partial(dev_bleu, pairs=first(text.dev, recipe.watching.dev_sentences), max_tokens=recipe.training.max_tokens)
+        if translates
+        else Around.score,
+        describe,
+        lambda told: console.print(told, soft_wrap=True),
+    )
+    outcome = pretrain(_material(recipe, text), recipe.training, directory, report, around)
+    if outcome.kept.bleu:
+        console.print(_table(outcome.kept, text, recipe))
+        console.print(signatures(next(iter(text.dev)).target)[0])
     console.print(f"backbone: {directory}", soft_wrap=True)
     return directory
+
+
+def about(recipe: Recipe, text: BaseText, outcome: Outcome) -> dict[str, Any]:
+    """What pretraining.json holds: recipe, figures of the weights kept and on the way to them, text and versions."""
+    last, kept = outcome.looks[-1], outcome.kept
+    dev = first(text.dev, recipe.watching.dev_sentences)
+    measured: dict[str, Any] = {"dev_perplexity": exp(kept.dev_loss)}
+    if isinstance(recipe.model, ModelSize):
+        measured = {
+            "dev_bleu": kept.bleu,
+            "dev_sentences": {str(direction): len(pairs) for direction, pairs in dev.items()},
+            "bleu_signatures": {d.target: signatures(d.target)[0] for d in dev if str(d) in kept.bleu},
+        }
+    return {
+        "recipe": {**dataclasses.asdict(recipe), "corpora": [str(direction) for direction, _ in recipe.corpora]},
+        "parameters": outcome.num_parameters,
+        "steps": last.step,
+        "kept_step": kept.step,
+        "seconds": round(last.seconds, 1),
+        "device": torch.cuda.get_device_name() if recipe.training.device == "cuda" else None,
+        "dev_loss": kept.dev_loss,
+        **measured,
+        "looks": [dataclasses.asdict(look) for look in outcome.looks],
+        "accounts": {str(direction): dataclasses.asdict(account) for direction, account in text.accounts.items()},
+        "trains": {str(direction): len(pairs) for direction, pairs in text.train.items()},
+        "watches": {str(direction): len(pairs) for direction, pairs in text.dev.items()},
+        "versions": library_versions(),
+    }
+
+
+def first(corpora: Corpora, number: int) -> Corpora:
+    """Of every text so many pairs, from its beginning."""
+    return {direction: pairs[:number] for direction, pairs in corpora.items()}
+
+
+def dev_bleu(model: PreTrainedModel, codec: Codec, pairs: Corpora, max_tokens: int) -> dict[str, float]:
+    """BLEU (0-100) by direction, of greedy translations."""
+    scores = {}
+    for direction, held in pairs.items():
+        hypotheses = translate(model, codec, [pair.source for pair in held], direction, 1, max_tokens, max_tokens)
+        scores[str(direction)] = bleu_score(score_sums(hypotheses, [pair.target for pair in held], direction.target))
+    return scores
 
 
 def _material(recipe: Recipe, text: BaseText) -> Callable[[Path], Material]:
@@ -73,17 +127,10 @@ def _material(recipe: Recipe, text: BaseText) -> Callable[[Path], Material]:
     return partial(masked_material, text.train, text.dev, recipe.model, recipe.training)
 
 
-def _dev_bleu(directory: Path, text: BaseText, recipe: Recipe, console: Console) -> dict[str, float]:
-    backbone = load_backbone(directory)
-    table = Table("direction", "sentences", "BLEU", title="dev, greedy")
-    scores = {}
-    for direction, all_pairs in text.dev.items():
-        pairs = all_pairs[:DEV_SENTENCES]
-        length = recipe.training.max_tokens
-        hypotheses = translate(backbone.model, backbone.codec, [pair.source for pair in pairs], direction, 1, length, length)
-        scores[str(direction)] = bleu_score(score_sums(hypotheses, [pair.target for pair in pairs], direction.target))
-        table.add_row(str(direction), str(len(pairs)), f"{scores[str(direction)]:.1f}")
-    if scores:
-        console.print(table)
-        console.print(signatures(next(iter(text.dev)).target)[0])
-    return scores
+def _table(kept: Progress, text: BaseText, recipe: Recipe) -> Table:
+    table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {kept.step}")
+    sentences: Mapping[str, int] = {str(d): len(held) for d, held in first(text.dev, recipe.watching.dev_sentences).items()}
+    for direction, score in kept.bleu.items():
+        table.add_row(direction, str(sentences[direction]), f"{score:.1f}")
+    table.add_row("mean", "", f"{fmean(kept.bleu.values()):.2f}")
+    return table

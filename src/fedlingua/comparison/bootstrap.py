@@ -17,13 +17,15 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Difference:
-    """Second minus first. low, high: its 95 % interval over samples. p: how often a difference as large comes about by chance."""
+    """Second minus first. low, high: its 95 % interval over samples. p: how often a difference as large comes about by chance. None of
+    these where there is nothing to draw samples of.
+    """
 
     first: float
     second: float
-    low: float
-    high: float
-    p: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
 
     @property
     def value(self) -> float:

@@ -17,7 +17,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.pretraining.loop import Progress, pretrain
 from fedlingua.pretraining.material import translation_material
-from fedlingua.pretraining.settings import PretrainSettings
+from fedlingua.pretraining.settings import PretrainSettings, decisive
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
 TRAINING = PretrainSettings(
@@ -50,7 +50,7 @@ def demo_hash() -> str:
         "grammar": phrasebook.grammar_hash(),
         "text": [SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],
         "size": asdict(SIZE),
-        "training": asdict(TRAINING),
+        "training": decisive(TRAINING),
         "versions": {name: version(name) for name in ("torch", "transformers", "sentencepiece")},
     }
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]

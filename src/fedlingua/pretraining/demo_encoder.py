@@ -16,7 +16,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.pretraining.loop import Progress, pretrain
 from fedlingua.pretraining.material import masked_material
-from fedlingua.pretraining.settings import EncoderSettings
+from fedlingua.pretraining.settings import EncoderSettings, decisive
 
 SIZE = EncoderSize(d_model=96, layers=2, heads=4, ffn_dim=192, vocab_size=1200, dropout=0.0)
 TRAINING = EncoderSettings(steps=600, tokens_per_batch=2000, learning_rate=3e-3, warmup_steps=60, max_tokens=64, threads=2)
@@ -29,7 +29,7 @@ def demo_encoder_hash() -> str:
         "grammar": phrasebook.grammar_hash(),
         "text": [SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],
         "size": asdict(SIZE),
-        "training": asdict(TRAINING),
+        "training": decisive(TRAINING),
         "versions": {name: version(name) for name in ("torch", "transformers", "sentencepiece")},
     }
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]

@@ -25,10 +25,11 @@ def translation_material(train: Corpora, dev: Corpora, size: ModelSize, settings
     tokenizer = build_tokenizer((sentence for _, sentence in sides), languages, size.vocab_size, directory)
     codec = Codec(tokenizer)
     examples, dev_examples = (
-        [e for d, pairs in corpora.items() for e in encode_pairs(pairs, d, codec, settings.max_tokens)]
+        [encode_pairs(pairs, direction, codec, settings.max_tokens) for direction, pairs in corpora.items()]
         for corpora in (train, dev)
     )
-    return Material(build_model(size, tokenizer, settings.seed), codec, examples, dev_examples)
+    watching = [one for of_direction in dev_examples for one in of_direction]
+    return Material(build_model(size, tokenizer, settings.seed), codec, examples, watching)
 
 
 def masked_material(train: Corpora, dev: Corpora, size: EncoderSize, settings: EncoderSettings, directory: Path) -> Material:
@@ -38,11 +39,10 @@ def masked_material(train: Corpora, dev: Corpora, size: EncoderSize, settings: E
     codec = TextCodec(tokenizer)
     examples, dev_examples = (
         [
-            one
+            encode_text([pair.source for pair in pairs], codec, settings.max_tokens, settings.mask_share)
             for pairs in corpora.values()
-            for one in encode_text([pair.source for pair in pairs], codec, settings.max_tokens, settings.mask_share)
         ]
         for corpora in (train, dev)
     )
-    watching = [masked for one in dev_examples for masked in one.fixed(EVALUATION_KEY)]
+    watching = [masked for of_language in dev_examples for one in of_language for masked in one.fixed(EVALUATION_KEY)]
     return Material(build_encoder(size, tokenizer, settings.seed), codec, examples, watching)

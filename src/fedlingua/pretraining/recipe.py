@@ -1,16 +1,33 @@
 """The recipe of a backbone that is trained from nothing: which corpora, which share of them, which size.
 
 The same file says to `fedlingua pretrain` what to train on and to a federation what its dev and test text must not touch. With
-`task = "masked-language"` it is of an encoder, and its corpora have a `language`, which may stand several times, with `lines` or `nway`.
+`task = "masked-language"` it is of an encoder, and its corpora have a `language`, with `lines` or `nway`. A direction or language may have
+several corpora.
+
+    name = "small"
+    both-ways = true                          # optional: every pair trains, and watches, the other way round, too
+    [base]                                    # optional, see BaseShare
+    [cleaning]                                # optional, see CleaningRules
+    [model]                                   # optional, see ModelSize and EncoderSize
+    [training]                                # optional, see PretrainSettings and EncoderSettings
+    [watching]                                # optional, see Watching
+    [licences]                                # optional, for the model card: what a corpus is called = how it may be used
+    [[corpus]]
+    direction = "de-en"
+    tsv = "tatoeba/de-en.tsv.gz"
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.build_encoder import EncoderSize
+from fedlingua.config import Scalar
 from fedlingua.corpora.clean import Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import LineFiles, Pair
@@ -19,12 +36,13 @@ from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
 from fedlingua.languages import Direction, nearest, parse_direction, parse_language
-from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings
+from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings, Watching
 from fedlingua.tables import fill, refuse_unknown, table
 from fedlingua.tasks import TASKS
 
 RESERVED = ("demo", "demo-encoder")
 """Names of backbones that need no recipe."""
+_TABLES = ("base", "cleaning", "model", "training", "watching", "licences")
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,17 @@ class Recipe:
     model: ModelSize | EncoderSize
     training: PretrainSettings
     corpora: tuple[tuple[Direction, CorpusFiles], ...]
+    sources: tuple[str, ...]
+    """of each corpus, what the file says of where it lies"""
+    watching: Watching = field(default_factory=Watching)
+    both_ways: bool = False
+    licences: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> list[Direction]:
+        """Directions, or languages, of the backbone, each once, in order."""
+        back = [direction.reverse for direction, _ in self.corpora if self.both_ways]
+        return list(dict.fromkeys([*(direction for direction, _ in self.corpora), *back]))
 
 
 @dataclass(frozen=True)
@@ -57,30 +86,31 @@ class BaseText:
     accounts: dict[Direction, Account]
 
 
-def read_recipe(path: Path, data_dir: Path) -> Recipe:
-    """Parse and check a recipe file; opens no corpus.
+def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = MappingProxyType({})) -> Recipe:
+    """Parse and check a recipe file; opens no corpus. overrides: values that go before the file's, by key, in a table "table.key".
 
     Raises:
-        ConfigError: an unknown key, task or language, no corpus, a direction given twice.
+        ConfigError: an unknown key, task or language, no corpus, a value that cannot be.
     """
-    raw = read_toml(path)
+    raw = _overridden(read_toml(path), overrides)
     task = raw.get("task", "translation")
     if task not in TASKS:
         raise ConfigError(f"{path.name}: task = {task!r} is not known{nearest(task, TASKS)}; choose one of {', '.join(TASKS)}")
-    refuse_unknown(raw, {"name", "task", "corpus", "base", "cleaning", "model", "training"}, path.name)
+    refuse_unknown(raw, {"name", "task", "both-ways", "corpus", *_TABLES}, path.name)
+    tables = {key: table(raw, key, path.name) for key in _TABLES}
     translates = task == "translation"
     read_corpus = _pairs_corpus if translates else _text_corpus
-    corpora: list[tuple[Direction, CorpusFiles]] = []
-    for number, entry in enumerate(raw.get("corpus", []), start=1):
-        here = f"{path.name}, corpus {number}"
-        direction, files = read_corpus(entry, here, data_dir)
-        if translates and direction in dict(corpora):
-            raise ConfigError(f"{here}: {direction} stands twice; give each direction one corpus")
-        corpora.append((direction, files))
+    corpora = [
+        read_corpus(entry, f"{path.name}, corpus {number}", data_dir)
+        for number, entry in enumerate(raw.get("corpus", []), start=1)
+    ]
+    for number, one in enumerate(corpora, start=1):
+        if one in corpora[: number - 1]:
+            raise ConfigError(f"{path.name}, corpus {number}: stands twice; leave one of the two out")
     if not corpora:
         wanted = f"direction and one of {', '.join(KINDS)}" if translates else "language and lines or nway"
         raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with {wanted}")
-    name, base = str(raw.get("name", path.stem)), fill(BaseShare, table(raw, "base", path.name), f"{path.name} [base]")
+    name, base = str(raw.get("name", path.stem)), fill(BaseShare, tables["base"], f"{path.name} [base]")
     if not FOLDER_NAME.fullmatch(name) or name in RESERVED:
         raise ConfigError(
             f"{path.name}: name = {name!r}; wanted letters, digits, '.', '_' or '-', and not what is built in ({', '.join(RESERVED)})"
@@ -89,17 +119,60 @@ def read_recipe(path: Path, data_dir: Path) -> Recipe:
         raise ConfigError(
             f"{path.name} [base]: share = {base.share:g}, dev = {base.dev:g}; wanted share in (0, 1] and dev in [0, 1]"
         )
-    model, here = table(raw, "model", path.name), f"{path.name} [model]"
+    both_ways = raw.get("both-ways", False)
+    if type(both_ways) is not bool or (both_ways and not translates):
+        raise ConfigError(
+            f"{path.name}: both-ways = {both_ways!r}; wanted true or false, and true only of a model that translates"
+        )
+    licences = tables["licences"]
+    if odd := [name for name, licence in licences.items() if type(licence) is not str]:
+        raise ConfigError(f"{path.name} [licences]: {odd[0]} = {licences[odd[0]]!r}; wanted text in quotation marks")
+    training = fill(PretrainSettings if translates else EncoderSettings, tables["training"], f"{path.name} [training]")
+    watching = fill(Watching, tables["watching"], f"{path.name} [watching]")
+    _check_numbers(training, watching, base, path.name)
+    model, here = tables["model"], f"{path.name} [model]"
     return Recipe(
         name=name,
         base=base,
-        cleaning=read_cleaning(table(raw, "cleaning", path.name), f"{path.name} [cleaning]"),
+        cleaning=read_cleaning(tables["cleaning"], f"{path.name} [cleaning]"),
         model=fill(ModelSize, model, here) if translates else fill(EncoderSize, model, here),
-        training=fill(
-            PretrainSettings if translates else EncoderSettings, table(raw, "training", path.name), f"{path.name} [training]"
-        ),
+        training=training,
         corpora=tuple(corpora),
+        sources=tuple(str(next(entry[kind] for kind in (*KINDS, "lines") if kind in entry)) for entry in raw["corpus"]),
+        watching=watching,
+        both_ways=both_ways,
+        licences=licences,
     )
+
+
+def _overridden(raw: dict[str, Any], overrides: Mapping[str, Scalar]) -> dict[str, Any]:
+    for key, value in overrides.items():
+        place, _, name = key.rpartition(".")
+        if not place:
+            raw[key] = value
+        elif isinstance(raw.setdefault(place, {}), dict):
+            raw[place][name] = value
+        else:
+            raise ConfigError(f"--set {key}={value}: {place!r} has no keys of its own; the tables are {', '.join(_TABLES)}")
+    return raw
+
+
+def _check_numbers(training: PretrainSettings, watching: Watching, base: BaseShare, where: str) -> None:
+    """Refuse numbers that nothing could be done with."""
+    here = f"{where} [training]"
+    if training.steps < 1 or training.tokens_per_batch < 1:
+        raise ConfigError(f"{here}: steps = {training.steps}, tokens-per-batch = {training.tokens_per_batch}; wanted 1 or more")
+    if not training.sampling_temperature >= 1:
+        raise ConfigError(
+            f"{here}: sampling-temperature = {training.sampling_temperature:g}; wanted 1 (by size) or more (more alike)"
+        )
+    for name in ("evaluate_every", "dev_sentences", "checkpoint_minutes"):
+        if not getattr(watching, name) >= 0:
+            raise ConfigError(f"{where} [watching]: {name.replace('_', '-')} = {getattr(watching, name):g}; wanted 0 or more")
+    if watching.keep == "best" and base.dev == 0:
+        raise ConfigError(
+            f"{where} [watching]: keep = 'best' needs text that watches, and [base] dev = 0; give dev = 0.01, or keep = 'last'"
+        )
 
 
 def _pairs_corpus(entry: Mapping[str, Any], here: str, data_dir: Path) -> tuple[Direction, CorpusFiles]:
@@ -139,8 +212,44 @@ def base_text(recipe: Recipe) -> BaseText:
             side = (direction.source, pair.source)
             if side in chosen:
                 watches = position(recipe.base.key, "pretrain-dev", *components.root(side)) < recipe.base.dev
-                (dev if watches else train).setdefault(direction, []).append(pair)
+                part = dev if watches else train
+                part.setdefault(direction, []).append(pair)
+                if recipe.both_ways:
+                    part.setdefault(direction.reverse, []).append(Pair(pair.target, pair.source))
     return BaseText(train, dev, accounts)
+
+
+def made_of(recipe: Recipe, text: BaseText, versions: Mapping[str, str]) -> dict[str, Any]:
+    """What decides a backbone's bytes, by dotted key as in the recipe: its settings, its text, the libraries that compute.
+
+    When checkpoints are made decides nothing.
+    """
+    tables: dict[str, Any] = {
+        "base": recipe.base,
+        "cleaning": recipe.cleaning,
+        "model": recipe.model,
+        "training": recipe.training,
+    }
+    watching = {key: value for key, value in asdict(recipe.watching).items() if key != "checkpoint_minutes"}
+    settings = {**{table: asdict(content) for table, content in tables.items()}, "watching": watching}
+    return {
+        **{f"{table}.{key.replace('_', '-')}": value for table, content in settings.items() for key, value in content.items()},
+        **{
+            f"corpus {number}": f"{direction} {source}"
+            for number, ((direction, _), source) in enumerate(zip(recipe.corpora, recipe.sources, strict=True), start=1)
+        },
+        "both-ways": recipe.both_ways,
+        "text, sha256": _text_hash(text),
+        **{f"version of {name}": versions[name] for name in ("torch", "transformers", "sentencepiece")},
+    }
+
+
+def _text_hash(text: BaseText) -> str:
+    digest = hashlib.sha256()
+    for part in (text.train, text.dev):
+        for direction, pairs in part.items():
+            digest.update(json.dumps([str(direction), pairs], ensure_ascii=False).encode())
+    return digest.hexdigest()[:16]
 
 
 def forbidden_sides(recipe: Recipe) -> set[Side]:

@@ -12,9 +12,9 @@ from fedlingua.backbones.load import load_backbone
 from fedlingua.corpora.read import Pair
 from fedlingua.errors import BackboneError
 from fedlingua.languages import Direction
-from fedlingua.pretraining.loop import Progress, pretrain
+from fedlingua.pretraining.loop import Around, Progress, pretrain
 from fedlingua.pretraining.material import EVALUATION_KEY, masked_material
-from fedlingua.pretraining.settings import EncoderSettings
+from fedlingua.pretraining.settings import EncoderSettings, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.masked_language import encode_text
 from fedlingua.training.objective import corpus_nll
@@ -80,3 +80,21 @@ def test_a_tokenizer_of_text_keeps_its_special_pieces_and_its_size(phrases: dict
 def test_a_vocabulary_that_the_text_has_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match="a vocabulary of 5000 cannot be made from this text"):
         build_text_tokenizer(["nur ein Satz"], 5000, tmp_path / "t")
+
+
+def test_masks_are_gone_on_with_too(toy: tuple[Text, Text], tmp_path: Path) -> None:
+    """They come from the generator that the text's order comes from, in the middle of an epoch."""
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 4:
+            raise KeyboardInterrupt
+
+    around = Around(Watching(checkpoint_minutes=1e-9))
+    short = replace(TRAINING, steps=8)
+    make = partial(masked_material, *toy, SIZE, short)
+    trained(toy, tmp_path / "whole", short)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(make, short, tmp_path / "resumed", stop, around)
+    pretrain(make, short, tmp_path / "resumed", lambda progress: None, around)
+    for file in (tmp_path / "whole").iterdir():
+        assert (tmp_path / "resumed" / file.name).read_bytes() == file.read_bytes(), file.name

@@ -1,18 +1,21 @@
 """The recipe of a backbone: what it trains on, and what no dev or test text may touch."""
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.build_encoder import EncoderSize
+from fedlingua.config import Scalar
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
 from fedlingua.corpora.split import Side
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.languages import Direction
-from fedlingua.pretraining.recipe import BaseShare, BaseText, Recipe, base_text, forbidden_sides, read_recipe
-from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings
+from fedlingua.pretraining.recipe import BaseShare, BaseText, Recipe, base_text, forbidden_sides, made_of, read_recipe
+from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings, Watching
 
 CORPUS = '[[corpus]]\ndirection = "de-en"\ntsv = "de-en.tsv"\n'
 DE_EN, FR_EN = Direction("de", "en"), Direction("fr", "en")
@@ -54,6 +57,7 @@ def test_a_recipe_of_one_corpus_takes_every_default(tmp_path: Path) -> None:
         model=ModelSize(),
         training=PretrainSettings(),
         corpora=((DE_EN, TsvFile(tmp_path / "de-en.tsv")),),
+        sources=("de-en.tsv",),
     )
 
 
@@ -87,7 +91,7 @@ def test_every_table_of_the_recipe_is_read(tmp_path: Path) -> None:
         ("[training]\nsteps = true\n" + CORPUS, "[training]: steps = True is of type bool; wanted int"),
         ("cleaning = 3\n" + CORPUS, "half.toml: cleaning = 3; wanted a table, [cleaning] with keys below it"),
         ("[cleaning]\nmin-script-share = 2\n" + CORPUS, "half.toml [cleaning]: min-script-share = 2 is no share"),
-        (CORPUS + CORPUS, "half.toml, corpus 2: de-en stands twice"),
+        (CORPUS + CORPUS, "half.toml, corpus 2: stands twice; leave one of the two out"),
         ('name = "empty"\n', "half.toml has no [[corpus]]"),
         (CORPUS.replace("de-en", "deu-en", 1), "corpus 1: direction = 'deu-en': language 'deu' is not known; did you mean 'de'?"),
         (CORPUS.replace("tsv =", "moses = 'a'\ntsv ="), "corpus 1: got tsv and moses; wanted one of"),
@@ -209,3 +213,90 @@ def test_a_corpus_may_come_in_any_form(tmp_path: Path) -> None:
     )
     text = base_text(read_recipe(file, tmp_path))
     assert [pair for pairs in (*text.train.values(), *text.dev.values()) for pair in pairs] == [Pair("Hund", "dog")]
+
+
+# --- Several corpora, both ways, watched ------------------------------------------------------------------------------------------
+
+LATER = 'name = "half"\n[watching]\nkeep = "best"\nevaluate-every = 5\n[training]\nsampling-temperature = 5\n'
+
+
+def test_a_direction_may_have_several_corpora_and_their_accounts_are_one(tmp_path: Path) -> None:
+    for name, lines in (("a", 30), ("b", 20)):
+        (tmp_path / f"{name}.tsv").write_text(
+            "".join(f"Satz {name} {number}\tsentence {name} {number}\n" for number in range(lines))
+        )
+    both = "".join(CORPUS.replace("de-en.tsv", f"{name}.tsv") for name in "ab")
+    read = recipe(tmp_path, "[base]\ndev = 0.0\n" + both)
+    text = base_text(read)
+    assert len(text.train[DE_EN]) == text.accounts[DE_EN].read == 50
+    assert read.sources == ("a.tsv", "b.tsv")
+    assert read.trained == [DE_EN]
+
+
+def test_both_ways_every_pair_stands_the_other_way_round_too_on_the_same_side(tmp_path: Path) -> None:
+    one_way = base_text(two_corpora(tmp_path, share=1.0, dev=0.2))
+    (tmp_path / "half.toml").write_text("both-ways = true\n" + (tmp_path / "half.toml").read_text())
+    read = read_recipe(tmp_path / "half.toml", tmp_path)
+    text = base_text(read)
+    assert read.trained == [DE_EN, FR_EN, DE_EN.reverse, FR_EN.reverse]
+    for both, one in ((text.train, one_way.train), (text.dev, one_way.dev)):
+        assert {direction: both[direction] for direction in (DE_EN, FR_EN)} == one
+        assert both[FR_EN.reverse] == [Pair(pair.target, pair.source) for pair in one[FR_EN]]
+    assert text.accounts == one_way.accounts
+    assert forbidden_sides(read) == sides(one_way.train) | sides(one_way.dev)
+
+
+def test_what_is_set_goes_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "half.toml").write_text(LATER + CORPUS)
+    changes = {"name": "mine", "training.steps": 7, "watching.keep": "last", "base.dev": 0.5}
+    read = read_recipe(tmp_path / "half.toml", tmp_path, changes)
+    assert (read.name, read.training.steps, read.base.dev) == ("mine", 7, 0.5)
+    assert read.watching == Watching(evaluate_every=5, keep="last")
+    assert read.training.sampling_temperature == 5.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"trainings.steps": 7}, "trainings = {'steps': 7}: there is no such key; did you mean 'training'?"),
+        ({"training.step": 7}, "[training]: step = 7: there is no such key; did you mean 'steps'?"),
+        ({"training.steps": 0}, "[training]: steps = 0, tokens-per-batch = 1500; wanted 1 or more"),
+        ({"name.of": 7}, "--set name.of=7: 'name' has no keys of its own; the tables are base, cleaning, model"),
+        ({"training": 7}, "training = 7; wanted a table, [training] with keys below it"),
+        ({"training.sampling-temperature": 0.5}, "sampling-temperature = 0.5; wanted 1 (by size) or more (more alike)"),
+        ({"training.sampling-temperature": float("nan")}, "sampling-temperature = nan"),
+        ({"training.precision": "fp16"}, "precision = 'fp16' is not known; did you mean 'bf16'?; choose one of fp32, bf16"),
+        ({"training.device": "gpu"}, "device = 'gpu' is not known"),
+        ({"watching.evaluate-every": -1}, "[watching]: evaluate-every = -1; wanted 0 or more"),
+        ({"watching.keep": "both"}, "keep = 'both' is not known"),
+        ({"base.dev": 0.0}, "[watching]: keep = 'best' needs text that watches, and [base] dev = 0"),
+        ({"both-ways": "yes"}, "both-ways = 'yes'; wanted true or false"),
+        ({"licences.tatoeba": 4}, "[licences]: tatoeba = 4; wanted text in quotation marks"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Scalar], told: str) -> None:
+    (tmp_path / "half.toml").write_text(LATER + CORPUS)
+    with pytest.raises(ConfigError) as caught:
+        read_recipe(tmp_path / "half.toml", tmp_path, changes)
+    assert told in str(caught.value)
+
+
+def test_text_in_one_language_has_no_other_way(tmp_path: Path) -> None:
+    assert "both-ways = True" in refusal(tmp_path, f"both-ways = true\n{ENCODER}{TEXT}")
+
+
+VERSIONS = {"torch": "2", "transformers": "5", "sentencepiece": "0.2", "sacrebleu": "2.6"}
+
+
+def test_a_backbone_is_made_of_its_settings_its_text_and_what_computes(tmp_path: Path) -> None:
+    read = two_corpora(tmp_path, share=0.5, dev=0.2)
+    made = made_of(read, base_text(read), VERSIONS)
+    assert (made["training.learning-rate"], made["model.d-model"], made["base.share"]) == (2e-3, 128, 0.5)
+    assert (made["corpus 2"], made["version of torch"]) == ("fr-en fr-en.tsv", "2")
+    assert made == json.loads(json.dumps(made))
+    other = dataclasses.replace(read, watching=Watching(checkpoint_minutes=1.0), licences={"a": "b"})
+    assert made_of(other, base_text(other), VERSIONS) == made
+    with (tmp_path / "fr-en.tsv").open("a") as corpus:
+        corpus.write("".join(f"une autre {number}\tanother one {number}\n" for number in range(20)))
+    changed = made_of(read, base_text(read), VERSIONS)
+    assert {key for key in made if made[key] != changed[key]} == {"text, sha256"}

@@ -1,0 +1,56 @@
+"""A folder is there whole or not at all, and a damaged one is told."""
+
+from pathlib import Path
+
+import pytest
+
+from fedlingua.errors import RunError
+from fedlingua.folders import CHECKSUMS, check_folder, write_folder
+
+
+def two_files(aside: Path) -> None:
+    (aside / "a").write_text("1")
+    (aside / "b").write_text("2")
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(RunError) as caught:
+        check_folder(folder, "a", "use another")
+    return str(caught.value)
+
+
+def test_what_is_written_is_good_and_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    for _ in range(2):
+        write_folder(tmp_path / "x", two_files)
+        check_folder(tmp_path / "x", "a", "use another")
+    assert {file.name for file in (tmp_path / "x").iterdir()} == {"a", "b", CHECKSUMS}
+    assert [folder.name for folder in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_writing_that_fails_leaves_the_older_folder_as_it_was(tmp_path: Path) -> None:
+    write_folder(tmp_path / "x", two_files)
+
+    def fails(aside: Path) -> None:
+        (aside / "a").write_text("half")
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space"):
+        write_folder(tmp_path / "x", fails)
+    check_folder(tmp_path / "x", "a", "use another")
+    assert (tmp_path / "x" / "a").read_text() == "1"
+
+
+def test_every_damage_is_told_with_what_to_do(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    write_folder(folder, two_files)
+    (folder / "b").write_text("3")
+    assert refusal(folder) == f"{folder / 'b'} is not what was written (checksum differs); use another"
+    (folder / "b").unlink()
+    assert "listed and present differ in b" in refusal(folder)
+    (folder / CHECKSUMS).unlink()
+    assert "no readable list of checksums" in refusal(folder)
+
+
+def test_a_folder_without_the_file_that_it_must_have_is_none(tmp_path: Path) -> None:
+    write_folder(tmp_path / "x", lambda aside: None)
+    assert "differ in a" in refusal(tmp_path / "x")
