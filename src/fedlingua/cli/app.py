@@ -135,6 +135,22 @@ def score(
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; the first is what the others are compared with.")],
+    metric: Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter, comet, ...; default: the first of the runs' task.")] = "",
+    samples: Annotated[int, typer.Option(min=40, help="Of the paired bootstrap.")] = 1000,
+    sentences: Annotated[
+        int, typer.Option(min=0, help="Of each site, those that the first two runs translate most differently.")
+    ] = 0,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site."""
+    from fedlingua.cli.compare import compare_runs
+
+    compare_runs(runs, metric, samples, sentences, json_, Console())
+
+
+@app.command()
 def personalize(
     run: RunFolderOption,
     data: Data = None,
