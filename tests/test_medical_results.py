@@ -29,7 +29,10 @@ def macro(row: str, suite: str = "table3_small", seeds: tuple[int, ...] = SEEDS)
 
 def table(name: str) -> Json:
     """Row -> its settings, of a suite's file."""
-    return {row.get("name", row["method"]): row for row in tomllib.loads((ROOT / f"experiments/medical/{name}.toml").read_text())["row"]}
+    return {
+        row.get("name", row["method"]): row
+        for row in tomllib.loads((ROOT / f"experiments/medical/{name}.toml").read_text())["row"]
+    }
 
 
 def test_the_federated_encoder_is_seven_percent_behind_the_centralized_one_at_most():
@@ -49,13 +52,12 @@ def test_both_encoders_had_as_many_trials_on_dev_and_the_table_has_the_best_of_e
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_joining_is_better_than_its_own_model_for_every_small_silo(seed):
-    """Of all but the one silo that holds 92 % of the text."""
+def test_joining_is_better_than_its_own_model_for_every_silo_but_the_chinese(seed):
+    """The seven small ones have some 140 sentences each."""
     federated = read("table3_small", "runs", f"{FEDERATED}-{seed}", "scores.json")["sites"]
     own = {site: read("table3_small", "runs", f"silo-{site}-2022", "scores.json")["sites"][site] for site in federated}
     assert {entry["masks"] for entry in own.values()} == {entry["masks"] for entry in federated.values()}  # the same test text
-    for site in sorted(set(federated) - {"es-cases"}):
-        assert federated[site]["perplexity"] < own[site]["perplexity"], site
+    assert {site for site, entry in federated.items() if entry["perplexity"] >= own[site]["perplexity"]} == {"zh"}
 
 
 def test_every_row_saw_as_many_sequences_and_every_silo_stands_in_the_table():
@@ -65,7 +67,10 @@ def test_every_row_saw_as_many_sequences_and_every_silo_stands_in_the_table():
         *(BASE, FEDERATED, CENTRALIZED, "centralized-public"),
         *(f"silo-{site.name}" for site in federation.sites),
     }
-    keys = {name: tuple(row.get(key) for key in ("rounds", "sample-least", "sampling-temperature")) for name, row in table("table3_small").items()}
+    keys = {
+        name: tuple(row.get(key) for key in ("rounds", "sample-least", "sampling-temperature"))
+        for name, row in table("table3_small").items()
+    }
     assert set(keys.values()) == {(None, None, None)}  # what decides it stands once, for all
 
 
@@ -87,7 +92,9 @@ def test_tagging_is_told_for_three_encoders_on_two_corpora_under_three_seeds():
             encoder: fmean(one["test"]["micro_f1"] for one in tagging if (one["encoder"], one["corpus"]) == (encoder, corpus))
             for encoder in (BASE, FEDERATED, CENTRALIZED)
         }
-        row = next(line for line in (RESULTS / "ner.md").read_text().splitlines() if line.startswith(f"| {corpus} | {FEDERATED} |"))
+        row = next(
+            line for line in (RESULTS / "ner.md").read_text().splitlines() if line.startswith(f"| {corpus} | {FEDERATED} |")
+        )
         assert f"{100 * of_corpus[FEDERATED]:.2f}" in row
 
 
