@@ -109,3 +109,30 @@ def test_every_site_has_its_interpolation_told_beside_the_better_of_both():
         gain = better - fmean(one["apfl"]["perplexity"] for one in of_site)
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {site} |")]
         assert line.endswith(f"| {gain:+.2f} |")
+
+
+def test_the_readme_quotes_the_table():
+    names = {
+        "the encoder before": BASE,
+        "centralized-public": "centralized-public",
+        FEDERATED: FEDERATED,
+        CENTRALIZED: CENTRALIZED,
+    }
+    sites = read("table3_small", "suite.json")["sites"]
+    seeds_of = {row["name"]: row["seeds"] for row in read("table3_small", "suite.json")["rows"]}
+    quoted = 0
+    for line in (ROOT / "README.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 2 + len(sites) or cells[0] not in {*names, "each silo's own model"}:
+            continue
+        quoted += 1
+        if cells[0] in names:
+            row = names[cells[0]]
+            runs = [read("table3_small", "runs", f"{row}-{seed}", "scores.json") for seed in seeds_of[row]]
+            assert cells[1].partition(" ")[0] == f"{fmean(run['macro_perplexity'] for run in runs):.1f}"
+            wanted = [fmean(run["sites"][site]["perplexity"] for run in runs) for site in sites]
+        else:
+            own = [read("table3_small", "runs", f"silo-{site}-2022", "scores.json") for site in sites]
+            wanted = [run["sites"][site]["perplexity"] for run, site in zip(own, sites, strict=True)]
+        assert cells[2:] == [f"{value:.1f}" for value in wanted], cells[0]
+    assert quoted == 5
