@@ -112,17 +112,24 @@ def write(name: str, content: list[Json], markdown: str) -> None:
     print(markdown)
 
 
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Before and after the first --."""
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("ner", "personal"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True, help="the suite's runs")
     parser.add_argument("--jobs", type=int, default=1, help="side by side")
-    parser.add_argument("options", nargs="*", help="after --: for fedlingua finetune or personalize")
-    given = parser.parse_args()
+    # What stands after -- is for fedlingua finetune or personalize.
+    own, passed_on = _parted(sys.argv[1:])
+    given = parser.parse_args(own)
     suite = json.loads((SUITE / "suite.json").read_text())
     work = tag if given.what == "ner" else personalize
-    work(suite, given.data.resolve(), given.runs.resolve(), given.jobs, given.options)
+    work(suite, given.data.resolve(), given.runs.resolve(), given.jobs, passed_on)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ comes to lie in a file.
 """
 
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from fedlingua.errors import ConfigError, RunError
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.parallel.job import Done, Failed, Job
+from fedlingua.parallel.wire import read_answer, write_job
 from fedlingua.processes import HOST
 from fedlingua.training.loop import LocalResult
 
@@ -76,8 +76,7 @@ def _answers(job: Job, meeting: Path, printed: IO[bytes]) -> list[Answer]:
         started.callback(_end, crew)
         for number in range(size):
             crew.append(start(number, job.settings, meeting, printed))
-        handed = pickle.dumps(job)
-        answers = [threads.submit(_answer, process, handed) for process in crew]
+        answers = [threads.submit(_answer, process, job) for process in crew]
         waiting: set[Future[Answer]] = set(answers)
         while waiting:
             ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -111,20 +110,15 @@ def start(number: int, settings: Settings, meeting: Path, printed: IO[bytes]) ->
     )
 
 
-def _answer(process: subprocess.Popen[bytes], job: bytes) -> Answer:
+def _answer(process: subprocess.Popen[bytes], job: Job) -> Answer:
     """Hand over the job, and wait for what becomes of it. The input stays open: with it the process would end."""
     assert process.stdin
     assert process.stdout
     with suppress(BrokenPipeError):
-        process.stdin.write(job)
-        process.stdin.flush()
+        write_job(job, process.stdin)
     answer = process.stdout.read()
     code = process.wait()
-    try:
-        found: Answer = pickle.loads(answer)
-    except (EOFError, pickle.UnpicklingError):
-        return Failed(where=f"ended with {code}" if code >= 0 else f"was ended by signal {-code}")
-    return found
+    return read_answer(answer) or Failed(where=f"ended with {code}" if code >= 0 else f"was ended by signal {-code}")
 
 
 def _end(crew: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -5,7 +5,6 @@ It ends when its standard input does: whoever started it holds that open, and so
 
 import hashlib
 import os
-import pickle
 import sys
 import threading
 from io import BufferedWriter
@@ -16,27 +15,29 @@ import torch
 from fedlingua.errors import FedlinguaError, without_words
 from fedlingua.exchange.tensor_sets import Tensors
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.parallel.job import Done, Failed, Job, work
+from fedlingua.parallel.job import Done, Failed, work
 from fedlingua.parallel.processes import Processes
+from fedlingua.parallel.wire import ReadJob, answer_bytes
 
 
 def main() -> None:
     """Train, answer, end."""
     answer = _own_output()
-    job: Job = pickle.load(sys.stdin.buffer)
+    job = ReadJob(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_input, daemon=True).start()
     reply = _reply(job, Path(sys.argv[1]))
     with answer:
-        pickle.dump(reply, answer)
+        answer.write(answer_bytes(reply))
     # Without the rest of Python's end: after a failure NCCL would wait there for those that are gone.
     os._exit(isinstance(reply, Failed))
 
 
-def _reply(job: Job, meeting: Path) -> Done | Failed:
+def _reply(read: ReadJob, meeting: Path) -> Done | Failed:
     try:
-        torch.set_num_threads(job.settings.threads)
-        crew = Processes(meeting, job.settings.device)
-        done = work(build_trainable(job.settings), job, crew)
+        torch.set_num_threads(read.settings.threads)
+        crew = Processes(meeting, read.settings.device)
+        trainable = build_trainable(read.settings)
+        done = work(trainable, read.job(trainable.backbone.codec), crew)
         crew.check_alike(_digest(done.tensors))
         crew.end()
         return done if crew.number == 0 else Done(done.result, {}, None)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pickle
 import shutil
 import threading
 import time
@@ -22,6 +21,7 @@ from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.parallel.job import Failed, Job, work
 from fedlingua.parallel.launch import check_processes, start, told_of, train_in_processes
+from fedlingua.parallel.wire import write_job
 from fedlingua.training.batches import TrainingExample
 from fedlingua.training.crew import ALONE
 from fedlingua.training.loop import LocalResult
@@ -164,8 +164,7 @@ def test_a_process_ends_when_the_one_that_started_it_is_gone(
     job = job_of(build_trainable(settings), settings, [examples])
     with (tmp_path / "processes.log").open("wb") as printed, start(0, settings, tmp_path / "meeting", printed) as process:
         assert process.stdin
-        process.stdin.write(pickle.dumps(job))
-        process.stdin.flush()
+        write_job(job, process.stdin)
         try:
             until((tmp_path / "meeting").exists)
             assert process.poll() is None
