@@ -38,6 +38,8 @@ def tiny_checkpoint() -> Path:
         if not directory.is_dir():
             aside = directory.with_name(f".{directory.name}")
             shutil.rmtree(aside, ignore_errors=True)
-            subprocess.run([str(comet_python(print)), "-c", MAKE, str(encoder), str(aside)], check=True, capture_output=True)
+            subprocess.run(
+                [str(comet_python(print)), "-I", "-c", MAKE, str(encoder), str(aside)], check=True, capture_output=True
+            )
             aside.rename(directory)
     return directory / "checkpoints" / "model.ckpt"

@@ -9,6 +9,8 @@ from fedlingua.measuring import measure, score_of, signature_of, width_of
 from tests.comet import tiny_checkpoint
 from tests.in_process import run
 
+pytestmark = pytest.mark.timeout(900)  # COMET's environment is made where it is not there yet
+
 TEXT = Translated(["a", "b"], ["a cat sat", "this"], ["a cat sits", "this one"], "en")
 
 
@@ -27,7 +29,6 @@ def test_comet_is_a_mean_and_names_its_checkpoint() -> None:
     assert signature_of("comet", "en", "Unbabel/x", 1) == "Comet2.2.7|fp16|Unbabel/x:000000000001|r1"
 
 
-@pytest.mark.timeout(900)
 def test_a_run_keeps_what_its_sites_measured(four_sites, tmp_path):
     config = {**four_sites, "rounds": 1, "metrics": "bleu,ter,chrf++,comet", "comet-model": str(tiny_checkpoint())}
     more_scores, _ = run(config, tmp_path / "run")
