@@ -9,10 +9,10 @@ from typing import Any
 from flwr.app import MetricRecord
 
 from fedlingua.errors import ExchangeError
-from fedlingua.evaluation.metrics import OF_TEXT
 from fedlingua.evaluation.scores import CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
 from fedlingua.languages import Direction
 from fedlingua.measuring import width_of
+from fedlingua.metrics import OF_TEXT
 
 
 def check_sums(record: MetricRecord, most: int) -> ScoreSums:

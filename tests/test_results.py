@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fedlingua.config_checks import settings_from
-from fedlingua.evaluation.metrics import BLEU, metrics_of
 from fedlingua.evaluation.scores import averages
 from fedlingua.experiment import default_run_config
 from fedlingua.methods import METHODS, SELECTIONS
+from fedlingua.metrics import BLEU, metrics_of
 from fedlingua.pretraining.card import model_card
 from fedlingua.pretraining.recipe import read_recipe
 from fedlingua.suites.result import rebuild

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedlingua.evaluation.metrics import metric_names
 from fedlingua.files import resolve
 from fedlingua.methods import PAPER_LEARNING_RATES, Method, method_named
+from fedlingua.metrics import metric_names
 
 Scalar = str | int | float | bool
 Phase = Literal["join", "train", "send", "evaluate", "finish"]

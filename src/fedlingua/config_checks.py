@@ -11,9 +11,9 @@ from typing import Any
 
 from fedlingua.config import Scalar, Settings, key_of, known_keys
 from fedlingua.errors import ConfigError
-from fedlingua.evaluation.metrics import metric_names
 from fedlingua.languages import nearest
 from fedlingua.methods import METHOD_NAMES, METHODS, SELECTIONS, SERVER_OPTIMIZERS, method_named
+from fedlingua.metrics import metric_names
 from fedlingua.tasks import TASKS
 from fedlingua.training.schedules import SCHEDULES
 

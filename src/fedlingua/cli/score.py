@@ -15,11 +15,11 @@ from rich.table import Table
 
 from fedlingua import units
 from fedlingua.comet.scores import checked_model
-from fedlingua.evaluation.metrics import OF_TEXT, Metric, metric_names
 from fedlingua.evaluation.site_translations import read_files, read_site_translations
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.languages import parse_direction
 from fedlingua.measuring import COMET, Measured, measure, score_of
+from fedlingua.metrics import OF_TEXT, Metric, metric_names
 from fedlingua.runs import RunFolder
 
 Json = dict[str, Any]

@@ -11,9 +11,9 @@ from sacrebleu.metrics.chrf import CHRF
 from fedlingua.comparison.bootstrap import SEED, Difference, difference, draws, paired, resampled
 from fedlingua.comparison.runs import ComparedRun, Fairness, common_sites, fairness
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.evaluation.metrics import METRICS, OF_TEXT, Metric
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
 from fedlingua.languages import nearest
+from fedlingua.metrics import METRICS, OF_TEXT, Metric
 
 LOCAL_METHODS = ("adapter-local",)
 """Methods under which each site trains by itself: what joining is measured against."""

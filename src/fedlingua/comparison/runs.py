@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.errors import RunError
-from fedlingua.evaluation.metrics import Metric, metrics_of
 from fedlingua.evaluation.site_translations import SiteTranslations, read_site_translations
+from fedlingua.metrics import Metric, metrics_of
 
 Json = dict[str, Any]
 

@@ -13,10 +13,10 @@ from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.masked import masked_scores
-from fedlingua.evaluation.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
 from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
 from fedlingua.languages import Direction
+from fedlingua.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
 from fedlingua.training.masked_language import MASKS_KEY
 from fedlingua.training.precision import autocast
 from fedlingua.training.site_examples import sequences_of

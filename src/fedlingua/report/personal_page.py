@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import Metric
+from fedlingua.metrics import Metric
 from fedlingua.report.canvas import BEFORE, DOWN, INK, UP, frame, title_panels
 from fedlingua.report.personal_table import MODELS, PersonalLine, metrics_of_table, personal_cells, personal_lines
 from fedlingua.report.publish import put_page, render_page

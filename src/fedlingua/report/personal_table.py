@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import METRICS, Metric
+from fedlingua.metrics import METRICS, Metric
 
 MODELS = {"federated": "federated", "personal": "personal", "apfl": "APFL's alpha", "chosen": "dev's alpha"}
 """The models that are judged: as personalization.json names them, and for people."""

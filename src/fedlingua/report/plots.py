@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import PERPLEXITY
+from fedlingua.metrics import PERPLEXITY
 from fedlingua.report.canvas import BEFORE, DASHES, DOWN, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, title_panels
 from fedlingua.report.convergence import perplexity
 from fedlingua.report.read import Round, RunFolder, Score, SiteRound

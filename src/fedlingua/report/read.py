@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.errors import RunError
-from fedlingua.evaluation.metrics import METRICS, Metric, metrics_of
+from fedlingua.metrics import METRICS, Metric, metrics_of
 from fedlingua.report import site_signatures, sites_overlap
 from fedlingua.report.site_signatures import SiteSignatures
 from fedlingua.report.sites_overlap import SitesOverlap

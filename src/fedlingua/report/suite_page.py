@@ -6,8 +6,8 @@ from typing import Any
 
 from fedlingua import units
 from fedlingua.errors import RunError
-from fedlingua.evaluation.metrics import BLEU, Metric
 from fedlingua.methods import SILO
+from fedlingua.metrics import BLEU, Metric
 from fedlingua.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, full_model, round_cost
 from fedlingua.report.publish import put_page, render_page
 from fedlingua.report.saving_plots import base_in_view, saving_plot, saving_points, uplink_plot, uplink_points

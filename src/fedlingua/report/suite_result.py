@@ -9,8 +9,8 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.errors import RunError
-from fedlingua.evaluation.metrics import BLEU, METRICS, Metric
 from fedlingua.methods import SILO
+from fedlingua.metrics import BLEU, METRICS, Metric
 from fedlingua.report.communication import Traffic
 from fedlingua.report.convergence import Curve, Losses, from_json, mean_curve, perplexities
 from fedlingua.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF, is_masked_column

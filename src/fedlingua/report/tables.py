@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import BLEU, METRICS
+from fedlingua.metrics import BLEU, METRICS
 from fedlingua.report.read import Change, RunFolder, Score, change, read_run
 
 TEXT_COLUMNS = 2

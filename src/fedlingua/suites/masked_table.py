@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import ACCURACY
+from fedlingua.metrics import ACCURACY
 from fedlingua.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
 
 MACRO = "macro"

@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import OF_TEXT, Metric
+from fedlingua.metrics import OF_TEXT, Metric
 
 MACRO = "macro"
 

@@ -11,8 +11,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua import units
-from fedlingua.evaluation.metrics import BLEU, PERPLEXITY, Metric, metrics_of
 from fedlingua.methods import SILO
+from fedlingua.metrics import BLEU, PERPLEXITY, Metric, metrics_of
 from fedlingua.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
 from fedlingua.suites import more_table
 from fedlingua.suites.masked_table import Besides, accuracy_rows, besides, csv_columns, parts_rows

@@ -8,8 +8,8 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from fedlingua.errors import ConfigError
-from fedlingua.evaluation.metrics import OF_TEXT, metric_names
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
+from fedlingua.metrics import OF_TEXT, metric_names
 
 ENGLISH = Translated(
     ["Die Katze saß auf der Matte.", "Er kaufte 1000 Äpfel und Birnen.", "Leer.", "Ein schöner Tag, nicht wahr?"],

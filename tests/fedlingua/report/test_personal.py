@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedlingua.evaluation.metrics import ACCURACY, BLEU, PERPLEXITY
+from fedlingua.metrics import ACCURACY, BLEU, PERPLEXITY
 from fedlingua.report.personal_page import path_plot, render_personal_page, sweep_plot, write_personal_page
 from fedlingua.report.personal_table import (
     metrics_of_table,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.evaluation.metrics import PERPLEXITY
+from fedlingua.metrics import PERPLEXITY
 from fedlingua.report import write_suite_report
 from fedlingua.report.saving_plots import saving_plot, saving_points, uplink_plot
 from fedlingua.report.suite_page import best_values, row_traffic, suite_key_figures

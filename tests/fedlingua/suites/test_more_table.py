@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedlingua.evaluation.metrics import OF_TEXT
+from fedlingua.metrics import OF_TEXT
 from fedlingua.suites.more_table import csv_columns, metric_rows, more_metrics, signatures
 
 

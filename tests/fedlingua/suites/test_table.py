@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedlingua.evaluation.metrics import PERPLEXITY
+from fedlingua.metrics import PERPLEXITY
 from fedlingua.suites.table import Figure, best, columns, figure, lines, over_own_models, table_csv, table_markdown
 from tests.recorded import scores
 

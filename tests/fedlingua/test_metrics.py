@@ -1,6 +1,6 @@
 """Metrics: which values are better, and which a scores.json holds."""
 
-from fedlingua.evaluation.metrics import ACCURACY, BLEU, CHRF, METRICS, PERPLEXITY, metrics_of
+from fedlingua.metrics import ACCURACY, BLEU, CHRF, METRICS, PERPLEXITY, metrics_of
 from fedlingua.tasks import TASKS
 
 
