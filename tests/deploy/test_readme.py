@@ -155,7 +155,7 @@ def deployment(tmp_path_factory):
     return server, sites
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_readmes_commands_lead_to_a_finished_run(deployment):
     server, sites = deployment
     (run,) = (server.folder / "server" / "runs").iterdir()

@@ -9,7 +9,7 @@ from fedlingua.measuring import measure, score_of, signature_of, width_of
 from tests.comet import tiny_checkpoint
 from tests.in_process import run
 
-pytestmark = pytest.mark.timeout(900)  # COMET's environment is made where it is not there yet
+pytestmark = pytest.mark.timeout(1800)  # COMET's environment is made where it is not there yet
 
 TEXT = Translated(["a", "b"], ["a cat sat", "this"], ["a cat sits", "this one"], "en")
 

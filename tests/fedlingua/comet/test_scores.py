@@ -15,7 +15,7 @@ from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.hashing import sha256
 from tests.comet import tiny_checkpoint
 
-pytestmark = pytest.mark.timeout(900)  # the environment is made where it is not there yet
+pytestmark = pytest.mark.timeout(1800)  # the environment is made where it is not there yet
 
 TEXT = Translated(
     [f"ein Satz {number} von vielen{' und mehr' * (number % 7)}" for number in range(40)],
