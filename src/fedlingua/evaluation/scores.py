@@ -61,9 +61,9 @@ class ScoreSums:
 
 def score_sums(hypotheses: Sequence[str], references: Sequence[str], target: str) -> ScoreSums:
     """Count n-grams of translations into `target` against one raw reference each."""
-    bleu = _bleu(bleu_tokenizer(target)).corpus_score(list(hypotheses), [list(references)])
+    bleu = bleu_metric(bleu_tokenizer(target)).corpus_score(list(hypotheses), [list(references)])
     # sacreBLEU publishes chrF's corpus statistics only through these two methods; a test holds the sum to corpus_score.
-    per_sentence = _chrf()._extract_corpus_statistics(list(hypotheses), [list(references)])
+    per_sentence = chrf_metric()._extract_corpus_statistics(list(hypotheses), [list(references)])
     chrf = [sum(column) for column in zip(*per_sentence, strict=True)]
     return ScoreSums(
         len(hypotheses),
@@ -87,7 +87,7 @@ def bleu_score(sums: ScoreSums) -> float:
 
 def chrf_score(sums: ScoreSums) -> float:
     """Corpus chrF, 0-100 (character order 6, beta 2)."""
-    return float(_chrf()._compute_f_score(list(sums.chrf)))
+    return float(chrf_metric()._compute_f_score(list(sums.chrf)))
 
 
 def bleu_tokenizer(target: str) -> str:
@@ -104,7 +104,7 @@ def check_tokenizers(directions: Iterable[Direction]) -> None:
     for direction in directions:
         tokenizer = bleu_tokenizer(direction.target)
         try:
-            _bleu(tokenizer)
+            bleu_metric(tokenizer)
         except RuntimeError as error:  # sacreBLEU's own, where the packages of one of its extras are missing
             raise ConfigError(
                 f"direction {direction}: BLEU into {direction.target!r} takes sacreBLEU's tokenizer {tokenizer!r}, whose packages are not "
@@ -116,7 +116,7 @@ def check_tokenizers(directions: Iterable[Direction]) -> None:
 @cache
 def signatures(target: str) -> tuple[str, str]:
     """(BLEU's, chrF's) sacreBLEU signatures of scores into `target`."""
-    bleu, chrf = _bleu(bleu_tokenizer(target)), _chrf()
+    bleu, chrf = bleu_metric(bleu_tokenizer(target)), chrf_metric()
     for metric in (bleu, chrf):
         metric.corpus_score(["a"], [["a"]])  # a signature knows the number of references only after a score
     return bleu.get_signature().format(), chrf.get_signature().format()
@@ -129,9 +129,11 @@ def averages(scores: Mapping[str, float], sentences: Mapping[str, int]) -> tuple
     return macro, sum(scores[name] * sentences[name] for name in scores) / total
 
 
-def _bleu(tokenizer: str) -> BLEU:
+def bleu_metric(tokenizer: str) -> BLEU:
+    """sacreBLEU's BLEU by a tokenisation of its own."""
     return BLEU(tokenize=tokenizer)
 
 
-def _chrf() -> CHRF:
+def chrf_metric() -> CHRF:
+    """sacreBLEU's chrF, character order 6, beta 2."""
     return CHRF()

@@ -15,7 +15,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from fedlingua.corpora.identify import is_other_language
-from fedlingua.evaluation.scores import bleu_tokenizer
+from fedlingua.evaluation.scores import bleu_metric, bleu_tokenizer, chrf_metric
 
 Counts = NDArray[np.float64]
 
@@ -50,6 +50,8 @@ class TextMetric:
 
 def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
     """A metric of sacreBLEU's. made: for a target language."""
+    # What is counted decides the score, in whatever language; a bootstrap asks for it thousands of times.
+    scorer = made("en")
 
     def count(text: Translated) -> Counts:
         # sacreBLEU publishes what it counts of a sentence only through this method and the next; tests hold them to corpus_score.
@@ -57,7 +59,7 @@ def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
         return np.asarray(counts, dtype=np.float64).reshape(len(text.hypotheses), width)
 
     def score(total: Counts) -> float:
-        return float(made("en")._compute_score_from_stats(total.tolist()).score)
+        return float(scorer._compute_score_from_stats(total.tolist()).score)
 
     def signature(target: str) -> str:
         metric = made(target)
@@ -68,11 +70,11 @@ def _sacre(width: int, made: Callable[[str], SacreMetric]) -> TextMetric:
 
 
 def _bleu(target: str) -> BLEU:
-    return BLEU(tokenize=bleu_tokenizer(target))
+    return bleu_metric(bleu_tokenizer(target))
 
 
 def _chrf(target: str) -> CHRF:
-    return CHRF()
+    return chrf_metric()
 
 
 def _chrf_plus_plus(target: str) -> CHRF:
