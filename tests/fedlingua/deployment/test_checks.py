@@ -183,7 +183,7 @@ def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
     def missing(tokenizer: str) -> None:
         raise RuntimeError(f"no packages for {tokenizer}")
 
-    monkeypatch.setattr(scores, "_bleu", missing)
+    monkeypatch.setattr(scores, "bleu_metric", missing)
     (tmp_path / "notes.txt").write_text("".join(f"the patient took aspirin for {number} days.\n" for number in range(60)))
     text = {"lines": str(tmp_path / "notes.txt")}
     site, _ = init_site(tmp_path / "site", "clinic", "ja", text, "127.0.0.1:1", None)
