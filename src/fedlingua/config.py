@@ -29,8 +29,10 @@ MAY_CHANGE = (
     "max-bad-replies",
     "keep-translations",
     "keep-every",
+    "track",
 )
-"""Keys that a resumed run may have otherwise than its first attempt: places, how long to wait for whom, what is kept to look at."""
+"""Keys that a resumed run may have otherwise than its first attempt: places, how long to wait for whom, what is kept to look at, and who
+is told. No run's hash knows of them."""
 
 _OFF = {
     "schedule": "constant",
@@ -152,6 +154,7 @@ class Settings:
     comet_model: str
     keep_translations: int
     keep_every: int
+    track: str
     quorum: float
     below_quorum: str
     wait_s: float

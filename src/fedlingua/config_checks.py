@@ -15,6 +15,7 @@ from fedlingua.languages import nearest
 from fedlingua.methods import METHOD_NAMES, METHODS, SELECTIONS, SERVER_OPTIMIZERS, method_named
 from fedlingua.metrics import metric_names
 from fedlingua.tasks import TASKS
+from fedlingua.tracking.names import tracker_names
 from fedlingua.training.schedules import SCHEDULES
 
 MOST_PRIVATE_DIM = 64
@@ -250,6 +251,7 @@ def _check_training(settings: Settings) -> None:
             "leave it 1"
         )
     metric_names(settings.metrics)
+    tracker_names(settings.track)
     if settings.task == "masked-language":
         if settings.more_metrics:
             raise ConfigError(

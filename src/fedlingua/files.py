@@ -1,5 +1,6 @@
-"""Files that a user names: where their paths begin, and TOML, its mistakes told with their place."""
+"""Files that a user names: where their paths begin, and TOML, its mistakes told with their place; files that are written whole."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -31,3 +32,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: there is no such file{near}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all: aside, then renamed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(aside, file)

@@ -18,6 +18,7 @@ from fedlingua.checkpoints import Checkpoints
 from fedlingua.config import MAY_CHANGE, Settings
 from fedlingua.errors import RunError
 from fedlingua.files import APP_DIR
+from fedlingua.files import replace_text as replace_text
 from fedlingua.hashing import sha256
 
 HOLD_TRIES = 5
@@ -193,17 +194,6 @@ class RunFolder:
     def _append_line(self, name: str, line: str) -> None:
         with (self.directory / name).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
-
-
-def replace_text(file: Path, text: str) -> None:
-    """Write a file whole or not at all: aside, then renamed."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(aside, file)
 
 
 def json_text(content: Mapping[str, Any]) -> str:

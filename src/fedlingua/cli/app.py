@@ -200,6 +200,17 @@ def status(
 
 
 @app.command()
+def track(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, with commas; default: what the run names.")] = "",
+) -> None:
+    """Tell experiment trackers of a run what they have not been told yet: after the fact, or after a tracker could not be reached."""
+    from fedlingua.cli.track import track_run
+
+    track_run(run, to, Console())
+
+
+@app.command()
 def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> None:
     """Show the hash of the bundle that this checkout's runs carry, which a site approves."""
     from fedlingua.deployment.bundle import build_bundle, bundle_hash

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from fedlingua.cli.engine import RunStatus
-from fedlingua.cli.progress import PROGRESS_FILE, View, Watch
+from fedlingua.cli.progress import PROGRESS_FILE, Event, View, Watch
 from fedlingua.config import Scalar, Settings
 from fedlingua.corpora.sites import Federation
 from fedlingua.runs import RunFolder, git_revision
+from fedlingua.tracking.names import tracker_names
+from fedlingua.tracking.start import Tracking
 
 STOPPED = "stopped by the user"
 
@@ -40,6 +42,7 @@ class Attempt:
         seen = folder.directory / PROGRESS_FILE
         before = seen.stat().st_size if seen.is_file() else 0
         self._run_id = engine.submit({**settings.flat(), "run-dir": str(folder.directory)}, num_nodes)
+        self._tracking = Tracking(folder.directory, tracker_names(settings.track), lambda text: view.show(_note(text)))
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)
 
     def end(self, status: RunStatus) -> str:
@@ -58,10 +61,18 @@ class Attempt:
         close_run(self.folder, "interrupted", STOPPED)
         self.keep_revision()
 
+    def close(self) -> None:
+        """Let the trackers hear how the run ended; the last word on it, so after run.json says so."""
+        self._tracking.close()
+
     def keep_revision(self) -> None:
         """Enter the checkout's revision at the start: the server ran from an unpacked bundle, which is no checkout."""
         if self.folder.read("run.json"):
             self.folder.update(git_revision=self._revision)
+
+
+def _note(text: str) -> Event:
+    return {"event": "note", "text": text}
 
 
 def close_run(folder: RunFolder, status: str, reason: str) -> None:

@@ -27,6 +27,7 @@ from fedlingua.pretraining.directories import check_backbone
 from fedlingua.report import score_table, write_report
 from fedlingua.runs import RunFolder, check_resumable
 from fedlingua.suites.read import is_suite
+from fedlingua.tracking.names import check_trackers, tracker_names
 
 
 def run_experiment(
@@ -70,6 +71,7 @@ def resume_run(
     settings = _at_home_anywhere(settings)
     at = read_server_file(server) if server else None
     federation = _federation(settings, at)
+    check_trackers(tracker_names(settings.track))
     with folder.held():  # refused here rather than after everything has been started
         pass
     return _carry_out(settings, federation, folder, profile, nodes, at, console)
@@ -108,6 +110,7 @@ def _carry_out(
         shutil.rmtree(home, ignore_errors=True)
         if attempt:
             attempt.keep_revision()
+            attempt.close()
     page = write_report(folder.directory)
     if reason:
         if attempt.log:
@@ -141,6 +144,7 @@ def check_experiment(
     planned_clusters(settings, federation)  # refuses what cannot be clustered
     check_task(settings.task, federation.directions)
     check_backbone(settings)
+    check_trackers(tracker_names(settings.track))
     if server is None:  # each deployed site sees to its own, see `fedlingua site check`
         check_measuring(settings.more_metrics, settings.comet_model, Console(stderr=True).print)
     return settings, federation

@@ -150,15 +150,19 @@ class Bench:
                 except RunError as error:  # Flower does not answer for this run; the others may still come to their end
                     del self.going[folder]
                     self._give_up(folder, error)
+                    attempt.close()
                     continue
                 if status is not None:
                     self._end(folder, attempt.end(status), attempt.log)
+                    attempt.close()
             time.sleep(self.look_s if self.going else 0.0)
 
     def interrupt(self) -> None:
         """Say of what was going on that the user stopped it."""
         for attempt in self.going.values():
             attempt.interrupt()
+        for attempt in self.going.values():
+            attempt.close()
 
     def _begin(self, engine: TakesRuns, run: Run, side_by_side: bool) -> None:
         self.number += 1

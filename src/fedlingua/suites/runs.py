@@ -22,6 +22,7 @@ from fedlingua.pretraining.directories import BUILT_IN, check_backbone
 from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
 from fedlingua.runs import RunFolder, check_resumable
 from fedlingua.suites.read import Row, Suite, check_figures
+from fedlingua.tracking.names import check_trackers, tracker_names
 
 Standing = Literal["completed", "broken off", "new"]
 RUN_NAME = re.compile(r"[a-z-]+-\d+-[0-9a-f]{12}")
@@ -90,6 +91,7 @@ def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
         check_task(settings.task, federation.directions)
         check_backbone(settings)
         check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
+        check_trackers(tracker_names(settings.track))
     except (ConfigError, BackboneError) as error:
         raise ConfigError(f"{suite.file.name}, row {name}: {error}") from error
 

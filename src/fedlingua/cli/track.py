@@ -1,0 +1,43 @@
+"""`fedlingua track`: what a run has to tell a tracker and has not told yet, from its folder alone."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedlingua.errors import ConfigError, RunError
+from fedlingua.runs import RunFolder
+from fedlingua.tracking.feed import state_file
+from fedlingua.tracking.names import TRACKERS, check_trackers, tracker_names
+from fedlingua.tracking.start import Tracking
+from fedlingua.tracking.values import read_object
+
+END_S = 600
+"""For telling a whole run."""
+
+
+def track_run(run_dir: Path, to: str, console: Console) -> dict[str, Any]:
+    """Tell the trackers of `to` (those of the run's `track` where empty) what they do not know yet; what each of them knows now.
+
+    Raises:
+        ConfigError: no such tracker, none named, or its package is missing. RunError: no run folder, or a tracker could not be told.
+    """
+    folder = RunFolder(run_dir.resolve())
+    run = folder.read("run.json")
+    if run is None:
+        raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made")
+    names = tracker_names(to or str((run.get("config") or {}).get("track", "")))
+    if not names:
+        raise ConfigError(f"{run_dir}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")
+    check_trackers(names)
+    said: list[str] = []
+    done = Tracking(folder.directory, names, said.append, END_S).close()
+    told = {name: read_object(state_file(folder.directory, name)) for name in names}
+    if not done:
+        raise RunError("; ".join(said) or f"{run_dir}: not all trackers could be told")
+    for name, state in told.items():
+        known = f"{name}: {run.get('name')} up to round {state.get('told', 'none')}, {state.get('ended') or 'still going'}"
+        console.print(known, markup=False, highlight=False, soft_wrap=True)
+    return {
+        name: {"run": state.get("known"), "told": state.get("told"), "ended": state.get("ended")} for name, state in told.items()
+    }

@@ -1,0 +1,39 @@
+"""The trackers there are, which of them a run asks for, and whether they can be had here."""
+
+import importlib
+from collections.abc import Sequence
+
+from fedlingua.errors import ConfigError
+from fedlingua.languages import nearest
+
+TRACKERS = ("tensorboard", "mlflow", "trackio")
+"""Each is also the name of its package, of the extra that installs it, and of its module here."""
+
+
+def tracker_names(given: str) -> list[str]:
+    """Of a list with commas, each once; none of an empty one.
+
+    Raises:
+        ConfigError: the first name that no tracker has.
+    """
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(f"track: there is no tracker {name!r}{nearest(name, TRACKERS)}; there are {', '.join(TRACKERS)}")
+    return names
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Make sure that all of them can be had here, before a run starts.
+
+    Raises:
+        ConfigError: names the package that is missing, and how to install it.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ConfigError(
+                f"track = {name!r} needs the package {name}, which cannot be imported here ({error}); install it with "
+                f"pip install -c constraints.txt -e '.[{name}]', or leave it out of track"
+            ) from error

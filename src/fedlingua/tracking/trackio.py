@@ -1,0 +1,38 @@
+"""trackio: a run in its local store, or where its own environment sends it (TRACKIO_SPACE_ID, TRACKIO_SERVER_URL, TRACKIO_PROJECT)."""
+
+import os
+from collections.abc import Mapping
+
+import trackio
+from trackio.sqlite_storage import SQLiteStorage
+
+from fedlingua.tracking.tracker import PROJECT, About, Status, Tracker
+
+
+def open_run(about: About, known: str, told: int) -> Tracker:
+    """The run of that name, made where there is none; trackio keeps what it is told within half a second, so its store says what it has."""
+    project, name = os.environ.get("TRACKIO_PROJECT") or PROJECT, known or f"{about.name}-{about.id[:8]}"
+    if known and not (os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL")):
+        kept = SQLiteStorage.get_max_step_for_run(project, name)
+        told = -1 if kept is None else kept
+    # What it would measure of this machine is not the run's.
+    quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+    run = trackio.init(project=project, name=name, config=dict(about.parameters), resume="allow", **quiet)
+    return Trackio(run, name, told)
+
+
+class Trackio:
+    """Metrics by round; the settings are the run's config; the status is the metric `completed`, 1 or 0."""
+
+    def __init__(self, run: trackio.Run, known: str, told: int) -> None:
+        self.known, self.told = known, told
+        self._run = run
+
+    def tell(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def end(self, status: Status, step: int, scores: Mapping[str, float]) -> None:
+        self._run.log({**scores, "completed": float(status == "completed")}, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
