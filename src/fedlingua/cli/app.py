@@ -200,6 +200,21 @@ def status(
 
 
 @app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(help="Run folder, also one that lies on a shared disk.")],
+    once: Annotated[bool, typer.Option("--once", help="Show how it stands, and no more.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the folder where it is not there yet.")] = False,
+    silence: Annotated[
+        float, typer.Option(metavar="S", help="Seconds without a word after which a run that no server holds is broken off.")
+    ] = 60.0,
+) -> None:
+    """Watch a run, whoever runs it, until it ends: rounds, losses, every site, what was sent, what went wrong."""
+    from fedlingua.cli.watch import watch_run
+
+    watch_run(run, once, wait, silence, Console())
+
+
+@app.command()
 def track(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, with commas; default: what the run names.")] = "",

@@ -119,7 +119,7 @@ class _Asking:
 
 
 @dataclass
-class _Tally:
+class Tally:
     """What the events so far add up to."""
 
     rounds: int = 0
@@ -182,13 +182,13 @@ class PlainView:
 
     def __init__(self, console: Console, prefix: str = "") -> None:
         self._console, self._prefix = console, prefix
-        self._tally = _Tally()
+        self._tally = Tally()
 
     def shown(self) -> Progress | None:
         return None
 
     def show(self, event: Event) -> None:
-        if self._tally.add(event) and (line := _line(event, self._tally)):
+        if self._tally.add(event) and (line := event_line(event, self._tally)):
             # Of its own accord rich would break the line at the width of a terminal that is not there, and colour numbers.
             self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
 
@@ -198,7 +198,7 @@ class _LiveView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._tally = _Tally()
+        self._tally = Tally()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -217,7 +217,7 @@ class _LiveView:
         tally = self._tally
         if not tally.add(event):
             return
-        if event["event"] in ("failure", "note", "end") and (line := _line(event, tally)):
+        if event["event"] in ("failure", "note", "end") and (line := event_line(event, tally)):
             self._progress.console.print(escape(line), highlight=False)
         self._progress.update(
             self._task,
@@ -228,7 +228,7 @@ class _LiveView:
         )
 
 
-def _line(event: Event, tally: _Tally) -> str:
+def event_line(event: Event, tally: Tally) -> str:
     """The line for an event, or "" where it gets none."""
     match event["event"]:
         case "round":
@@ -244,7 +244,7 @@ def _line(event: Event, tally: _Tally) -> str:
     return ""
 
 
-def _state(tally: _Tally) -> str:
+def _state(tally: Tally) -> str:
     size = f"{units.data(tally.sent)} sent" if tally.sent else ""
     losses = [_loss("loss", tally.loss), _loss("dev loss", tally.dev_loss)]
     return ", ".join(filter(None, [*losses, size, _left(tally)]))
@@ -254,7 +254,7 @@ def _loss(name: str, value: float | None) -> str:
     return "" if value is None else f"{name} {value:.4f}"
 
 
-def _left(tally: _Tally) -> str:
+def _left(tally: Tally) -> str:
     seconds = tally.left_s
     return "" if not seconds else f"{duration(seconds)} left"
 

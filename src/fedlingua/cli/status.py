@@ -40,18 +40,7 @@ def show_status(run_dir: Path, console: Console) -> None:
     if run is None:
         raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made")
     alive = run.get("status") == "running" and folder.is_held()
-    state = (
-        str(run.get("status")) if run.get("status") != "running" or alive else "broken off (its server is gone; --resume goes on)"
-    )
-    rounds = (run.get("config") or {}).get("rounds", "?")
-    console.print(
-        f"{run.get('name')}: {state}, round {run.get('rounds')} of {rounds}, attempt {run.get('attempt', 1)}"
-        + (f", best round {run['best_round']}" if isinstance(run.get("best_round"), int) else "")
-        + (f": {run['reason']}" if run.get("reason") else ""),
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(headline(run, alive), markup=False, highlight=False, soft_wrap=True)
     sites = gather_status(read_events(run_dir / PROGRESS_FILE), folder.read("sites.json") or {})
     table = Table("site", "round", "phase", "last seen", "sent", "failures", "last trouble")
     for name, site in sites.items():
@@ -60,6 +49,18 @@ def show_status(run_dir: Path, console: Console) -> None:
         # A site's own words are neither markup nor control characters for this terminal.
         table.add_row(escape(name), str(site.round), site.phase, ago, sent, str(site.failures), escape(one_line(site.trouble)))
     console.print(table)
+
+
+def headline(run: Mapping[str, Any], alive: bool) -> str:
+    """What a run.json says of the run, in a line; alive: whether a server is at work on it."""
+    status = run.get("status")
+    state = str(status) if status != "running" or alive else "broken off (its server is gone; --resume goes on)"
+    rounds = (run.get("config") or {}).get("rounds", "?")
+    return (
+        f"{run.get('name')}: {state}, round {run.get('rounds')} of {rounds}, attempt {run.get('attempt', 1)}"
+        + (f", best round {run['best_round']}" if isinstance(run.get("best_round"), int) else "")
+        + (f": {run['reason']}" if run.get("reason") else "")
+    )
 
 
 def gather_status(events: Iterable[Mapping[str, Any]], known: Iterable[str]) -> dict[str, SiteStatus]:
