@@ -1,6 +1,5 @@
 """`fedlingua compare`: runs beside each other, as tables or as JSON."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,9 +21,7 @@ SIGNIFICANT = 0.05
 """A difference with a smaller p is marked."""
 
 
-def compare_runs(
-    folders: Sequence[Path], metric: str, samples: int, sentences: int, as_json: bool, console: Console
-) -> Comparison:
+def compare_runs(folders: Sequence[Path], metric: str, samples: int, sentences: int, console: Console) -> Comparison:
     """Print how runs differ from the first of them.
 
     Raises:
@@ -33,9 +30,6 @@ def compare_runs(
     if len(folders) < 2:
         raise ConfigError(f"{len(folders)} run is nothing to compare; give two run folders or more")
     found = compare(read_runs(folders), metric, samples, sentences)
-    if as_json:
-        console.print_json(json.dumps(as_object(found)))
-        return found
     console.print(_scores_table(found))
     console.print(_costs_table(found))
     if found.over_seeds:

@@ -32,12 +32,13 @@ def track_run(run_dir: Path, to: str, console: Console) -> dict[str, Any]:
     check_trackers(names)
     said: list[str] = []
     done = Tracking(folder.directory, names, said.append, END_S).close()
-    told = {name: read_object(state_file(folder.directory, name)) for name in names}
-    if not done:
-        raise RunError("; ".join(said) or f"{run_dir}: not all trackers could be told")
-    for name, state in told.items():
-        known = f"{name}: {run.get('name')} up to round {state.get('told', 'none')}, {state.get('ended') or 'still going'}"
-        console.print(known, markup=False, highlight=False, soft_wrap=True)
-    return {
-        name: {"run": state.get("known"), "told": state.get("told"), "ended": state.get("ended")} for name, state in told.items()
+    states = {name: read_object(state_file(folder.directory, name)) for name in names}
+    told = {
+        name: {"run": each.get("known"), "told": each.get("told"), "ended": each.get("ended")} for name, each in states.items()
     }
+    if not done:
+        raise RunError("; ".join(said) or f"{run_dir}: not all trackers could be told", answer=told)
+    for name, each in told.items():
+        known = f"{name}: {run.get('name')} up to round {each['told']}, {each['ended'] or 'still going'}"
+        console.print(known, markup=False, highlight=False, soft_wrap=True)
+    return told

@@ -70,12 +70,12 @@ def watch_run(run_dir: Path, once: bool, wait: bool, silent_s: float, console: C
     if picture.broken_off(silent_s, time.time()) and not once:
         raise RunError(
             f"{run_dir}: no server holds the run, and nothing was written for {duration(time.time() - picture.written)}: it is broken "
-            f"off; go on with: fedlingua run --resume {run_dir}"
+            f"off; go on with: fedlingua run --resume {run_dir}",
+            answer=state(picture),
         )
     if picture.status not in ("running", "completed"):
-        raise RunError(
-            f"the run {'failed' if picture.status == 'failed' else 'was ' + picture.status}: {picture.run.get('reason')}"
-        )
+        ended = "failed" if picture.status == "failed" else f"was {picture.status}"
+        raise RunError(f"the run {ended}: {picture.run.get('reason')}", answer=state(picture))
     return state(picture)
 
 

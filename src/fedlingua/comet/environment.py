@@ -10,8 +10,6 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from fedlingua.cache import cache_dir, making
 from fedlingua.errors import ConfigError
 from fedlingua.processes import last_lines
@@ -31,12 +29,12 @@ def comet_python(say: Callable[[str], None]) -> Path:
     Raises:
         ConfigError: pip cannot make it, as without a network.
     """
-    directory = cache_dir() / "comet" / f"{VERSION}-python{sys.version_info.major}.{sys.version_info.minor}"
+    directory = comet_directory()
     python = directory / "bin" / "python"
-    if (directory / READY).is_file():
+    if is_ready():
         return python
     with making(directory):
-        if (directory / READY).is_file():  # made by another process while this one waited
+        if is_ready():  # made by another process while this one waited
             return python
         say(f"making an environment for COMET in {directory}: once, about 1.2 GB")
         shutil.rmtree(directory, ignore_errors=True)
@@ -47,8 +45,20 @@ def comet_python(say: Callable[[str], None]) -> Path:
     return python
 
 
+def comet_directory() -> Path:
+    """Where the environment is, or will be."""
+    return cache_dir() / "comet" / f"{VERSION}-python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def is_ready() -> bool:
+    """Whether it is made."""
+    return (comet_directory() / READY).is_file()
+
+
 def _install_torch(python: Path) -> None:
     """The version that is ours, and where ours knows no GPU, the build without: the other has several GB of CUDA."""
+    import torch  # takes seconds; who only asks whether the environment is made needs none of it
+
     wanted = f"torch=={torch.__version__.partition('+')[0]}"
     if torch.version.cuda is None:
         # An index that cannot be reached costs a few seconds, and what pip finds elsewhere serves.

@@ -6,8 +6,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -29,9 +28,10 @@ from fedlingua.deployment.overlap_key import read_overlap_key
 from fedlingua.deployment.programs import supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
-from fedlingua.errors import DeploymentError, FedlinguaError
+from fedlingua.errors import DeploymentError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.findings import Finding, finding_of
 from fedlingua.languages import Direction
 from fedlingua.measuring import check_measuring
 from fedlingua.parallel.launch import check_processes
@@ -48,15 +48,6 @@ PROCESS_BYTES = 700 * 2**20
 """A client process with torch, transformers and Flower loaded, before any model."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at. told: what was seen, or what is wrong and what to do."""
-
-    what: str
-    good: bool
-    told: str
-
-
 def check_site(
     site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool
 ) -> Iterator[Finding]:
@@ -65,27 +56,27 @@ def check_site(
     settings: of the run that the site is to take part in, on this site's own backbone and device.
     """
     rules = federation.rules if federation else _likely_rules(site)
-    yield _finding("corpora", lambda: _corpora(site, rules))
-    yield _finding("scores", lambda: _scores(site, settings))
+    yield finding_of("corpora", lambda: _corpora(site, rules))
+    yield finding_of("scores", lambda: _scores(site, settings))
     if federation:
-        yield _finding("federation", lambda: _federation(site, federation))
+        yield finding_of("federation", lambda: _federation(site, federation))
     if not site.insecure:
-        yield _finding("key", lambda: _key(site))
+        yield finding_of("key", lambda: _key(site))
     if settings.overlap != "off" or site.overlap_key:
-        yield _finding("overlap key", lambda: _overlap_key(site))
+        yield finding_of("overlap key", lambda: _overlap_key(site))
     built: list[Trainable] = []
-    yield _finding("backbone", lambda: _backbone(site, settings, expected, built))
+    yield finding_of("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
-        yield _finding("memory", lambda: _memory(settings, built[0]))
-        yield _finding("disk", lambda: _disk(site, settings, built[0]))
+        yield finding_of("memory", lambda: _memory(settings, built[0]))
+        yield finding_of("disk", lambda: _disk(site, settings, built[0]))
     if settings.device == "cuda":
-        yield _finding("GPU", lambda: look_at_gpus(settings, built))
+        yield finding_of("GPU", lambda: look_at_gpus(settings, built))
     if site.insecure:
         yield Finding("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
     else:
-        yield _finding("certificate", lambda: _certificate(site))
+        yield finding_of("certificate", lambda: _certificate(site))
     if knock:
-        yield _finding("server", lambda: _knock(site))
+        yield finding_of("server", lambda: _knock(site))
 
 
 def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
@@ -131,13 +122,6 @@ def _update(settings: Settings, trainable: Trainable | None) -> str:
         if settings.by_deviation and not settings.learns_threshold:
             what += "; every tensor's relative change, and the threshold"
     return what
-
-
-def _finding(what: str, look: Callable[[], str]) -> Finding:
-    try:
-        return Finding(what, True, look())
-    except (FedlinguaError, OSError, UnicodeError) as error:  # also a file that is not there, or that may not be read
-        return Finding(what, False, str(error))
 
 
 def _likely_rules(site: SiteFile) -> TextRules:

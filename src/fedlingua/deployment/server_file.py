@@ -28,6 +28,8 @@ from fedlingua.files import read_toml
 from fedlingua.tables import refuse_unknown
 
 FILE = "server.toml"
+FLEET, CONTROL = "0.0.0.0:9092", "127.0.0.1:9093"
+"""Where a server listens for sites and for runs unless its file says otherwise."""
 FEDERATION_HEAD = """\
 # The sites of this federation. `fedlingua server add` enters a site from the file that its `fedlingua site init` wrote.
 name = {name}
@@ -105,9 +107,7 @@ def read_server_file(path: Path) -> ServerFile:
         raise ConfigError(f"{path.name}: insecure = {insecure!r}; wanted true or false")
     if not isinstance(hosts, list):
         raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
-    addresses = {
-        what: str(raw.get(what, default)) for what, default in (("fleet", "0.0.0.0:9092"), ("control", "127.0.0.1:9093"))
-    }
+    addresses = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}
     for what, address in addresses.items():
         _check_address(what, address, path.name)
     return ServerFile(

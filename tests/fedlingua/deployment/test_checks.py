@@ -14,13 +14,14 @@ from fedlingua import units
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, read_federation
-from fedlingua.deployment.checks import PROCESS_BYTES, Finding, check_site, look_at_gpus, memory_estimate, sends
+from fedlingua.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate, sends
 from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
 from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.evaluation import scores
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.findings import Finding
 from fedlingua.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 
 

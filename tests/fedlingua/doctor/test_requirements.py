@@ -1,0 +1,98 @@
+"""What is installed against what is asked for."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from fedlingua.doctor import requirements
+from fedlingua.doctor.requirements import Wanted, check_extra, check_packages, check_pins, check_python, unmet
+from fedlingua.errors import ConfigError
+from fedlingua.files import APP_DIR
+from fedlingua.findings import Note
+
+
+def wanting(*packages: str, python: str = ">=3", pins: dict[str, str] | None = None, **extras: list[str]) -> Wanted:
+    named = {name: tuple(map(Requirement, each)) for name, each in extras.items()}
+    return Wanted(SpecifierSet(python), tuple(map(Requirement, packages)), named, pins or {})
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Name -> version of what is installed, instead of what is."""
+    packages = {"torch": "2.13.0+cpu", "flwr": "1.39.0", "ray": "2.55.1"}
+
+    def version(name: str) -> str:
+        if name not in packages:
+            raise requirements.metadata.PackageNotFoundError(name)
+        return packages[name]
+
+    monkeypatch.setattr(requirements.metadata, "version", version)
+    monkeypatch.setattr(requirements.metadata, "requires", lambda name: ['ray==2.55.1; extra == "simulation"', "grpcio"])
+    return packages
+
+
+def test_this_environment_is_what_this_checkout_asks_for() -> None:
+    wanted = Wanted.of_checkout(APP_DIR)
+    assert ">=3.11" in str(wanted.python)
+    assert {"flwr", "torch"} <= {each.name for each in wanted.packages}
+    assert {"ja", "tensorboard", "mlflow", "trackio"} <= set(wanted.extras)
+    assert wanted.pins["flwr"] == "1.39.0"
+    assert wanted.pins["huggingface-hub"]
+    assert check_python(wanted).endswith(sys.executable)
+    assert f"all {len(wanted.packages)} in their ranges: flwr " in check_packages(wanted)
+
+
+def test_an_installed_package_without_its_checkout_says_what_it_wants(tmp_path: Path) -> None:
+    here, there = Wanted.of_checkout(APP_DIR), Wanted.of_checkout(tmp_path)
+    # An editable install says what it wanted when it was made.
+    assert {"flwr", "torch"} <= {each.name for each in there.packages} <= {each.name for each in here.packages}
+    assert {"ja", "langid", "dev"} <= set(there.extras)
+    assert not there.pins
+    assert isinstance(check_pins(there), Note)
+
+
+def test_another_python_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"3\.\d+\.\d+; wanted <3: make \.venv anew"):
+        check_python(wanting(python="<3"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("torch>=2.13", []),
+        ("torch>=2.14", ["torch 2.13.0+cpu is installed, wanted >=2.14"]),
+        ("peft", ["peft is not installed"]),
+        ("flwr[simulation]>=1.39,<1.43", []),
+        ("torch<2; python_version < '3'", []),
+    ],
+)
+def test_what_is_unmet(installed: dict[str, str], wanted: str, told: list[str]) -> None:
+    assert list(unmet(Requirement(wanted))) == told
+
+
+def test_an_extra_of_a_requirement_is_part_of_it(installed: dict[str, str]) -> None:
+    installed["ray"] = "2.0"
+    assert list(unmet(Requirement("flwr[simulation]"))) == ["ray 2.0 is installed, wanted ==2.55.1"]
+    with pytest.raises(ConfigError, match=r"ray 2\.0 is installed.*pip install -c constraints\.txt -e '\.'"):
+        check_packages(wanting("flwr[simulation]"))
+
+
+def test_versions_in_range_that_nobody_tested_are_a_note(installed: dict[str, str]) -> None:
+    assert not isinstance(check_pins(wanting("torch", pins={"torch": "2.13.0", "peft": "1"})), Note)
+    told = check_pins(wanting("torch", pins={"torch": "2.14.0"}))
+    assert isinstance(told, Note)
+    assert "torch 2.13.0+cpu (tested: 2.14.0)" in told
+
+
+def test_an_extra_that_is_missing_is_a_note_with_what_it_is_for(installed: dict[str, str]) -> None:
+    told = check_extra(wanting(mlflow=["mlflow-skinny>=3", "torch"]), "mlflow")
+    assert isinstance(told, Note)
+    assert told == "mlflow-skinny is not installed; for track = 'mlflow': pip install -c constraints.txt -e '.[mlflow]'"
+    assert check_extra(wanting(mlflow=["torch", "ray"]), "mlflow") == "torch 2.13.0+cpu, ray 2.55.1"
+
+
+def test_every_extra_says_what_it_is_for() -> None:
+    assert set(Wanted.of_checkout(APP_DIR).extras) <= set(requirements.NEEDED_FOR)
