@@ -90,7 +90,7 @@ class Feed:
     def _opened(self, run: dict[str, Any]) -> Tracker:
         if self._tracker is None:
             about = About(str(run.get("name") or self.folder.name), str(run["id"]), self.folder, parameters(run))
-            self._tracker = self._open(about, str(self._state.get("known", "")), self.told)
+            self._tracker = self._open(about, self.told)
             self._keep(known=self._tracker.known, told=self._tracker.told, ended=None)
         return self._tracker
 
@@ -160,8 +160,8 @@ def main() -> int:
             say(f"{name} is being told of this run already, by another process")
             return 1
 
-        def open_run(about: About, known: str, told: int) -> Tracker:
-            opened: Tracker = importlib.import_module(f"fedlingua.tracking.{name}").open_run(about, known, told)
+        def open_run(about: About, told: int) -> Tracker:
+            opened: Tracker = importlib.import_module(f"fedlingua.tracking.{name}").open_run(about, told)
             return opened
 
         def until_the_end(pause_s: float) -> bool:

@@ -11,7 +11,6 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 from mlflow.entities import Metric, Param, RunTag
-from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from fedlingua.tracking.tracker import PROJECT, About, Status, Tracker
@@ -24,18 +23,15 @@ PROOF = "failures"
 """A number that every round has: its history says which rounds are there."""
 
 
-def open_run(about: About, known: str, told: int) -> Tracker:
-    """The run that MLflow knows under `known`, if it still does, else a new one."""
-    client = MlflowClient()
-    if known:
-        try:
-            if client.get_run(known).info.lifecycle_stage == "active":
-                client.update_run(known, status="RUNNING")
-                return MLflow(client, known, max((one.step for one in client.get_metric_history(known, PROOF)), default=-1))
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-    created = client.create_run(_experiment(client), run_name=about.name, tags={f"{PROJECT}.run": about.id}).info.run_id
+def open_run(about: About, told: int) -> Tracker:
+    """The run that carries the id of ours as a tag, else a new one."""
+    client, tag = MlflowClient(), f"{PROJECT}.run"
+    experiment = _experiment(client)
+    for found in client.search_runs([experiment], f"tags.`{tag}` = '{about.id}'", max_results=1):
+        known = found.info.run_id
+        client.update_run(known, status="RUNNING")
+        return MLflow(client, known, max((one.step for one in client.get_metric_history(known, PROOF)), default=-1))
+    created = client.create_run(experiment, run_name=about.name, tags={tag: about.id}).info.run_id
     params = [Param(mlflow_name(key), str(value)) for key, value in about.parameters.items()]
     for part in _parts(params, MOST["params"]):
         client.log_batch(created, params=part)

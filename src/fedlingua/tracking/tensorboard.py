@@ -16,7 +16,7 @@ from fedlingua.tracking.tracker import About, Status, Tracker
 FOLDER = "tensorboard"
 
 
-def open_run(about: About, known: str, told: int) -> Tracker:
+def open_run(about: About, told: int) -> Tracker:
     """A writer that goes on after round `told`: readers forget what a killed one may have written beyond it."""
     return TensorBoard(about, told)
 
@@ -27,10 +27,9 @@ class TensorBoard:
     def __init__(self, about: About, told: int) -> None:
         self.known, self.told = FOLDER, told
         self._writer = EventFileWriter(str(about.folder / FOLDER))
-        if told >= 0:
-            start = Event(wall_time=time.time(), step=told + 1, session_log=SessionLog(status=SessionLog.START))
-            self._writer.add_event(start)
-        else:
+        start = SessionLog(status=SessionLog.START)
+        self._writer.add_event(Event(wall_time=time.time(), step=told + 1, session_log=start))
+        if told < 0:
             settings = plugin_data_pb2.SessionStartInfo(group_name=about.name, start_time_secs=time.time())
             for key, value in about.parameters.items():
                 field = "bool_value" if isinstance(value, bool) else "string_value" if isinstance(value, str) else "number_value"

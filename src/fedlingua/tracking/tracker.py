@@ -21,7 +21,7 @@ class About:
 
 
 class Tracker(Protocol):
-    """An open run of a tracker. known: by what it is found again; told: the last round that it has, -1 for none."""
+    """An open run of a tracker. known: how the tracker names it; told: the last round that it has, -1 for none."""
 
     known: str
     told: int
@@ -36,5 +36,5 @@ class Tracker(Protocol):
         """Let go of it, ended or not."""
 
 
-Open = Callable[[About, str, int], Tracker]
-"""(the run, `known` of an earlier opening or "", the last round that was told or -1) -> its tracker's run"""
+Open = Callable[[About, int], Tracker]
+"""(the run, the last round that was told or -1) -> the tracker's run for it, the same however often it is opened"""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import trackio
 from trackio.sqlite_storage import SQLiteStorage
@@ -9,22 +10,22 @@ from trackio.sqlite_storage import SQLiteStorage
 from fedlingua.tracking.tracker import PROJECT, About, Status, Tracker
 
 
-def open_run(about: About, known: str, told: int) -> Tracker:
+def open_run(about: About, told: int) -> Tracker:
     """The run of that name, made where there is none; trackio keeps what it is told within half a second, so its store says what it has."""
-    project, name = os.environ.get("TRACKIO_PROJECT") or PROJECT, known or f"{about.name}-{about.id[:8]}"
-    if known and not (os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL")):
+    project, name = os.environ.get("TRACKIO_PROJECT") or PROJECT, f"{about.name}-{about.id[:8]}"
+    if not (os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL")):
         kept = SQLiteStorage.get_max_step_for_run(project, name)
         told = -1 if kept is None else kept
+    config = dict(about.parameters)
     # What it would measure of this machine is not the run's.
-    quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-    run = trackio.init(project=project, name=name, config=dict(about.parameters), resume="allow", **quiet)
+    run = trackio.init(project, name, config=config, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False)
     return Trackio(run, name, told)
 
 
 class Trackio:
     """Metrics by round; the settings are the run's config; the status is the metric `completed`, 1 or 0."""
 
-    def __init__(self, run: trackio.Run, known: str, told: int) -> None:
+    def __init__(self, run: Any, known: str, told: int) -> None:
         self.known, self.told = known, told
         self._run = run
 

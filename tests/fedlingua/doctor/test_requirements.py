@@ -49,7 +49,7 @@ def test_an_installed_package_without_its_checkout_says_what_it_wants(tmp_path: 
     here, there = Wanted.of_checkout(APP_DIR), Wanted.of_checkout(tmp_path)
     # An editable install says what it wanted when it was made.
     assert {"flwr", "torch"} <= {each.name for each in there.packages} <= {each.name for each in here.packages}
-    assert {"ja", "langid", "dev"} <= set(there.extras)
+    assert {"ja", "dev"} <= set(there.extras)
     assert not there.pins
     assert isinstance(check_pins(there), Note)
 

@@ -19,12 +19,13 @@ class Store:
 
     def __init__(self) -> None:
         self.runs: dict[str, list[object]] = {}
+        self.ids: dict[str, int] = {}
         self.opened: list[str] = []
         self.fails = 0
 
-    def open_run(self, about: About, known: str, told: int) -> "Fake":
+    def open_run(self, about: About, told: int) -> "Fake":
+        known = f"{about.name} {self.ids.setdefault(about.id, len(self.ids))}"
         self.opened.append(known)
-        known = known or f"{about.name} {len(self.runs)}"
         steps = [one for one in self.runs.setdefault(known, []) if isinstance(one, int)]
         return Fake(self, known, max(steps, default=-1))
 
@@ -74,7 +75,7 @@ def test_each_round_is_told_once_and_the_end_with_its_scores(folder: RunFolder) 
     completed(folder)
     feed.finish()
     assert store.runs == {"demo 0": [0, 1, 2, ("completed", 2, 25.0)]}
-    assert store.opened == ["", "closed"]
+    assert store.opened == ["demo 0", "closed"]
 
 
 def test_a_run_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
