@@ -1,5 +1,6 @@
 """`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, and what it leaves behind; and all that it refuses."""
 
+import importlib.util
 import io
 import json
 import os
@@ -46,9 +47,19 @@ def finished(arguments: list[str], directory: Path) -> subprocess.CompletedProce
     return subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=directory)
 
 
+TRACK = "tensorboard" if importlib.util.find_spec("tensorboard") else ""
+
+
+def ended_as_tracked(folder: RunFolder) -> str | None:
+    """What TensorBoard was told of the run's end, if it was told anything."""
+    told = folder.read(f"tracking/{TRACK}.json") if TRACK else None
+    return told["ended"] if told else None
+
+
 def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experiment, tiny_run_config, tmp_path):
-    """One engine start serves four facts, since each start costs many seconds."""
-    done = finished(command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3), tmp_path)
+    """One engine start serves five facts, since each start costs many seconds; the fifth: tracked, it is the same as untracked."""
+    track = ("--set", f"track={TRACK}")
+    done = finished(command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3, *track), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = RunFolder(tmp_path / "run")
     run = folder.read("run.json")
@@ -58,7 +69,9 @@ def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experi
     assert "\x1b" not in done.stdout
     assert (folder.directory / "report.html").stat().st_size < 8_000_000
 
-    config = {**run["config"], "run-dir": str(tmp_path / "same")}
+    assert ended_as_tracked(folder) == ("completed" if TRACK else None)
+
+    config = {**run["config"], "run-dir": str(tmp_path / "same"), "track": ""}
     same = RunFolder(tmp_path / "same")
     same.open(settings_from(config), 1)
     run_federation(InProcessGrid(config, num_nodes=1), settings_from(config), same)
@@ -84,7 +97,7 @@ def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experi
 
 def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
     process = subprocess.Popen(
-        command("run", experiment, "--to", tmp_path / "run", "--set", "rounds=500"),
+        command("run", experiment, "--to", tmp_path / "run", "--set", "rounds=500", "--set", f"track={TRACK}"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -104,6 +117,7 @@ def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
     assert process.returncode == 130
     assert "interrupted" in stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    assert ended_as_tracked(RunFolder(tmp_path / "run")) == ("interrupted" if TRACK else None)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
 
