@@ -9,14 +9,13 @@ from typing import Any, Self, cast
 
 from fedlingua.clustering import Clusters, cluster_for, cluster_of
 from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import RunError
 from fedlingua.exchange.delivery import delivered, is_delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.files import resolve
-from fedlingua.finished import FinishedRun, same_backbone
+from fedlingua.finished import FinishedRun, same_backbone, settings_of
 from fedlingua.languages import Direction, nearest, parse_written
 from fedlingua.parts import Part
 
@@ -78,6 +77,8 @@ class Trained:
         finished = FinishedRun.of(run_dir)
         folder, settings = finished.folder, finished.settings
         check_translates(settings, run_dir)
+        if not settings.how.trains:
+            return cls(settings, _fingerprint(finished), None, direction, None, None)
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
         if not TENSOR_SETS[settings.trained_set].travels_whole:
@@ -102,7 +103,7 @@ class Trained:
         tensors, about = delivered(folder)
         direction = parse_written(about["direction"])
         return cls(
-            settings_from(about["settings"]), about["backbone_fingerprint"], tensors, direction, about["site"], about["round"]
+            settings_of(about["settings"]), about["backbone_fingerprint"], tensors, direction, about["site"], about["round"]
         )
 
     @classmethod

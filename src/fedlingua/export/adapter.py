@@ -9,11 +9,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
 from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.export.facts import FILE, public_name
+from fedlingua.finished import settings_of
 from fedlingua.hashing import sha256
 from fedlingua.languages import parse_written
 from fedlingua.runs import RunFolder
@@ -63,7 +63,7 @@ def read_adapter(directory: Path) -> Trained:
         raise RunError(f"{file} cannot be read ({error}); export it again, or copy it anew") from error
     about: Mapping[str, Any] = told["backbone"]
     return Trained(
-        settings_from(told["settings"]),
+        settings_of(told["settings"]),
         about["fingerprint"],
         tensors,
         parse_written(told["direction"]),
