@@ -50,7 +50,7 @@ def tiny_mbart(layers: int = 1, **changes: Any) -> PreTrainedModel:
 
 
 def build_mbart50(directory: Path, sentences: Iterable[str]) -> Path:
-    """A tiny mBART-50 with its tokenizer: 300 pieces of these sentences and the 52 languages; weights so large that it listens to its source."""
+    """A tiny mBART-50 with its tokenizer: 300 pieces of these sentences and 52 languages; weights so large that its source tells."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences), model_writer=model, model_type="unigram", vocab_size=300, num_threads=1, minloglevel=2

@@ -1,6 +1,5 @@
 """What was attached to the backbone, as this project loads it again: adapter.safetensors, and all that it fits on in export.json."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,26 +49,27 @@ def read_adapter(directory: Path) -> Trained:
     Raises:
         RunError: no such export, or it is damaged. ConfigError: its settings are not those of this version.
     """
-    told = RunFolder(directory).read(FILE) or {}
-    if "settings" not in told:
-        form = f"; it is of form {told['form']}, which needs no fedlingua" if "form" in told else ""
-        raise RunError(f"{directory} is no exported adapter{form}; wanted a folder that `fedlingua export --form adapter` wrote")
+    try:
+        told = RunFolder(directory).read(FILE) or {}
+        if "settings" not in told:
+            form = f"; it is of form {told['form']}, which needs no fedlingua" if "form" in told else ""
+            raise RunError(
+                f"{directory} is no exported adapter{form}; wanted a folder that `fedlingua export --form adapter` wrote"
+            )
+        about = {key: told[key] for key in ("sha256", "site", "round")} | {"fingerprint": told["backbone"]["fingerprint"]}
+        settings, direction = settings_of(told["settings"]), parse_written(told["direction"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"{directory / FILE} is damaged ({type(error).__name__}: {error}); export it again, or copy it anew"
+        ) from error
     file = directory / TENSORS
     try:
-        if sha256(file) != told["sha256"]:
+        if sha256(file) != about["sha256"]:
             raise RunError(f"{file} is not what was written (checksum differs); export it again, or copy it anew")
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{file} cannot be read ({error}); export it again, or copy it anew") from error
-    about: Mapping[str, Any] = told["backbone"]
-    return Trained(
-        settings_of(told["settings"]),
-        about["fingerprint"],
-        tensors,
-        parse_written(told["direction"]),
-        told["site"],
-        told["round"],
-    )
+    return Trained(settings, about["fingerprint"], tensors, direction, about["site"], about["round"])
 
 
 def load_adapter(directory: Path, backbone: str = "") -> Trainable:

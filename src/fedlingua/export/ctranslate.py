@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedlingua.errors import ConfigError
+from fedlingua.errors import BackboneError, ConfigError
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.export.plain import OF_THE_MODEL, write_plain
+from fedlingua.export.plain import tokenizer_files, write_plain
 from fedlingua.languages import nearest
 from fedlingua.runs import json_text, replace_text
 from fedlingua.trained import Trained
@@ -42,28 +42,37 @@ def check_quantization(name: str) -> None:
 
 
 def write_ctranslate2(directory: Path, trained: Trained, trainable: Trainable, quantization: str) -> None:
-    """Write model.bin, CTranslate2's config.json and vocabulary, and the tokenizer's files. quantization: "" keeps the stored numbers."""
+    """Write model.bin, CTranslate2's config.json and vocabulary, and the tokenizer's files. quantization: "" keeps the stored numbers.
+
+    Raises:
+        BackboneError: CTranslate2 cannot convert such a model.
+    """
     from ctranslate2.converters import TransformersConverter
 
     kind = trainable.model.config.model_type
-    with TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as aside:
+    with TemporaryDirectory(dir=directory) as aside:
         plain, converted = Path(aside, "plain"), Path(aside, "converted")
         plain.mkdir()
         write_plain(plain, trained, trainable)
         config = json.loads((plain / "config.json").read_text(encoding="utf-8"))
         replace_text(plain / "config.json", json_text(config | HINTS.get(kind, {})))
-        TransformersConverter(str(plain)).convert(str(converted), quantization=quantization or None)
-        _name_the_start(converted / "config.json", tokens=trainable.backbone.codec.tokenizer.convert_ids_to_tokens([0]))
-        tokenizer = [file for file in plain.iterdir() if file.name not in OF_THE_MODEL and file.suffix != ".safetensors"]
+        try:
+            TransformersConverter(str(plain)).convert(str(converted), quantization=quantization or None)
+        except (ValueError, RuntimeError) as error:
+            told = f"backbone = {trained.settings.backbone!r} cannot be converted: CTranslate2 says {str(error).strip()!r}"
+            raise BackboneError(f"{told}; export with --form transformers") from error
+        _name_the_start(converted / "config.json", str(trainable.backbone.codec.tokenizer.convert_ids_to_tokens(0)))
+        tokenizer = [plain / name for name in tokenizer_files(trainable.backbone.codec)]
         for file in [*converted.iterdir(), *tokenizer]:
-            shutil.copyfile(file, directory / file.name)
+            if file.is_file():
+                shutil.copyfile(file, directory / file.name)
 
 
-def _name_the_start(file: Path, tokens: list[str]) -> None:
-    """CTranslate2 wants the name of a token to begin with, which mBART-50's tokenizer in transformers 5 does not have: <s>, its first.
+def _name_the_start(file: Path, first: str) -> None:
+    """CTranslate2 wants the name of a token to begin with, which mBART-50's tokenizer in transformers 5 does not have: `first`, <s>.
 
     It begins no target with it: mBART-50's begin with </s>.
     """
     told = json.loads(file.read_text(encoding="utf-8"))
     if told.get("bos_token", "") is None:
-        replace_text(file, json_text(told | {"bos_token": tokens[0]}))
+        replace_text(file, json_text(told | {"bos_token": first}))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlingua.errors import ConfigError
+from safetensors import SafetensorError
+
+from fedlingua.errors import ConfigError, RunError
 from fedlingua.exchange.tensor_sets import check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.export.adapter import write_adapter
@@ -70,7 +72,8 @@ def export_model(
     backbone, where its settings hold a path.
 
     Raises:
-        ConfigError: the folder is not to be written. RunError: the form cannot express it, or the backbone is not the one that it fits on.
+        ConfigError: the folder is not to be written. RunError: the form cannot express it, the backbone is not the one that it fits on, or
+            the disk is full.
         BackboneError: the backbone cannot be loaded.
     """
     final = check_place(to, force)
@@ -98,7 +101,12 @@ def export_model(
         replace_text(aside / CARD, model_card(told))
         replace_text(aside / FILE, json_text({**told, **more}))
 
-    replace_folder(final, write)
+    try:
+        replace_folder(final, write)
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"--to {to} cannot be written ({error}); nothing of it is left, and what was there before still is"
+        ) from error
     return Export(final, form, backbone, told)
 
 

@@ -11,7 +11,6 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.controllers import merge_controllers
-from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import merge_lora
 from fedlingua.errors import BackboneError
@@ -20,8 +19,7 @@ from fedlingua.languages import Direction
 from fedlingua.runs import json_text, replace_text
 from fedlingua.trained import Trained
 
-OF_THE_MODEL = {"config.json", "generation_config.json", "model.safetensors.index.json", "pretraining.json"}
-"""Files beside the weights of a backbone that are not its tokenizer's."""
+OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 PROBE = "1, 2 (a) b: c."
 _TOKENIZER = "tokenizer_config.json"
 
@@ -45,24 +43,37 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
     Raises:
         BackboneError: loaded again by transformers alone, it does not give the same ids.
     """
-    for file in sorted(backbone.directory.iterdir()):
-        if file.suffix in KEPT and file.name not in OF_THE_MODEL:
-            shutil.copyfile(file, directory / file.name)
+    for name in tokenizer_files(backbone.codec):
+        if (backbone.directory / name).is_file():
+            shutil.copyfile(backbone.directory / name, directory / name)
     codes, file = backbone.codec.language_codes, directory / _TOKENIZER
     if not direction.is_one_language:
         told = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         told |= {"src_lang": codes[direction.source], "tgt_lang": codes[direction.target]}
         told.setdefault("tokenizer_class", type(backbone.codec.tokenizer).__name__)
         replace_text(file, json_text(told))
-    again = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-    codec = backbone.codec
-    wanted = again([PROBE], add_special_tokens=False)["input_ids"] if direction.is_one_language else again([PROBE])["input_ids"]
-    ids = codec.pieces([PROBE]) if direction.is_one_language else codec.encode([PROBE], direction.source, 512)
-    if wanted != ids:
+    if _ids(directory, direction) != _ids_in_training(backbone.codec, direction):
         raise BackboneError(
             f"backbone = {backbone.name!r}: its tokenizer, written out and loaded by transformers alone, gives other ids than the model "
             "was trained on; export with --form adapter, which needs no tokenizer"
         )
+
+
+def tokenizer_files(codec: Codec) -> list[str]:
+    """Names of the files that a tokenizer of this kind may have; whatever else lies beside a backbone stays there."""
+    return sorted(OF_ANY_TOKENIZER | set(codec.tokenizer.vocab_files_names.values()))
+
+
+def _ids(directory: Path, direction: Direction) -> object:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        return error
+    return tokenizer([PROBE], add_special_tokens=not direction.is_one_language)["input_ids"]
+
+
+def _ids_in_training(codec: Codec, direction: Direction) -> list[list[int]]:
+    return codec.pieces([PROBE]) if direction.is_one_language else codec.encode([PROBE], direction.source, 512)
 
 
 def _merged(tensor_set: str, trainable: Trainable) -> PreTrainedModel:

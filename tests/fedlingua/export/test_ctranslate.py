@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 from fedlingua.export.model import export_model
 from fedlingua.trained import Trained
 from fedlingua.translator import Translator
-from tests.fedlingua.export.conftest import RunOf
+from tests.fedlingua.conftest import RunOf
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 SENTENCES = ["Guten Morgen.", "Der Arzt liest ein Buch.", "Die Frau kauft heute das Haus.", "Das Kind sieht den Hund im Garten."]

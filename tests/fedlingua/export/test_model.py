@@ -21,7 +21,7 @@ from fedlingua.export.model import check_place, export_model
 from fedlingua.languages import Direction
 from fedlingua.trained import Trained
 from fedlingua.translator import Translator
-from tests.fedlingua.export.conftest import RunOf
+from tests.fedlingua.conftest import RunOf
 
 SENTENCES = ["Guten Morgen.", "Der Arzt liest ein Buch.", "Die Frau kauft heute das Haus.", "Das Kind sieht den Hund im Garten."]
 TOKENIZER = {"sentencepiece.bpe.model", "tokenizer_config.json", "vocab.json"}
@@ -138,6 +138,10 @@ def test_an_adapter_is_refused_on_another_backbone_and_when_damaged(run_of: RunO
     file.unlink()
     with pytest.raises(RunError, match="cannot be read"):
         read_adapter(done)
+    for damage in ("{", '{"settings": 3}', '{"settings": {}, "sha256": ""}', "[1]"):
+        (done / FILE).write_text(damage)
+        with pytest.raises(RunError, match=r"is damaged|is no exported adapter"):
+            read_adapter(done)
     with pytest.raises(RunError, match="is no exported adapter; wanted a folder"):
         read_adapter(tmp_path)
     plain = export_model(Trained.of_site(run_of("full"), "hospital"), tmp_path / "plain").directory
@@ -193,7 +197,7 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
     kept = tmp_path / "controllers"
     shutil.copytree(run_of("controllers"), kept)
     shutil.rmtree(kept / "sites")
-    with pytest.raises(RunError, match="what court trained lies with the site itself .*`fedlingua site export` there"):
+    with pytest.raises(RunError, match=r"what court trained lies with the site itself .*`fedlingua site export` there"):
         Trained.of_site(kept, "court")
     with pytest.raises(RunError, match="only a part of what was trained is at the server"):
         Trained.of_direction(kept, Direction("de", "fr"))
@@ -262,7 +266,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_a_whole_one(
 
     with monkeypatch.context() as patched:
         patched.setattr("fedlingua.export.low_rank.write_tokenizer", full_disk)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(RunError, match=r"cannot be written \(no space left on device\); nothing of it is left"):
             export_model(Trained.of_site(run, "hospital"), to, "peft", run, force=True)
     assert {file.name: file.read_bytes() for file in to.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

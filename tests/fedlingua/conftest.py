@@ -40,6 +40,7 @@ def loud_backbone(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory)
     """The tiny backbone with weights so large that another source is another translation."""
     directory = tmp_path_factory.mktemp("backbones") / "loud"
     shutil.copytree(tiny_backbone, directory)
+    (directory / "notes.json").write_text('"What else lies there is nobody\'s business."')
     tensors = load_file(directory / "model.safetensors")
     save_file(
         {name: tensor * (8 if tensor.ndim > 1 else 1) for name, tensor in tensors.items()},
