@@ -24,9 +24,11 @@ def phrasebook_federation(name: str, **sites: tuple[str, int]) -> str:
 
 
 TWO_SITES = phrasebook_federation("two", hospital=("de-fr", 40), court=("pl-es", 32))
+TWO_TEXTS = re.sub(r'direction = "(..)-.."', r'language = "\1"', TWO_SITES)
+"""The same registers, each in the language that its site translates from."""
 FOUR_SITES = phrasebook_federation("four", hospital=("de-fr", 48), court=("nl-es", 40), school=("pl-sv", 44), bank=("cs-de", 36))
 FOUR_TEXTS = re.sub(r'direction = "(..)-.."', r'language = "\1"', FOUR_SITES)
-"""The same registers, each in the language that its site translates from."""
+"""As TWO_TEXTS."""
 SITES = ["hospital", "court", "school", "bank"]
 """Of FOUR_SITES."""
 

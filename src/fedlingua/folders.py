@@ -12,20 +12,34 @@ CHECKSUMS = "checksums"
 
 
 def write_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """What `write` leaves in the folder that it is given, on disk under its final name; an older one is replaced."""
-    aside = final.with_name(f"{final.name}.writing")
+    """What `write` leaves in the folder that it is given, on disk under its final name with checksums; an older one is replaced."""
+
+    def with_checksums(aside: Path) -> None:
+        write(aside)
+        lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(aside.iterdir())]
+        (aside / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+
+    replace_folder(final, with_checksums)
+
+
+def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
+    """The same without checksums: files alone, no folders in it. An older one stays until the new one is whole."""
+    aside, old = (final.with_name(f"{final.name}.{ending}") for ending in ("writing", "old"))
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    write(aside)
-    lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(aside.iterdir())]
-    (aside / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
-    for file in aside.iterdir():
-        _to_disk(file)
-    _to_disk(aside)
-    if final.exists():
-        shutil.rmtree(final)
-    os.replace(aside, final)
+    try:
+        write(aside)
+        for file in aside.iterdir():
+            _to_disk(file)
+        _to_disk(aside)
+        if final.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(final, old)
+        os.replace(aside, final)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     _to_disk(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_folder(folder: Path, must_have: str, instead: str) -> None:

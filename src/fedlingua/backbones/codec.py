@@ -20,6 +20,7 @@ class Codec:
         codes: dict[str, int] = getattr(tokenizer, "lang_code_to_id", {})
         # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language.
         self.language_ids = {code.split("_")[0]: int(number) for code, number in codes.items()}
+        self.language_codes = {code.split("_")[0]: code for code in codes}
         self.pad_id = int(tokenizer.pad_token_id)
         self.end_id = int(tokenizer.eos_token_id)
 

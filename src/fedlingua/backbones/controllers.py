@@ -110,6 +110,32 @@ def controllers_bypassed(model: nn.Module) -> Iterator[None]:
             controllers.bypassed = False
 
 
+def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
+    """The same function as a plain, deeper model of its type: every controller a layer of its own, numbered where it stands."""
+    config = copy.deepcopy(model.config)
+    numbers: dict[str, str] = {}
+    for stack in layout_of(model).stacks.values():
+        order: list[str] = []
+        for number, layer in enumerate(stack.held(model)):
+            added = len(getattr(layer, "controllers", ()))
+            order += [f"{stack.path}.{number}.", *(f"{stack.path}.{number}.controllers.{i}." for i in range(added))]
+        numbers |= {before: f"{stack.path}.{place}." for place, before in enumerate(order)}
+        setattr(config, stack.size_key, len(order))
+    config.num_hidden_layers = config.encoder_layers
+    longest_first = sorted(numbers, key=len, reverse=True)  # a controller's name begins with its layer's
+
+    def renamed(name: str) -> str:
+        before = next((prefix for prefix in longest_first if name.startswith(prefix)), None)
+        return name if before is None else numbers[before] + name.removeprefix(before)
+
+    deeper: Any = type(model)(config)
+    deeper = deeper.to(dtype=model.dtype)
+    deeper.load_state_dict({renamed(name): tensor for name, tensor in model.state_dict().items()})
+    deeper.generation_config = model.generation_config
+    plain: PreTrainedModel = deeper.eval()
+    return plain
+
+
 def is_controller(name: str) -> bool:
     """Whether a tensor of this name belongs to an added layer."""
     return ".controllers." in name

@@ -4,7 +4,8 @@ A: (r, d_in) is drawn, B: (d_out, r) starts at 0, so the model starts as the bac
 `q_proj` the frozen weight is called `q_proj.base_layer.weight` from then on.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -90,6 +91,36 @@ def merge_lora(model: nn.Module) -> None:
         layer.merge()
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, layer.get_base_layer())
+
+
+def lora_modules(tensors: Iterable[str]) -> set[str]:
+    """Names of the linear layers that tensors of these names are additions to."""
+    return {name.partition(".lora_")[0] for name in tensors if is_lora(name)}
+
+
+def peft_name(name: str) -> str:
+    """What a file of peft's calls a low-rank addition that the model calls `name`: without the adapter's own name, in peft's wrapper."""
+    return "base_model.model." + name.replace(".default.", ".")
+
+
+def peft_targets(model: PreTrainedModel, chosen: Collection[str], ends: Collection[str]) -> list[str] | str:
+    """What peft's `target_modules` says to choose these linear layers of the plain backbone, and no other module.
+
+    chosen: their names. ends: those that were asked for, which is what it says where they suffice; else, for a third of the layers or ends
+    that other modules have as well, a pattern that the whole name has to match.
+    """
+    names = {name.replace(".base_layer", "") for name, _ in model.named_modules() if not is_lora(f"{name}.")}
+    if {name for name in names if any(f".{name}".endswith(f".{end}") for end in ends)} == set(chosen):
+        return sorted(ends)
+    patterns = []
+    for stack in layout_of(model).stacks.values():
+        within = [name.removeprefix(f"{stack.path}.").split(".", 1) for name in chosen if name.startswith(f"{stack.path}.")]
+        layers, modules = sorted({int(layer) for layer, _ in within}), sorted({module for _, module in within})
+        numbers, ways = "|".join(map(str, layers)), "|".join(map(re.escape, modules))
+        patterns += [rf"{re.escape(stack.path)}\.({numbers})\.({ways})"] if within else []
+    pattern = "|".join(patterns)
+    assert {name for name in names if re.fullmatch(pattern, name)} == set(chosen), "the layers of a stack are alike"
+    return pattern
 
 
 def is_lora(name: str) -> bool:

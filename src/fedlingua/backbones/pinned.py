@@ -5,3 +5,9 @@ PINNED_REVISIONS = {
     "facebook/m2m100_418M": "55c2e61bbf05dfb8d7abccdc3fae6fc8512fd636",
     "facebook/mbart-large-50-many-to-many-mmt": "e30b6cb8eb0d43a0b73cab73c7676b9863223a30",
 }
+
+LICENCES = {
+    "FacebookAI/xlm-roberta-base": "mit",
+    "facebook/m2m100_418M": "mit",
+}
+"""As the cards of these repositories say on the hub; of a repository that is not here none is claimed."""

@@ -1,4 +1,4 @@
-"""The fedlingua command: run, suite, pretrain, finetune, personalize, translate, report, status, corpus; bundle, server, site."""
+"""The fedlingua command: run, suite, pretrain, finetune, personalize, translate, export, report, status, corpus; bundle, server, site."""
 
 import sys
 from pathlib import Path
@@ -96,15 +96,54 @@ def pretrain(
 
 @app.command()
 def translate(
-    run: RunFolderOption,
+    run: Annotated[Path | None, typer.Option("--run", help="Run folder; or an adapter, below.")] = None,
+    adapter: Annotated[Path | None, typer.Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
+    backbone: Annotated[str, typer.Option(help="With --adapter: where the backbone lies, if not where its name says.")] = "",
     site: Annotated[str | None, typer.Option(help="Translate as this site does.")] = None,
     direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
     file: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
 ) -> Answer:
     """Translate line for line with what a run has trained."""
-    from fedlingua.cli.translate import translate_lines
+    from fedlingua.cli.translate import translate_by_adapter, translate_lines
 
-    translate_lines(run, site, direction, file, sys.stdout)
+    if (run is None) == (adapter is None):
+        raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
+    if adapter is not None:
+        if site or direction:
+            raise typer.BadParameter("an exported adapter has its own direction; leave --site and --direction out")
+        translate_by_adapter(adapter, backbone, file, sys.stdout)
+    elif run is not None:
+        if backbone:
+            raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
+        translate_lines(run, site, direction, file, sys.stdout)
+
+
+@app.command()
+def export(
+    run: RunFolderOption,
+    to: Annotated[Path, typer.Option(help="Folder to write; there whole or not at all.")],
+    site: Annotated[str | None, typer.Option(help="What this site uses.")] = None,
+    direction: Annotated[
+        str | None, typer.Option(help="Or what the run has for this direction, also one that no site holds.")
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            help="adapter, peft, transformers, ctranslate2; default: adapter, of LoRA peft, of a whole model transformers."
+        ),
+    ] = "",
+    quantization: Annotated[
+        str, typer.Option(help="Of ctranslate2: int8, float16, ...; default: as the backbone is stored.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+) -> Answer:
+    """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card.
+
+    For example: fedlingua export --run runs/R --site hospital --to hospital-model
+    """
+    from fedlingua.cli.export import export_run
+
+    return export_run(run, site, direction, to, form, quantization, force, console())
 
 
 @app.command()

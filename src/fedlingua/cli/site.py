@@ -150,7 +150,34 @@ def translate(file: Path, site_name: str | None, run: str | None, text: Path | N
     from fedlingua.cli.translate import translate_with
     from fedlingua.translator import Translator
 
+    translate_with(Translator.of_delivery(_newest(_site(file), site_name, run)), text, sys.stdout)
+
+
+def export(
+    file: Path, site_name: str | None, run: str | None, to: Path, form: str, quantization: str, force: bool, console: Console
+) -> dict[str, Any]:
+    """Export what the newest run (or `run`) has delivered to this site.
+
+    Raises:
+        ConfigError: several sites and none named, an unknown form, a folder that is not to be written. RunError: nothing was delivered.
+    """
+    from fedlingua.cli.export import told_export
+    from fedlingua.export.forms import check_form
+    from fedlingua.export.model import check_place, export_model
+    from fedlingua.trained import Trained
+
+    check_form(form, quantization)
+    check_place(to, force)
     site = _site(file)
+    trained = Trained.of_delivery(_newest(site, site_name, run))
+    # What the run calls the backbone that lies here under a path.
+    names = {str(path): name for name, path in site.backbones.items()}
+    name = names.get(trained.settings.backbone, "")
+    return told_export(export_model(trained, to, form, force=force, quantization=quantization, name=name), console)
+
+
+def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
+    """The folder of what was delivered last, or by `run`."""
     names = [one.name for one in site.sites]
     if site_name is None and len(names) > 1:
         raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")
@@ -162,8 +189,7 @@ def translate(file: Path, site_name: str | None, run: str | None, text: Path | N
     )
     if not folders:
         raise RunError(f"{site.state}: nothing was delivered to {name} yet; a run delivers at its end")
-    newest = max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if len(folders) > 1 else 0)
-    translate_with(Translator.of_delivery(newest), text, sys.stdout)
+    return max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if len(folders) > 1 else 0)
 
 
 def _site(file: Path) -> SiteFile:

@@ -113,3 +113,29 @@ def site_translate(
     from fedlingua.cli import site
 
     return site.translate(file, name, run, text)
+
+
+@commands.command("export")
+def site_export(
+    to: Annotated[Path, typer.Option(help="Folder to write; there whole or not at all.")],
+    file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
+    name: Annotated[str | None, typer.Option(help="Which site, where the node speaks for several.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest that delivered.")] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            help="adapter, peft, transformers, ctranslate2; default: adapter, of LoRA peft, of a whole model transformers."
+        ),
+    ] = "",
+    quantization: Annotated[
+        str, typer.Option(help="Of ctranslate2: int8, float16, ...; default: as the backbone is stored.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+) -> Answer:
+    """Take away what the federation has delivered to this site, with its model card; needs no server.
+
+    For example: fedlingua site export --site site --to hospital-model
+    """
+    from fedlingua.cli import site
+
+    return site.export(file, name, run, to, form, quantization, force, console())

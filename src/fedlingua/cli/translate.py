@@ -8,6 +8,7 @@ from typing import TextIO
 
 from fedlingua.corpora.read import read_lines
 from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.export.adapter import read_adapter
 from fedlingua.languages import parse_direction
 from fedlingua.translator import Translator
 
@@ -25,6 +26,15 @@ def translate_lines(run: Path, site: str | None, direction: str | None, file: Pa
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
     translator = Translator.of_site(run, site) if site else Translator.of_direction(run, parse_direction(direction or ""))
     translate_with(translator, file, output)
+
+
+def translate_by_adapter(adapter: Path, backbone: str, file: Path | None, output: TextIO) -> None:
+    """The same with an exported adapter. backbone: where it lies, if not where its name says.
+
+    Raises:
+        RunError: no exported adapter, or another backbone than its own. BackboneError: the backbone cannot be loaded.
+    """
+    translate_with(Translator.of(read_adapter(adapter), adapter, backbone), file, output)
 
 
 def translate_with(translator: Translator, file: Path | None, output: TextIO) -> None:

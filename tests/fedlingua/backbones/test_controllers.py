@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, places
+from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, merge_controllers, places
 from fedlingua.backbones.load import Backbone
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import tensor_set, travelling
@@ -135,3 +135,20 @@ def test_attaching_twice_is_refused(backbone: Backbone) -> None:
 def test_an_encoder_takes_no_controllers(encoder: Backbone) -> None:
     with pytest.raises(BackboneError, match=r"layers of a translation model, and this backbone is a xlm-roberta"):
         attach_controllers(encoder.model, 1)
+
+
+@torch.no_grad()
+def test_merged_they_are_layers_of_a_plain_deeper_model(model: PreTrainedModel, tokens: dict[str, Tensor]) -> None:
+    attach_controllers(model, 3)
+    shake(model)
+    wanted = model(**tokens).logits
+    plain = merge_controllers(model)
+    assert type(plain) is type(model)
+    assert (plain.config.encoder_layers, plain.config.decoder_layers, plain.config.num_hidden_layers) == (5, 5, 5)
+    assert not any(isinstance(module, Controllers) for module in plain.modules())
+    torch.testing.assert_close(plain(**tokens).logits, wanted)
+    generated = [
+        one.generate(input_ids=tokens["input_ids"], num_beams=2, max_new_tokens=8, do_sample=False)  # type: ignore[operator]
+        for one in (plain, model)
+    ]
+    assert torch.equal(*generated)

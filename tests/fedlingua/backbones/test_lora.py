@@ -2,14 +2,25 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
-from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.lora import LowRank, attach_lora, lora_bypassed, merge_lora
+from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.backbones.lora import (
+    LowRank,
+    attach_lora,
+    is_lora,
+    lora_bypassed,
+    lora_modules,
+    merge_lora,
+    peft_name,
+    peft_targets,
+)
 from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TensorSet, tensor_set
 from tests.mbart import mbart_50
@@ -96,8 +107,6 @@ def test_a_third_has_additions_in_its_layers_alone(backbone: Backbone, layers: s
 
 
 def test_the_seed_decides_the_additions_and_the_global_randomness_has_no_say(tiny_backbone: Any) -> None:
-    from fedlingua.backbones.load import load_backbone
-
     def drawn(seed: int, before: int) -> bytes:
         torch.manual_seed(before)
         backbone = load_backbone(tiny_backbone)
@@ -149,3 +158,39 @@ def test_an_encoders_queries_and_values_take_additions(encoder: Backbone) -> Non
 def test_a_target_of_translation_models_is_refused_with_an_encoders(encoder: Backbone) -> None:
     with pytest.raises(BackboneError, match=r"no linear layer's name ends in 'q_proj'; the layers have dense, key, query, value"):
         attach_lora(encoder.model, LowRank(), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        (LowRank(targets="v_proj,q_proj"), ["q_proj", "v_proj"]),
+        (LowRank(targets="encoder_attn.q_proj"), ["encoder_attn.q_proj"]),
+        (
+            LowRank(targets="encoder_attn.q_proj,fc1", layers="output-end"),
+            r"model\.encoder\.layers\.(1)\.(fc1)|model\.decoder\.layers\.(1)\.(encoder_attn\.q_proj|fc1)",
+        ),
+    ],
+)
+def test_peft_chooses_the_same_layers_of_the_plain_backbone(
+    tiny_backbone: Path, backbone: Backbone, config: LowRank, wanted: list[str] | str
+) -> None:
+    chosen = attached(backbone, config)
+    told = peft_targets(backbone.model, lora_modules(chosen.names), config.targets.split(","))
+    assert told == wanted
+    plain = load_backbone(tiny_backbone).model
+    wrapped = get_peft_model(plain, LoraConfig(r=config.rank, target_modules=told))
+    assert {name for name, _ in wrapped.named_parameters() if is_lora(name)} == {
+        peft_name(name).replace(".weight", ".default.weight") for name in chosen.names
+    }
+
+
+def test_an_end_that_the_head_has_too_becomes_a_pattern(encoder: Backbone) -> None:
+    chosen = attached(encoder, LowRank(targets="dense"))
+    told = peft_targets(encoder.model, lora_modules(chosen.names), ["dense"])
+    assert told == r"roberta\.encoder\.layer\.(0|1)\.(attention\.output\.dense|intermediate\.dense|output\.dense)"
+
+
+def test_names_in_pefts_files() -> None:
+    name = "model.encoder.layers.0.fc1.lora_A.default.weight"
+    assert peft_name(name) == "base_model.model.model.encoder.layers.0.fc1.lora_A.weight"
+    assert lora_modules([name, name.replace("_A", "_B"), "model.encoder.layer_norm.weight"]) == {"model.encoder.layers.0.fc1"}
