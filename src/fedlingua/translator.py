@@ -1,113 +1,160 @@
 """A finished run as a translator: a site's own tensors, or the clusters' for any direction."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
-from fedlingua.clustering import Clusters, cluster_for
+from fedlingua.backbones.layouts import most_tokens
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
-from fedlingua.corpora.sites import read_federation
-from fedlingua.errors import RunError
+from fedlingua.errors import ConfigError
 from fedlingua.evaluation.decode import translate
-from fedlingua.exchange.delivery import delivered, is_delivered
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors, write_tensors
+from fedlingua.exchange.delivery import delivered
+from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.files import resolve
-from fedlingua.finished import FinishedRun, same_backbone
-from fedlingua.languages import Direction, nearest, parse_direction
+from fedlingua.finished import same_backbone
+from fedlingua.languages import Direction, parse_direction
+from fedlingua.variants import RunVariants, Variant, check_translates
+
+MOST_BEAMS = 64
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How sentences are translated. max_tokens: of a source, which is cut there; max_new_tokens: of a translation; most: sentences
+    of one batch, 0: as many as fit; None takes the run's."""
+
+    beam: int | None = None
+    max_tokens: int | None = None
+    max_new_tokens: int | None = None
+    most: int = 0
+
+    def check(self) -> None:
+        """
+        Raises:
+            ConfigError: a number out of range.
+        """
+        for option, value, least, highest in (
+            ("beam", self.beam, 1, MOST_BEAMS),
+            ("max-tokens", self.max_tokens, 3, None),
+            ("max-decode-tokens", self.max_new_tokens, 1, None),
+            ("batch", self.most, 0, None),
+        ):
+            if value is not None and (value < least or (highest is not None and value > highest)):
+                wanted = f"{least} to {highest}" if highest is not None else f"{least} or more"
+                raise ConfigError(f"--{option} {value}; wanted {wanted}")
 
 
 class Translator:
-    """Translates in one direction with fixed tensors; `tensors = None` is the base."""
+    """A backbone in memory and one variant's tensors in it."""
 
-    def __init__(self, settings: Settings, trainable: Trainable, tensors: Tensors | None, direction: Direction) -> None:
-        self.settings, self.trainable, self.direction = settings, trainable, direction
-        trainable.backbone.codec.check([direction])
-        self.is_base = tensors is None
-        if tensors is not None:
-            write_tensors(trainable.model, check_tensors(tensors, trainable.trained))
+    def __init__(self, settings: Settings, trainable: Trainable, variant: Variant, decoding: Decoding | None = None) -> None:
+        """
+        Raises:
+            BackboneError: it has no such language. ConfigError: decoding asks for what cannot be.
+        """
+        decoding = decoding or Decoding()
+        decoding.check()
+        self.settings, self.trainable = settings, trainable
+        self.beam = decoding.beam or settings.beam
+        self.max_tokens = decoding.max_tokens or settings.max_tokens
+        self.max_new_tokens = decoding.max_new_tokens or settings.max_decode_tokens
+        self.most = decoding.most
+        positions = most_tokens(trainable.model)
+        for option, value in (("max-tokens", self.max_tokens), ("max-decode-tokens", self.max_new_tokens)):
+            if positions is not None and value > positions:
+                raise ConfigError(f"--{option} {value}: backbone = {settings.backbone!r} has positions for {positions} tokens; give fewer")
+        self._written: tuple[str, ...] = ()
+        self.use(variant)
+
+    def use(self, variant: Variant, load: Callable[[Variant], Tensors] | None = None) -> None:
+        """Translate in another direction, or with other tensors, from now on. load: takes the place of the variant's own.
+
+        Raises:
+            BackboneError: the backbone has no such language. ExchangeError: the tensors do not fit on it.
+        """
+        self.trainable.backbone.codec.check([variant.direction])
+        if variant.key != self._written and variant.load is not None:
+            self._written = ()  # should it break off, nobody takes what is half there for anything
+            tensors = load(variant) if load else variant.load()
+            write_tensors(self.trainable.model, check_tensors(tensors, self.trainable.trained))
+            self._written = variant.key
+        self.variant = variant
+
+    @property
+    def direction(self) -> Direction:
+        return self.variant.direction
 
     @classmethod
-    def of_site(cls, run_dir: Path, site: str) -> Self:
+    def of_site(cls, run_dir: Path, site: str, decoding: Decoding | None = None) -> Self:
         """What `site` uses after the run.
 
         Raises:
             RunError: no such site, a run that did not get that far, or one that trained no translation.
         """
-        finished = FinishedRun.of(run_dir)
-        folder, settings = finished.folder, finished.settings
-        _check_translates(settings, run_dir)
-        sites = folder.read("sites.json") or {}
-        # A pooled site stands for many, which keep their names.
-        hosts = {name: host for host, about in sites.items() for name in about["members"]}
-        if site not in hosts:
-            raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, hosts)}; it has {', '.join(hosts)}")
-        direction = parse_direction(sites[hosts[site]]["members"][site])
-        left = folder.directory / "sites" / hosts[site]
-        if not settings.how.trains:
-            return cls(settings, finished.trainable(), None, direction)
-        if is_delivered(left):
-            tensors, _ = delivered(left)
-            return cls(settings, finished.trainable(), tensors, direction)
-        if settings.how.travels and TENSOR_SETS[settings.trained_set].travels_whole:
-            return cls.of_direction(run_dir, direction)
-        raise RunError(
-            f"{left}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` there)"
-        )
+        run = RunVariants(run_dir)
+        return cls.of_variant(run, run.of_site(site), decoding)
 
     @classmethod
-    def of_delivery(cls, folder: Path) -> Self:
-        """What a deployed site was sent at a run's end; `folder`: the run's, in the site's state.
-
-        Raises:
-            RunError: nothing was delivered there, it does not translate, or the backbone has changed since.
-        """
-        tensors, about = delivered(folder)
-        settings = settings_from(about["settings"])
-        _check_translates(settings, folder)
-        trainable = same_backbone(settings, about["backbone_fingerprint"])
-        return cls(settings, trainable, tensors, parse_direction(about["direction"]))
-
-    @classmethod
-    def of_direction(cls, run_dir: Path, direction: Direction) -> Self:
+    def of_direction(cls, run_dir: Path, direction: Direction, decoding: Decoding | None = None) -> Self:
         """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target.
 
         Raises:
             RunError: a method that leaves nothing at the server, or a run that trained no translation. ConfigError: no cluster for these
                 languages.
         """
-        finished = FinishedRun.of(run_dir)
-        folder, settings = finished.folder, finished.settings
-        _check_translates(settings, run_dir)
-        if not settings.how.travels:
-            raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
-        if not TENSOR_SETS[settings.trained_set].travels_whole:
-            raise RunError(
-                f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest of it; "
-                "give --site instead of --direction"
-            )
-        federation = read_federation(resolve(settings.federation), Path())
-        kept = folder.checkpoints.load(int(finished.about["best_round"])).tensors
-        clusters = cast(Clusters, folder.read("clusters.json"))
-        directions = {site.name: [site.direction] for site in federation.sites}
-        tensors: Tensors = {}
-        for part in clusters:
-            tensors |= kept[part][cluster_for(direction, part, clusters, directions, federation.relatives(settings.cluster_by))]
-        return cls(settings, finished.trainable(), tensors, direction)
+        run = RunVariants(run_dir)
+        return cls.of_variant(run, run.of_direction(direction), decoding)
+
+    @classmethod
+    def of_variant(cls, run: RunVariants, variant: Variant, decoding: Decoding | None = None) -> Self:
+        """One of a run's variants, on the backbone of the run.
+
+        Raises:
+            RunError: the backbone is not the run's. ConfigError: decoding asks for what cannot be.
+        """
+        (decoding or Decoding()).check()  # before anything loads
+        return cls(run.settings, run.finished.trainable(), variant, decoding)
+
+    @classmethod
+    def of_delivery(cls, folder: Path, decoding: Decoding | None = None) -> Self:
+        """What a deployed site was sent at a run's end; `folder`: the run's, in the site's state.
+
+        Raises:
+            RunError: nothing was delivered there, it does not translate, or the backbone has changed since.
+        """
+        (decoding or Decoding()).check()
+        tensors, about = delivered(folder)
+        settings = settings_from(about["settings"])
+        check_translates(settings, folder)
+        trainable = same_backbone(settings, about["backbone_fingerprint"])
+        site = about.get("site", folder.name)
+        variant = Variant(parse_direction(about["direction"]), site, {}, ("site", site), lambda: tensors)
+        return cls(settings, trainable, variant, decoding)
+
+    def is_cut(self, sentences: list[str]) -> list[bool]:
+        """Which of the sentences are longer than `max_tokens`, language and end included, so that their rest would not be read."""
+        texts = [sentence.strip() for sentence in sentences]
+        return [len(pieces) + 2 > self.max_tokens for pieces in self.trainable.backbone.codec.pieces(texts)]
 
     def translate(self, sentences: list[str]) -> list[str]:
-        """One translation a sentence, in order; empty ones stay empty."""
-        model, codec, settings = self.trainable.model, self.trainable.backbone.codec, self.settings
-        lengths = (settings.beam, settings.max_tokens, settings.max_decode_tokens)
-        if self.is_base:
-            with self.trainable.as_base():
-                return translate(model, codec, sentences, self.direction, *lengths)
-        return translate(model, codec, sentences, self.direction, *lengths)
+        """One translation a sentence, in order, each on one line; empty ones stay empty."""
+        if self.variant.load is not None:
+            return self._translated(sentences)
+        with self.trainable.as_base():
+            return self._translated(sentences)
 
-
-def _check_translates(settings: Settings, where: Path) -> None:
-    if settings.task != "translation":
-        raise RunError(
-            f"{where}: task = {settings.task!r} trained an encoder, which translates nothing; give a run with task = 'translation', or "
-            "judge the encoder with `fedlingua finetune --run`"
+    def _translated(self, sentences: list[str]) -> list[str]:
+        found = translate(
+            self.trainable.model,
+            self.trainable.backbone.codec,
+            sentences,
+            self.direction,
+            self.beam,
+            self.max_tokens,
+            self.max_new_tokens,
+            self.most,
         )
+        # A tokenizer can know pieces that are line breaks.
+        return [" ".join(text.split("\n")).replace("\r", " ") if "\n" in text or "\r" in text else text for text in found]
