@@ -64,7 +64,9 @@ class Translator:
         positions = most_tokens(trainable.model)
         for option, value in (("max-tokens", self.max_tokens), ("max-decode-tokens", self.max_new_tokens)):
             if positions is not None and value > positions:
-                raise ConfigError(f"--{option} {value}: backbone = {settings.backbone!r} has positions for {positions} tokens; give fewer")
+                raise ConfigError(
+                    f"--{option} {value}: backbone = {settings.backbone!r} has positions for {positions} tokens; give fewer"
+                )
         self._written: tuple[str, ...] = ()
         self.use(variant)
 

@@ -78,7 +78,9 @@ class RunVariants:
             RunError: no such site, or nothing of it is here.
         """
         if site not in self._hosts:
-            raise RunError(f"run {self.run_dir} has no site {site!r}{nearest(site, self._hosts)}; it has {', '.join(self._hosts)}")
+            raise RunError(
+                f"run {self.run_dir} has no site {site!r}{nearest(site, self._hosts)}; it has {', '.join(self._hosts)}"
+            )
         direction, left = self.sites[site], self.finished.folder.directory / "sites" / self._hosts[site]
         if not self.settings.how.trains:
             return Variant(direction, site, {}, ("base",), None)

@@ -1,4 +1,4 @@
-"""The fedlingua command: run, suite, pretrain, finetune, personalize, translate, report, status, corpus; bundle, server, site."""
+"""The fedlingua command: run, suite, pretrain, finetune, personalize, translate, serve, report, status, corpus; bundle, server, site."""
 
 import sys
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from fedlingua.cli import corpus_commands, finetune_commands, server_commands, site_commands
+from fedlingua.cli import translate_options as options
 from fedlingua.errors import FedlinguaError
 
 app = typer.Typer(
@@ -97,14 +98,48 @@ def pretrain(
 @app.command()
 def translate(
     run: RunFolderOption,
+    file: options.Text = None,
     site: Annotated[str | None, typer.Option(help="Translate as this site does.")] = None,
     direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
-    file: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
+    to: options.To = None,
+    beam: options.Beam = None,
+    batch: options.Batch = 0,
+    max_tokens: options.MaxTokens = None,
+    max_decode_tokens: options.MaxDecodeTokens = None,
+    format_: options.Summary = options.Format.text,
 ) -> None:
     """Translate line for line with what a run has trained."""
-    from fedlingua.cli.translate import translate_lines
+    asked = options.asked(file, to, beam, batch, max_tokens, max_decode_tokens, format_)
+    from fedlingua.cli.translate import translate_run
 
-    translate_lines(run, site, direction, file, sys.stdout)
+    translate_run(run, site, direction, asked, sys.stdout, Console(stderr=True))
+
+
+@app.command()
+def serve(
+    run: RunFolderOption,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; another than loopback lets everybody there translate.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    beam: options.Beam = None,
+    batch: options.Batch = 0,
+    max_tokens: Annotated[int | None, typer.Option(help="A longer sentence is refused; default: the run's.")] = None,
+    max_decode_tokens: options.MaxDecodeTokens = None,
+    max_sentences: Annotated[int, typer.Option(min=1, help="Of one request.")] = 100,
+    max_characters: Annotated[int, typer.Option(min=1, help="Of one sentence.")] = 2000,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Requests that wait; more are sent away with 503.")] = 64,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
+    ] = 60.0,
+) -> None:
+    """Translate over HTTP, for all sites and directions of a run, with a page to type in."""
+    from fedlingua.cli.serve import serve_run
+    from fedlingua.serving.limits import Limits
+    from fedlingua.translator import Decoding
+
+    limits = Limits(max_sentences, max_characters, max_waiting, timeout)
+    serve_run(run, host, port, Decoding(beam, max_tokens, max_decode_tokens, batch), limits, Console(stderr=True))
 
 
 @app.command()

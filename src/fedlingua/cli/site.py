@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -24,6 +24,9 @@ from fedlingua.errors import ConfigError, DeploymentError, RunError
 from fedlingua.experiment import default_run_config, read_experiment
 from fedlingua.files import APP_DIR
 from fedlingua.processes import flower_environment, free_port
+
+if TYPE_CHECKING:
+    from fedlingua.cli.translate import Asked
 
 AGAIN_S, FORGOTTEN_S = 10.0, 90.0
 """Between two tries to join, and from the first until the last; Flower forgets a SuperNode after two heartbeats of 30 s."""
@@ -132,7 +135,7 @@ def start(file: Path, console: Console) -> None:
     console.print("site stopped", highlight=False)
 
 
-def translate(file: Path, site_name: str | None, run: str | None, text: Path | None) -> None:
+def translate(file: Path, site_name: str | None, run: str | None, asked: "Asked", console: Console) -> None:
     """Translate line for line with what the newest run (or `run`) has delivered to this site.
 
     Raises:
@@ -141,6 +144,7 @@ def translate(file: Path, site_name: str | None, run: str | None, text: Path | N
     from fedlingua.cli.translate import translate_with
     from fedlingua.translator import Translator
 
+    asked.check()
     site = _site(file)
     names = [one.name for one in site.sites]
     if site_name is None and len(names) > 1:
@@ -154,7 +158,7 @@ def translate(file: Path, site_name: str | None, run: str | None, text: Path | N
     if not folders:
         raise RunError(f"{site.state}: nothing was delivered to {name} yet; a run delivers at its end")
     newest = max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if len(folders) > 1 else 0)
-    translate_with(Translator.of_delivery(newest), text, sys.stdout)
+    translate_with(Translator.of_delivery(newest, asked.decoding), asked, sys.stdout, console)
 
 
 def _site(file: Path) -> SiteFile:

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedlingua.cli import translate_options as options
+
 commands = typer.Typer(no_args_is_help=True, help="One site of a federation across machines.")
 SiteFileArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
 
@@ -103,12 +105,19 @@ def site_start(file: SiteFileArgument = Path("site")) -> None:
 
 @commands.command("translate")
 def site_translate(
-    text: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
+    text: options.Text = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
     name: Annotated[str | None, typer.Option(help="Which site, where the node speaks for several.")] = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest that delivered.")] = None,
+    to: options.To = None,
+    beam: options.Beam = None,
+    batch: options.Batch = 0,
+    max_tokens: options.MaxTokens = None,
+    max_decode_tokens: options.MaxDecodeTokens = None,
+    format_: options.Summary = options.Format.text,
 ) -> None:
     """Translate line for line with what the federation has delivered to this site; needs no server."""
     from fedlingua.cli import site
 
-    site.translate(file, name, run, text)
+    asked = options.asked(text, to, beam, batch, max_tokens, max_decode_tokens, format_)
+    site.translate(file, name, run, asked, Console(stderr=True))

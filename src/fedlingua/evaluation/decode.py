@@ -65,7 +65,7 @@ def translate(
     return translations
 
 
-class _AtItsOwnCap(StoppingCriteria):  # type: ignore[misc]
+class _AtItsOwnCap(StoppingCriteria):
     """Ends every sentence of a batch where it would end by itself, as `max_new_tokens` does for all alike. caps: tokens, for each."""
 
     def __init__(self, caps: Sequence[int]) -> None:
