@@ -62,9 +62,9 @@ class Heard:
 
 
 @contextmanager
-def served(run: Path) -> Iterator[tuple[str, psutil.Process]]:
+def served(run: Path, threads: int) -> Iterator[tuple[str, psutil.Process]]:
     """A server of its own process, ended by SIGTERM; its address."""
-    command = [sys.executable, "-c", "from fedlingua.cli.app import main; main()", "serve", "--run", str(run), "--port", "0"]
+    command = [sys.executable, "-c", "from fedlingua.cli.app import main; main()", "serve", "--run", str(run), "--port", "0", "--threads", str(threads)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
@@ -188,7 +188,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--sentences", type=int, default=60, help="of each site")
     parser.add_argument("--to", type=Path, help="write the figures here as JSON")
+    parser.add_argument("--threads", type=int, default=1, help="of torch, in either process")
     chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
     run = RunVariants(chosen.run)
     texts = [
         (site, sentence)
@@ -198,7 +200,7 @@ def main() -> None:
     translators = {site: Translator.of_variant(run, run.of_site(site), Decoding(most=1)) for site in run.sites}
     one_by_one(translators, texts[:20])  # warms up
     wanted, before = one_by_one(translators, texts)
-    with served(chosen.run) as (address, process):
+    with served(chosen.run, chosen.threads) as (address, process):
         under_load(address, process, wanted, chosen.clients, min(10.0, chosen.seconds / 4))  # warms up
         load = under_load(address, process, wanted, chosen.clients, chosen.seconds)
         first = texts[0][0]
@@ -218,7 +220,7 @@ def main() -> None:
         "served_of_one_site_over_one_by_one": round(one_site["sentences_a_second"] / rate, 2),
         "wanted_ratio": WANTED_RATIO,
         "usable_cores": len(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads(),
+        "threads": chosen.threads,
     }
     keep(result, chosen.to, "torch", "transformers", "fastapi", "uvicorn")
     for what, phase in (("all sites", load), ("one site", one_site)):

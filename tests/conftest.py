@@ -126,6 +126,20 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
+@pytest.fixture(scope="session")
+def finished_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a run of the four phrasebook sites by adapter-families, one round on the tiny backbone; no test changes it."""
+    from tests.in_process import run  # Flower's app takes seconds to import
+
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "four.toml").write_text(FOUR_SITES)
+    short = {"adapter-dim": 4, "batch-size": 8, "beam": 2, "rounds": 1, "max-tokens": 32, "max-decode-tokens": 16}
+    config = {**default_run_config(), **short, "accumulation": 1, "backbone": str(tiny_backbone), "method": "adapter-families"}
+    # So much that sites do not sound alike.
+    told = {"federation": str(folder / "four.toml"), "deadline-s": 60.0, "learning-rate": 0.1}
+    return run({**config, **told}, folder / "four")[0].directory
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

@@ -106,10 +106,11 @@ def translate(
     batch: options.Batch = 0,
     max_tokens: options.MaxTokens = None,
     max_decode_tokens: options.MaxDecodeTokens = None,
+    threads: options.Threads = 0,
     format_: options.Summary = options.Format.text,
 ) -> None:
     """Translate line for line with what a run has trained."""
-    asked = options.asked(file, to, beam, batch, max_tokens, max_decode_tokens, format_)
+    asked = options.asked(file, to, beam, batch, max_tokens, max_decode_tokens, threads, format_)
     from fedlingua.cli.translate import translate_run
 
     translate_run(run, site, direction, asked, sys.stdout, Console(stderr=True))
@@ -126,6 +127,7 @@ def serve(
     batch: options.Batch = 0,
     max_tokens: Annotated[int | None, typer.Option(help="A longer sentence is refused; default: the run's.")] = None,
     max_decode_tokens: options.MaxDecodeTokens = None,
+    threads: options.Threads = 0,
     max_sentences: Annotated[int, typer.Option(min=1, help="Of one request.")] = 100,
     max_characters: Annotated[int, typer.Option(min=1, help="Of one sentence.")] = 2000,
     max_waiting: Annotated[int, typer.Option(min=1, help="Requests that wait; more are sent away with 503.")] = 64,
@@ -139,7 +141,8 @@ def serve(
     from fedlingua.translator import Decoding
 
     limits = Limits(max_sentences, max_characters, max_waiting, timeout)
-    serve_run(run, host, port, Decoding(beam, max_tokens, max_decode_tokens, batch), limits, Console(stderr=True))
+    decoding = Decoding(beam, max_tokens, max_decode_tokens, batch)
+    serve_run(run, host, port, decoding, limits, threads, Console(stderr=True))
 
 
 @app.command()

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+import torch
 import uvicorn
 from rich.console import Console
 
@@ -22,8 +23,8 @@ GRACE_S = 20
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limits, console: Console) -> None:
-    """Serve until SIGTERM (exit code 0) or Ctrl-C (130).
+def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limits, threads: int, console: Console) -> None:
+    """Serve until SIGTERM (exit code 0) or Ctrl-C (130). threads: of torch; 0: as many as it takes by itself.
 
     Raises:
         DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
@@ -41,6 +42,8 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
                 highlight=False,
                 soft_wrap=True,
             )
+        if threads:
+            torch.set_num_threads(threads)
         models = Models(variants, decoding)
         app = Guard(application(models, limits), limits.body_bytes, (host, *LOOPBACK) if is_loopback(listening) else None)
         console.print(

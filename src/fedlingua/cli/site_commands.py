@@ -114,10 +114,11 @@ def site_translate(
     batch: options.Batch = 0,
     max_tokens: options.MaxTokens = None,
     max_decode_tokens: options.MaxDecodeTokens = None,
+    threads: options.Threads = 0,
     format_: options.Summary = options.Format.text,
 ) -> None:
     """Translate line for line with what the federation has delivered to this site; needs no server."""
     from fedlingua.cli import site
 
-    asked = options.asked(text, to, beam, batch, max_tokens, max_decode_tokens, format_)
+    asked = options.asked(text, to, beam, batch, max_tokens, max_decode_tokens, threads, format_)
     site.translate(file, name, run, asked, Console(stderr=True))

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+import torch
 from rich.console import Console
 
 from fedlingua.corpora.read import Pair, lines_of, opened
@@ -33,13 +34,14 @@ CLOSED = 141
 class Asked:
     """What is translated, and where it goes. file: None is standard input; to: None is standard output.
 
-    json: the summary as JSON on standard output, which takes a `to`.
+    json: the summary as JSON on standard output, which takes a `to`. threads: of torch; 0: as many as it takes by itself.
     """
 
     file: Path | None
     to: Path | None
     decoding: Decoding
     json: bool = False
+    threads: int = 0
 
     def check(self) -> None:
         """
@@ -82,6 +84,8 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO, console
         CorpusError: what is read is not as it has to be; what --to names is not there then.
     """
     variant = translator.variant
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
     console.print(f"{variant.direction}: {variant.told}", highlight=False, markup=False, soft_wrap=True)
     work = _Work(translator, asked, console if asked.to or not output.isatty() else None)
     started = time.monotonic()

@@ -34,6 +34,7 @@ Batch = Annotated[
 ]
 MaxTokens = Annotated[int | None, typer.Option(help="A longer sentence is cut there; default: the run's.")]
 MaxDecodeTokens = Annotated[int | None, typer.Option(help="Most tokens of a translation; default: the run's.")]
+Threads = Annotated[int, typer.Option(min=0, help="Of torch; 0: a core each. A small model is faster with 1.")]
 Summary = Annotated[Format, typer.Option("--format", help="Of the summary that --to ends with.")]
 
 
@@ -44,10 +45,11 @@ def asked(
     batch: int,
     max_tokens: int | None,
     max_decode_tokens: int | None,
+    threads: int,
     summary: Format,
 ) -> "Asked":
     """The options as one."""
     from fedlingua.cli.translate import Asked
     from fedlingua.translator import Decoding
 
-    return Asked(file, to, Decoding(beam, max_tokens, max_decode_tokens, batch), summary is Format.json)
+    return Asked(file, to, Decoding(beam, max_tokens, max_decode_tokens, batch), summary is Format.json, threads)
