@@ -64,7 +64,18 @@ class Heard:
 @contextmanager
 def served(run: Path, threads: int) -> Iterator[tuple[str, psutil.Process]]:
     """A server of its own process, ended by SIGTERM; its address."""
-    command = [sys.executable, "-c", "from fedlingua.cli.app import main; main()", "serve", "--run", str(run), "--port", "0", "--threads", str(threads)]
+    command = [
+        sys.executable,
+        "-c",
+        "from fedlingua.cli.app import main; main()",
+        "serve",
+        "--run",
+        str(run),
+        "--port",
+        "0",
+        "--threads",
+        str(threads),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
@@ -128,7 +139,9 @@ def pest(address: str, ends: float, heard: Heard) -> None:
         time.sleep(0.5)
 
 
-def under_load(address: str, process: psutil.Process, wanted: Mapping[tuple[str, str], str], clients: int, seconds: float) -> dict[str, Any]:
+def under_load(
+    address: str, process: psutil.Process, wanted: Mapping[tuple[str, str], str], clients: int, seconds: float
+) -> dict[str, Any]:
     """All clients at once for so long."""
     heard, started = Heard(), time.monotonic()
     before = json.loads(_ask(address, "GET", "/health", b"")[1])
@@ -210,7 +223,12 @@ def main() -> None:
     alone = [round(len(texts) / taken, 1) for taken in (before, after)]
     rate = 2 * len(texts) / (before + after)
     result = {
-        "run": {"method": run.settings.method, "backbone": run.settings.backbone, "beam": run.settings.beam, "sites": len(run.sites)},
+        "run": {
+            "method": run.settings.method,
+            "backbone": run.settings.backbone,
+            "beam": run.settings.beam,
+            "sites": len(run.sites),
+        },
         "clients": chosen.clients,
         "seconds": chosen.seconds,
         "one_by_one_sentences_a_second": {"before": alone[0], "after": alone[1]},

@@ -9,7 +9,7 @@ from fedlingua.serving.pages import STYLE, Page, page
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>HTTP interface – fedlingua</title><link rel="icon" href="data:,"><style>/*style*/</style></head>
+<title>HTTP interface – fedlingua</title><link rel="icon" href="data:,"><style>{{ style }}</style></head>
 <body><header><h1>HTTP interface</h1><p>{{ about.description }}</p>
 <p class="soft">For programs: <a href="openapi.json">openapi.json</a>. For people: <a href="./">the page to type in</a>.</p></header>
 <main>

@@ -5,7 +5,7 @@ from fedlingua.serving.pages import STYLE, Page, page
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ run }} – fedlingua translate</title><link rel="icon" href="data:,">
-<style>/*style*/</style></head>
+<style>{{ style }}</style></head>
 <body>
 <header><h1>fedlingua <span class="badge">{{ run }}</span></h1>
 <p class="soft" id="about">&nbsp;</p></header>
@@ -32,7 +32,7 @@ TEMPLATE = """<!doctype html>
 </main>
 <footer class="soft"><a href="docs">HTTP interface</a> · <a href="v1/models">models</a> · <a href="health">health</a></footer>
 <noscript><p class="error">This page needs JavaScript; the HTTP interface does not.</p></noscript>
-<script>/*script*/</script></body></html>
+<script>{{ script }}</script></body></html>
 """
 
 OWN_STYLE = (

@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import dataclass
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #59626c; --line: #c9ced4;
@@ -40,8 +41,7 @@ def page(template: str, style: str, script: str = "", **values: object) -> Page:
     A script may ask this server, and nobody else.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    html = environment.from_string(template).render(**values)
-    html = html.replace("/*style*/", style).replace("/*script*/", script)
+    html = environment.from_string(template).render(style=Markup(style), script=Markup(script), **values)
     policy = {
         "default-src": "'none'",
         "style-src": _hash(style),

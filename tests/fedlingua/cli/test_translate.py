@@ -69,7 +69,9 @@ def test_nothing_gives_nothing_and_a_mark_of_utf8_is_no_text(finished_run: Path,
 
 
 def test_a_line_break_that_a_model_writes_makes_no_line(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedlingua.translator.translate", lambda model, codec, sentences, *more: [f"a\nb\r\n{s}" for s in sentences])
+    monkeypatch.setattr(
+        "fedlingua.translator.translate", lambda model, codec, sentences, *more: [f"a\nb\r\n{s}" for s in sentences]
+    )
     done = asked(finished_run, "--site", "hospital", text="x\ny\n")
     assert done.stdout == "a b  x\na b  y\n"
 
