@@ -7,13 +7,12 @@ from typing import Self
 
 from fedlingua.backbones.layouts import most_tokens
 from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
 from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.finished import same_backbone
+from fedlingua.finished import same_backbone, settings_of
 from fedlingua.languages import Direction, parse_direction
 from fedlingua.variants import RunVariants, Variant, check_translates
 
@@ -128,7 +127,7 @@ class Translator:
         """
         (decoding or Decoding()).check()
         tensors, about = delivered(folder)
-        settings = settings_from(about["settings"])
+        settings = settings_of(about["settings"])
         check_translates(settings, folder)
         trainable = same_backbone(settings, about["backbone_fingerprint"])
         site = about.get("site", folder.name)

@@ -17,6 +17,8 @@ from fedlingua.finished import FinishedRun
 from fedlingua.languages import Direction, nearest, parse_direction
 from fedlingua.parts import Part
 
+_BASE = ("base",)
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -37,6 +39,8 @@ class Variant:
         """Who answers, in words."""
         if self.site:
             return f"site {self.site}" if self.load else f"site {self.site}, which uses the base"
+        if self.load is None:
+            return "the base"
         if set(self.clusters.values()) <= {EVERYBODY}:
             return "the federation, all sites in one cluster"
         return ", ".join(f"{part} cluster {name}" for part, name in self.clusters.items() if part != "shared")
@@ -62,6 +66,8 @@ class RunVariants:
     @property
     def why_no_direction(self) -> str:
         """Why sites alone can be asked, and no direction that nobody holds; empty where one can."""
+        if not self.settings.how.trains:
+            return ""
         if not self.settings.how.travels:
             return f"method {self.settings.method} leaves nothing at the server"
         if not TENSOR_SETS[self.settings.trained_set].travels_whole:
@@ -83,7 +89,7 @@ class RunVariants:
             )
         direction, left = self.sites[site], self.finished.folder.directory / "sites" / self._hosts[site]
         if not self.settings.how.trains:
-            return Variant(direction, site, {}, ("base",), None)
+            return Variant(direction, site, {}, _BASE, None)
         if is_delivered(left):
             return Variant(direction, site, {}, ("site", self._hosts[site]), lambda: delivered(left)[0])
         if not self.why_no_direction:
@@ -93,13 +99,16 @@ class RunVariants:
         )
 
     def of_direction(self, direction: Direction) -> Variant:
-        """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target.
+        """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target; of a
+        run that trained nothing the base.
 
         Raises:
             RunError: a method that leaves nothing at the server. ConfigError: no cluster for these languages.
         """
         if self.why_no_direction:
             raise RunError(f"{self.why_no_direction}; give --site instead of --direction")
+        if not self.settings.how.trains:
+            return Variant(direction, None, {}, _BASE, None)
         chosen = self._nearest(direction)
         return Variant(direction, None, chosen, ("clusters", *chosen.values()), partial(self._of_clusters, chosen))
 

@@ -10,6 +10,7 @@ import torch
 import uvicorn
 from rich.console import Console
 
+from fedlingua.cli.output import asks_json, print_json
 from fedlingua.serving.api import application
 from fedlingua.serving.guard import Guard
 from fedlingua.serving.limits import Limits
@@ -23,12 +24,15 @@ GRACE_S = 20
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limits, threads: int, console: Console) -> None:
+def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limits, threads: int) -> None:
     """Serve until SIGTERM (exit code 0) or Ctrl-C (130). threads: of torch; 0: as many as it takes by itself.
+
+    Where JSON is asked for, the answer is printed once the server answers, so that a program knows where.
 
     Raises:
         DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
     """
+    console = Console(stderr=True)
     decoding.check()
     variants = RunVariants(run)
     signal.signal(signal.SIGTERM, _leave)
@@ -52,6 +56,8 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
             highlight=False,
             soft_wrap=True,
         )
+        if asks_json():
+            print_json({"url": url_of(listening), "sites": list(models.sites)})
         _server(app, limits).run(sockets=[_own(listening)])
 
 

@@ -1,6 +1,5 @@
 """`fedlingua translate`: line for line, from a file or standard input; a translation memory unit for unit."""
 
-import json
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any, TextIO
 import torch
 from rich.console import Console
 
+from fedlingua.cli.output import Answer, asks_json
 from fedlingua.corpora.read import Pair, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
@@ -34,23 +34,20 @@ CLOSED = 141
 class Asked:
     """What is translated, and where it goes. file: None is standard input; to: None is standard output.
 
-    json: the summary as JSON on standard output, which takes a `to`. threads: of torch; 0: as many as it takes by itself.
+    threads: of torch; 0: as many as it takes by itself.
     """
 
     file: Path | None
     to: Path | None
     decoding: Decoding
-    json: bool = False
     threads: int = 0
 
     def check(self) -> None:
         """
         Raises:
-            ConfigError: JSON beside the text itself, a file that is there already, or a number out of range. CorpusError: no such file.
+            ConfigError: a file that is there already, or a number out of range. CorpusError: no such file.
         """
         self.decoding.check()
-        if self.json and self.to is None:
-            raise ConfigError("--format json is of the summary, and standard output has the text; give --to FILE for it")
         if self.file is not None and not self.file.is_file():
             raise CorpusError(f"{self.file}: there is no such file; check the path")
         if self.to is not None and self.to.exists():
@@ -63,8 +60,8 @@ class Asked:
         return self.file is not None and self.file.name.removesuffix(".gz").endswith(".tmx")
 
 
-def translate_run(run: Path, site: str | None, direction: str | None, asked: Asked, output: TextIO, console: Console) -> None:
-    """Translate with what a run has trained. console: who answers, progress, and the summary.
+def translate_run(run: Path, site: str | None, direction: str | None, asked: Asked, output: TextIO) -> Answer:
+    """Translate with what a run has trained; who answers, progress and the summary go to standard error.
 
     Raises:
         ConfigError: neither site nor direction, or both. RunError, BackboneError: what the run cannot give.
@@ -74,22 +71,27 @@ def translate_run(run: Path, site: str | None, direction: str | None, asked: Ask
     asked.check()
     variants = RunVariants(run)
     variant = variants.of_site(site) if site else variants.of_direction(parse_direction(direction or ""))
-    translate_with(Translator.of_variant(variants, variant, asked.decoding), asked, output, console)
+    return translate_with(Translator.of_variant(variants, variant, asked.decoding), asked, output)
 
 
-def translate_with(translator: Translator, asked: Asked, output: TextIO, console: Console) -> None:
-    """Write one line for each line, or each unit, that is read; an empty one stays empty.
+def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answer:
+    """Write one line for each line, or each unit, that is read; an empty one stays empty. Where JSON is asked for and no file named, the
+    translations are in the answer.
 
     Raises:
         CorpusError: what is read is not as it has to be; what --to names is not there then.
     """
-    variant = translator.variant
+    console, variant = Console(stderr=True), translator.variant
     if asked.threads:
         torch.set_num_threads(asked.threads)
     console.print(f"{variant.direction}: {variant.told}", highlight=False, markup=False, soft_wrap=True)
     work = _Work(translator, asked, console if asked.to or not output.isatty() else None)
-    started = time.monotonic()
-    if asked.to is None:
+    started, answered = time.monotonic(), list[str]()
+    if asked.to is not None:
+        _write(work.pairs(), translator, asked.to)
+    elif asks_json():
+        answered = [translation for _, translation in work.pairs()]
+    else:
         try:
             for _, translation in work.pairs():
                 output.write(f"{translation}\n")
@@ -98,33 +100,28 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO, console
         except BrokenPipeError:
             _let_go(output)
             raise SystemExit(CLOSED) from None
-    else:
-        _write(work.pairs(), translator, asked.to)
     taken = time.monotonic() - started
     for told in work.remarks():
         console.print(told, style="yellow", highlight=False, markup=False, soft_wrap=True)
-    if asked.to is None:
-        return
     rate = work.lines / taken if taken else 0.0
-    if asked.json:
-        summary: dict[str, Any] = {
-            "to": str(asked.to),
-            "direction": str(variant.direction),
-            "answered_by": variant.told,
-            "site": variant.site,
-            "clusters": dict(variant.clusters),
-            "lines": work.lines,
-            "empty": work.empty,
-            "without_source": work.missing,
-            "cut": work.cut,
-            "seconds": round(taken, 3),
-            "lines_a_second": round(rate, 2),
-        }
-        print(json.dumps(summary, indent=2, ensure_ascii=False), file=output)
-    else:
+    if asked.to is not None:
         console.print(
             f"{asked.to}: {work.lines:,} lines in {taken:,.1f} s, {rate:,.1f} a second", highlight=False, soft_wrap=True
         )
+    return {
+        "to": asked.to,
+        "direction": str(variant.direction),
+        "answered_by": variant.told,
+        "site": variant.site,
+        "clusters": dict(variant.clusters),
+        "lines": work.lines,
+        "empty": work.empty,
+        "without_source": work.missing,
+        "cut": work.cut,
+        "seconds": round(taken, 3),
+        "lines_a_second": round(rate, 2),
+        **({} if asked.to else {"translations": answered}),
+    }
 
 
 class _Work:

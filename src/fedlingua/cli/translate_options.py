@@ -1,6 +1,5 @@
 """Options that `fedlingua translate` and `fedlingua site translate` share; those of decoding are `fedlingua serve`'s, too."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,13 +7,6 @@ import typer
 
 if TYPE_CHECKING:  # torch takes seconds to load, and --help needs none
     from fedlingua.cli.translate import Asked
-
-
-class Format(StrEnum):
-    """Of what a command tells."""
-
-    text = "text"
-    json = "json"
 
 
 Text = Annotated[
@@ -35,7 +27,6 @@ Batch = Annotated[
 MaxTokens = Annotated[int | None, typer.Option(help="A longer sentence is cut there; default: the run's.")]
 MaxDecodeTokens = Annotated[int | None, typer.Option(help="Most tokens of a translation; default: the run's.")]
 Threads = Annotated[int, typer.Option(min=0, help="Of torch; 0: a core each. A small model is faster with 1.")]
-Summary = Annotated[Format, typer.Option("--format", help="Of the summary that --to ends with.")]
 
 
 def asked(
@@ -46,10 +37,9 @@ def asked(
     max_tokens: int | None,
     max_decode_tokens: int | None,
     threads: int,
-    summary: Format,
 ) -> "Asked":
     """The options as one."""
     from fedlingua.cli.translate import Asked
     from fedlingua.translator import Decoding
 
-    return Asked(file, to, Decoding(beam, max_tokens, max_decode_tokens, batch), summary is Format.json, threads)
+    return Asked(file, to, Decoding(beam, max_tokens, max_decode_tokens, batch), threads)

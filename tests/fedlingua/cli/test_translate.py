@@ -97,6 +97,11 @@ def test_a_file_is_written_whole_with_a_summary(finished_run: Path, wanted: list
     assert (again.exit_code, "is there already" in str(again.exception)) == (1, True)
 
 
+def test_as_json_the_translations_are_in_the_answer(finished_run: Path, wanted: list[str]) -> None:
+    answer = json.loads(asked(finished_run, "--site", "hospital", "--format", "json", text=AWKWARD).stdout)
+    assert (answer["to"], answer["lines"], answer["translations"]) == (None, 6, wanted)
+
+
 def test_what_breaks_off_leaves_no_file(finished_run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"Ja\n" * 3 + b"\xff\xfe\n")
     for ending in ("txt", "tmx"):
@@ -184,7 +189,6 @@ def test_options_of_decoding_are_the_runs_unless_given(finished_run: Path) -> No
         (["--site", "hospital", "--batch", "-1"], "--batch -1; wanted 0 or more"),
         (["--site", "hospital", "--max-tokens", "2"], "--max-tokens 2; wanted 3 or more"),
         (["--site", "hospital", "--max-decode-tokens", "0"], "--max-decode-tokens 0; wanted 1 or more"),
-        (["--site", "hospital", "--format", "json"], "give --to FILE"),
         (["--site", "hospital", "nowhere.txt"], "nowhere.txt: there is no such file"),
     ],
 )
