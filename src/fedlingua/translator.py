@@ -87,6 +87,11 @@ class Translator:
     def direction(self) -> Direction:
         return self.variant.direction
 
+    @property
+    def is_base(self) -> bool:
+        """Whether it translates as before any training."""
+        return self.variant.load is None
+
     @classmethod
     def of_site(cls, run_dir: Path, site: str, decoding: Decoding | None = None) -> Self:
         """What `site` uses after the run.
@@ -141,7 +146,7 @@ class Translator:
 
     def translate(self, sentences: list[str]) -> list[str]:
         """One translation a sentence, in order, each on one line; empty ones stay empty."""
-        if self.variant.load is not None:
+        if not self.is_base:
             return self._translated(sentences)
         with self.trainable.as_base():
             return self._translated(sentences)
