@@ -239,6 +239,7 @@ def main() -> None:
         "wanted_ratio": WANTED_RATIO,
         "usable_cores": len(os.sched_getaffinity(0)),
         "threads": chosen.threads,
+        "load": round(os.getloadavg()[0], 1),
     }
     keep(result, chosen.to, "torch", "transformers", "fastapi", "uvicorn")
     for what, phase in (("all sites", load), ("one site", one_site)):

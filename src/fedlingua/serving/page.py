@@ -108,7 +108,7 @@ function show() {
   }
   at("who").textContent = !answering ? "Nobody answers in this direction: " + (models.why_no_direction || "no site has a related language")
     : own ? `The model of site ${own.site} will answer.`
-    : `The nearest clusters will answer. ${members(answering)}`;
+    : members(answering) ? `The nearest clusters will answer. ${members(answering)}` : `Answers: ${answering.told}`;
   at("go").disabled = !answering;
   at("swap").disabled = !models.directions.some(one => one.source === target.value && one.target === source.value);
   count();
