@@ -271,5 +271,9 @@ def test_the_kept_figures_of_serving_are_without_fault() -> None:
     for phase in (result["served"], result["served_of_one_site"]):
         assert list(phase["statuses"]) == ["200"]
         assert (phase["failures"], phase["other_text"], phase["bad_requests_answered_otherwise"]) == ({}, 0, 0)
-    rate = sum(result["one_by_one_sentences_a_second"].values()) / 2
-    assert result["served_over_one_by_one"] == pytest.approx(result["served"]["sentences_a_second"] / rate, rel=0.1)
+    alone = result["one_by_one"]["sentences_a_core_second"]
+    for name, phase in (("all_sites", result["served"]), ("one_site", result["served_of_one_site"])):
+        assert phase["memory_mib"]["growth"] <= 8.0
+        ratio = phase["sentences_a_core_second"] / alone
+        assert result["served_over_one_by_one"][name]["core"] == pytest.approx(ratio, rel=0.02)
+    assert result["served_over_one_by_one"]["all_sites"]["core"] >= result["wanted_ratio"]
