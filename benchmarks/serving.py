@@ -38,7 +38,8 @@ from fedlingua.translator import Decoding, Translator
 from fedlingua.variants import RunVariants
 
 WANTED_RATIO, MOST_GROWTH_MIB = 1.5, 8.0
-"""Sentences a core's second over one by one, of all sites, and what the server may take more of memory; else the benchmark ends with an error."""
+"""Sentences a core's second over one by one, of all sites, and what the server may take more of memory; else the benchmark ends with an
+error."""
 BAD: tuple[tuple[bytes, tuple[int, ...]], ...] = (
     (b"{", (422,)),
     (b'{"sentences": ["a"]}', (422,)),

@@ -1,6 +1,7 @@
 """The endpoints: the same text as `fedlingua translate`, who answers, and every mistake answered with what is wanted."""
 
 import json
+import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedlingua.serving.batching import Batcher
 from fedlingua.serving.models import Models
 from fedlingua.translator import Decoding, Translator
 from fedlingua.variants import RunVariants
+from tests.in_process import run
 
 SENTENCES = ["Der Arzt liest.", "", "Guten\u2028Morgen & <b>ja</b>", "日本 🙂"]
 
@@ -191,6 +193,36 @@ def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run
     for site in [*run.sites, *reversed(list(run.sites)), "hospital"]:
         assert models.translate(models.sites[site], SENTENCES) == wanted[site]
         assert len(models._kept) <= 2
+
+
+def test_where_sites_keep_what_they_trained_only_sites_can_be_asked(four_sites: dict[str, Any], tmp_path: Path) -> None:
+    folder, _ = run({**four_sites, "method": "adapter-local", "rounds": 1}, tmp_path / "run")
+    shutil.rmtree(folder.directory / "sites" / "court")  # as in a deployment
+    models = Models(RunVariants(folder.directory), Decoding())
+    with TestClient(api.application(models, api.Limits())) as client:
+        listed = client.get("/v1/models").json()
+        assert ([one["site"] for one in listed["sites"]], listed["directions"]) == (["hospital", "school", "bank"], [])
+        assert listed["why_no_direction"] == "method adapter-local leaves nothing at the server"
+        refused = asked(client, source="de", target="fr", sentences=["ja"])
+        words = (
+            "method adapter-local leaves nothing at the server; give site instead of source and target: hospital, school, bank"
+        )
+        assert (refused.status_code, refused.json()["error"]) == (404, words)
+        away = asked(client, site="court", sentences=["ja"])
+        assert (away.status_code, "lies with the site itself" in away.json()["error"]) == (404, True)
+        own = asked(client, site="school", sentences=SENTENCES).json()
+    assert own["translations"] == Translator.of_site(folder.directory, "school").translate(SENTENCES)
+    assert own["answered_by"]["told"] == "site school"
+
+
+def test_a_run_that_trained_nothing_answers_with_the_base(four_sites: dict[str, Any], tmp_path: Path) -> None:
+    folder, _ = run({**four_sites, "method": "base"}, tmp_path / "run")
+    with TestClient(api.application(Models(RunVariants(folder.directory), Decoding()), api.Limits())) as client:
+        of_site = asked(client, site="hospital", sentences=SENTENCES).json()
+        of_direction = asked(client, source="de", target="fr", sentences=SENTENCES).json()
+    assert of_site["translations"] == of_direction["translations"]
+    assert of_site["answered_by"]["told"] == "site hospital, which uses the base"
+    assert of_direction["answered_by"]["told"] == "the base"
 
 
 def test_limits_of_the_list_are_those_of_the_server(client: TestClient) -> None:
