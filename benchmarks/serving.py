@@ -37,9 +37,9 @@ from fedlingua.evaluation.site_translations import read_site_translations
 from fedlingua.translator import Decoding, Translator
 from fedlingua.variants import RunVariants
 
-WANTED_RATIO, MOST_GROWTH_MIB = 1.5, 8.0
-"""Sentences a core's second over one by one, of all sites, and what the server may take more of memory; else the benchmark ends with an
-error."""
+WANTED_RATIOS, MOST_GROWTH_MIB = {"one_site": 2.0, "all_sites": 1.0}, 8.0
+"""Sentences a core's second over one by one, and what the server may take more of memory; else the benchmark ends with an error. Requests
+for different sites cannot go together, so that those of nine leave batches of three or so."""
 BAD: tuple[tuple[bytes, tuple[int, ...]], ...] = (
     (b"{", (422,)),
     (b'{"sentences": ["a"]}', (422,)),
@@ -260,7 +260,7 @@ def main() -> None:
             }
             for name, phase in (("all_sites", load), ("one_site", one_site))
         },
-        "wanted_ratio": WANTED_RATIO,
+        "wanted_ratios": WANTED_RATIOS,
         "usable_cores": len(os.sched_getaffinity(0)),
         "threads": chosen.threads,
         "load": round(os.getloadavg()[0], 1),
@@ -277,8 +277,9 @@ def main() -> None:
             raise SystemExit(f"{what}: {faults}; wanted none")
         if phase["memory_mib"]["growth"] > MOST_GROWTH_MIB:
             raise SystemExit(f"{what}: the server grew by {phase['memory_mib']['growth']} MiB; wanted at most {MOST_GROWTH_MIB}")
-    if (found := result["served_over_one_by_one"]["all_sites"]["core"]) < WANTED_RATIO:
-        raise SystemExit(f"served over one by one: {found}; wanted {WANTED_RATIO}")
+    for name, wanted_ratio in WANTED_RATIOS.items():
+        if (found := result["served_over_one_by_one"][name]["core"]) < wanted_ratio:
+            raise SystemExit(f"{name}: served over one by one is {found}; wanted {wanted_ratio}")
 
 
 if __name__ == "__main__":
