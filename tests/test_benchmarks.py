@@ -244,3 +244,36 @@ def test_both_ways_of_decoding_translate_every_sentence_in_its_place(
     found = module.measured(backbone, sentences, module.Direction("de", "fr"), 2, 2)
     assert found["other_text"] == 0
     assert found["sentences_a_second"]["ours"] > 0
+
+
+# --- Serving -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_growth_is_from_the_second_third_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    growth = benchmark("serving", monkeypatch).growth
+    found = growth([100.0, 200.0, 300.0, 301.0, 302.0, 303.0, 304.0, 305.0, 306.0])
+    assert found == {"memory_mib": {"second_third": 302.0, "last_third": 305.0, "growth": 3.0}}
+    assert growth([5.0])["memory_mib"]["growth"] == 0.0
+
+
+def test_what_clients_heard_is_counted_by_what_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = benchmark("serving", monkeypatch)
+    heard = serving.Heard(seconds=[0.1] * 99 + [2.0], bad=4, other_text=1)
+    heard.statuses.update({200: 90, 503: 10})
+    found = serving.figures(heard, 30.0)
+    assert (found["sentences"], found["sentences_a_second"], found["statuses"]) == (90, 3.0, {"200": 90, "503": 10})
+    assert (found["request_s"]["median"], found["other_text"], found["bad_requests"]) == (0.1, 1, 4)
+
+
+def test_the_kept_figures_of_serving_are_without_fault() -> None:
+    result = json.loads((ROOT / "experiments/results/benchmarks/serving.json").read_text(encoding="utf-8"))
+    assert (result["clients"], result["seconds"], result["usable_cores"]) == (16, 60.0, 2)
+    for phase in (result["served"], result["served_of_one_site"]):
+        assert list(phase["statuses"]) == ["200"]
+        assert (phase["failures"], phase["other_text"], phase["bad_requests_answered_otherwise"]) == ({}, 0, 0)
+    alone = result["one_by_one"]["sentences_a_core_second"]
+    for name, phase in (("all_sites", result["served"]), ("one_site", result["served_of_one_site"])):
+        assert phase["memory_mib"]["growth"] <= 8.0
+        ratio = phase["sentences_a_core_second"] / alone
+        assert result["served_over_one_by_one"][name]["core"] == pytest.approx(ratio, rel=0.02)
+        assert result["served_over_one_by_one"][name]["core"] >= result["wanted_ratios"][name]

@@ -5,19 +5,15 @@ A site's come from what was delivered to it; where nothing was, and where no sit
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from fedlingua.clustering import Clusters, cluster_for, cluster_of
 from fedlingua.config import Settings
-from fedlingua.corpora.sites import read_federation
-from fedlingua.errors import RunError
-from fedlingua.exchange.delivery import delivered, is_delivered
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors
+from fedlingua.exchange.delivery import delivered
+from fedlingua.exchange.tensor_sets import Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.files import resolve
-from fedlingua.finished import FinishedRun, same_backbone, settings_of
-from fedlingua.languages import Direction, nearest, parse_written
-from fedlingua.parts import Part
+from fedlingua.finished import same_backbone, settings_of
+from fedlingua.languages import Direction, parse_written
+from fedlingua.variants import RunVariants, Variant
 
 
 @dataclass(frozen=True)
@@ -42,29 +38,8 @@ class Trained:
         Raises:
             RunError: no such site, or a run that did not get that far.
         """
-        finished = FinishedRun.of(run_dir)
-        folder, settings = finished.folder, finished.settings
-        sites = folder.read("sites.json") or {}
-        # A pooled site stands for many, which keep their names.
-        hosts = {name: host for host, about in sites.items() for name in about["members"]}
-        if site not in hosts:
-            raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, hosts)}; it has {', '.join(hosts)}")
-        host = hosts[site]
-        direction = parse_written(sites[host]["members"][site])
-        left = folder.directory / "sites" / host
-        if not settings.how.trains:
-            return cls(settings, _fingerprint(finished), None, direction, site, None)
-        if is_delivered(left):
-            tensors, about = delivered(left)
-            return cls(settings, _fingerprint(finished), tensors, direction, site, about["round"])
-        if settings.how.travels and TENSOR_SETS[settings.trained_set].travels_whole:
-            clusters = cast(Clusters, folder.read("clusters.json"))
-            chosen = {part: cluster_of(clusters, part, host) for part in clusters}
-            return cls._of_clusters(finished, chosen, direction, site)
-        raise RunError(
-            f"{left}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` and "
-            "`fedlingua site export` there)"
-        )
+        run = RunVariants(run_dir, encoders=True)
+        return cls._of_variant(run, run.of_site(site))
 
     @classmethod
     def of_direction(cls, run_dir: Path, direction: Direction) -> Self:
@@ -74,24 +49,8 @@ class Trained:
             RunError: a method that leaves nothing at the server, or a run that trained no translation. ConfigError: no cluster for these
                 languages.
         """
-        finished = FinishedRun.of(run_dir)
-        folder, settings = finished.folder, finished.settings
-        check_translates(settings, run_dir)
-        if not settings.how.trains:
-            return cls(settings, _fingerprint(finished), None, direction, None, None)
-        if not settings.how.travels:
-            raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
-        if not TENSOR_SETS[settings.trained_set].travels_whole:
-            raise RunError(
-                f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest of it; "
-                "give --site instead of --direction"
-            )
-        federation = read_federation(resolve(settings.federation), Path())
-        clusters = cast(Clusters, folder.read("clusters.json"))
-        directions = {site.name: [site.direction] for site in federation.sites}
-        relatives = federation.relatives(settings.cluster_by)
-        chosen = {part: cluster_for(direction, part, clusters, directions, relatives) for part in clusters}
-        return cls._of_clusters(finished, chosen, direction, None)
+        run = RunVariants(run_dir)
+        return cls._of_variant(run, run.of_direction(direction))
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
@@ -107,11 +66,17 @@ class Trained:
         )
 
     @classmethod
-    def _of_clusters(cls, finished: FinishedRun, chosen: dict[Part, str], direction: Direction, site: str | None) -> Self:
-        number = int(finished.about["best_round"])
-        kept = finished.folder.checkpoints.load(number).tensors
-        tensors = {name: array for part, cluster in chosen.items() for name, array in kept[part].get(cluster, {}).items()}
-        return cls(finished.settings, _fingerprint(finished), tensors, direction, site, number)
+    def _of_variant(cls, run: RunVariants, variant: Variant) -> Self:
+        fingerprint = str(run.finished.about["backbone"]["fingerprint"])
+        tensors = variant.load() if variant.load else None
+        return cls(run.settings, fingerprint, tensors, variant.direction, variant.site, variant.number)
+
+    @property
+    def variant(self) -> Variant:
+        """As a translator takes it."""
+        tensors, whose = self.tensors, self.site or str(self.direction)
+        load = None if tensors is None else lambda: tensors
+        return Variant(self.direction, self.site, {}, ("given", whose), self.number, load)
 
     def trainable(self, **changes: Any) -> Trainable:
         """The backbone with what the run's method trains, as before any training. changes: of the settings, such as `device`.
@@ -120,20 +85,3 @@ class Trained:
             RunError: the backbone is not the one that the tensors fit on. BackboneError: it cannot be loaded.
         """
         return same_backbone(replace(self.settings, **changes), self.fingerprint)
-
-
-def check_translates(settings: Settings, where: Path) -> None:
-    """Refuse a run that trained an encoder.
-
-    Raises:
-        RunError: with what can be done with one.
-    """
-    if settings.task != "translation":
-        raise RunError(
-            f"{where}: task = {settings.task!r} trained an encoder, which translates nothing; give a run with task = 'translation', or "
-            "judge the encoder with `fedlingua finetune --run`"
-        )
-
-
-def _fingerprint(finished: FinishedRun) -> str:
-    return str(finished.about["backbone"]["fingerprint"])

@@ -1,4 +1,4 @@
-"""The fedlingua command: run, suite, pretrain, finetune, personalize, translate, export, report, status, corpus; bundle, server, site."""
+"""The fedlingua command: training, judging and using models, and the groups corpus, finetune, server and site."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedlingua.cli import corpus_commands, finetune_commands, server_commands, site_commands
+from fedlingua.cli import translate_options as options
 from fedlingua.cli.output import Answer, Commands, console, run_commands
 
 app = Commands(no_args_is_help=True, pretty_exceptions_enable=False, help="Federated translation models and encoders.")
@@ -96,26 +97,33 @@ def pretrain(
 
 @app.command()
 def translate(
+    file: options.Text = None,
     run: Annotated[Path | None, typer.Option("--run", help="Run folder; or an adapter, below.")] = None,
     adapter: Annotated[Path | None, typer.Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
     backbone: Annotated[str, typer.Option(help="With --adapter: where the backbone lies, if not where its name says.")] = "",
     site: Annotated[str | None, typer.Option(help="Translate as this site does.")] = None,
     direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
-    file: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
+    to: options.To = None,
+    beam: options.Beam = None,
+    batch: options.Batch = 0,
+    max_tokens: options.MaxTokens = None,
+    max_decode_tokens: options.MaxDecodeTokens = None,
+    threads: options.Threads = 0,
 ) -> Answer:
     """Translate line for line with what a run has trained."""
-    from fedlingua.cli.translate import translate_by_adapter, translate_lines
-
     if (run is None) == (adapter is None):
         raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
+    if adapter is not None and (site or direction):
+        raise typer.BadParameter("an exported adapter has its own direction; leave --site and --direction out")
+    if backbone and run is not None:
+        raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
+    asked = options.asked(file, to, beam, batch, max_tokens, max_decode_tokens, threads)
+    from fedlingua.cli.translate import translate_adapter, translate_run
+
     if adapter is not None:
-        if site or direction:
-            raise typer.BadParameter("an exported adapter has its own direction; leave --site and --direction out")
-        translate_by_adapter(adapter, backbone, file, sys.stdout)
-    elif run is not None:
-        if backbone:
-            raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
-        translate_lines(run, site, direction, file, sys.stdout)
+        return translate_adapter(adapter, backbone, asked, sys.stdout)
+    assert run is not None
+    return translate_run(run, site, direction, asked, sys.stdout)
 
 
 @app.command()
@@ -144,6 +152,35 @@ def export(
     from fedlingua.cli.export import export_run
 
     return export_run(run, site, direction, to, form, quantization, force, console())
+
+
+@app.command()
+def serve(
+    run: RunFolderOption,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; another than loopback lets everybody there translate.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    beam: options.Beam = None,
+    batch: options.Batch = 0,
+    max_tokens: Annotated[int | None, typer.Option(help="A longer sentence is refused; default: the run's.")] = None,
+    max_decode_tokens: options.MaxDecodeTokens = None,
+    threads: options.Threads = 0,
+    max_sentences: Annotated[int, typer.Option(min=1, help="Of one request.")] = 100,
+    max_characters: Annotated[int, typer.Option(min=1, help="Of one sentence.")] = 2000,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Requests that wait; more are sent away with 503.")] = 64,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
+    ] = 60.0,
+) -> None:
+    """Translate over HTTP, for all sites and directions of a run, with a page to type in."""
+    from fedlingua.cli.serve import serve_run
+    from fedlingua.serving.limits import Limits
+    from fedlingua.translator import Decoding
+
+    limits = Limits(max_sentences, max_characters, max_waiting, timeout)
+    decoding = Decoding(beam, max_tokens, max_decode_tokens, batch)
+    serve_run(run, host, port, decoding, limits, threads)
 
 
 @app.command()

@@ -5,11 +5,12 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from fedlingua.cli.findings import show_finding
+from fedlingua.cli.output import Answer
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
@@ -25,6 +26,9 @@ from fedlingua.errors import ConfigError, DeploymentError, RunError
 from fedlingua.experiment import default_run_config, read_experiment
 from fedlingua.files import APP_DIR
 from fedlingua.processes import flower_environment, free_port
+
+if TYPE_CHECKING:
+    from fedlingua.cli.translate import Asked
 
 AGAIN_S, FORGOTTEN_S = 10.0, 90.0
 """Between two tries to join, and from the first until the last; Flower forgets a SuperNode after two heartbeats of 30 s."""
@@ -141,7 +145,7 @@ def start(file: Path, console: Console) -> dict[str, Any]:
     return {"site": site.path, "status": "stopped"}
 
 
-def translate(file: Path, site_name: str | None, run: str | None, text: Path | None) -> None:
+def translate(file: Path, site_name: str | None, run: str | None, asked: "Asked") -> Answer:
     """Translate line for line with what the newest run (or `run`) has delivered to this site.
 
     Raises:
@@ -150,7 +154,9 @@ def translate(file: Path, site_name: str | None, run: str | None, text: Path | N
     from fedlingua.cli.translate import translate_with
     from fedlingua.translator import Translator
 
-    translate_with(Translator.of_delivery(_newest(_site(file), site_name, run)), text, sys.stdout)
+    asked.check()
+    folder = _newest(_site(file), site_name, run)
+    return translate_with(Translator.of_delivery(folder, asked.decoding), asked, sys.stdout)
 
 
 def export(

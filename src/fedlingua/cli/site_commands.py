@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedlingua.cli import translate_options as options
 from fedlingua.cli.output import Answer, Commands, console
 
 commands = Commands(no_args_is_help=True, help="One site of a federation across machines.")
@@ -104,15 +105,22 @@ def site_start(file: SiteFileArgument = Path("site")) -> Answer:
 
 @commands.command("translate")
 def site_translate(
-    text: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
+    text: options.Text = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
     name: Annotated[str | None, typer.Option(help="Which site, where the node speaks for several.")] = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest that delivered.")] = None,
+    to: options.To = None,
+    beam: options.Beam = None,
+    batch: options.Batch = 0,
+    max_tokens: options.MaxTokens = None,
+    max_decode_tokens: options.MaxDecodeTokens = None,
+    threads: options.Threads = 0,
 ) -> Answer:
     """Translate line for line with what the federation has delivered to this site; needs no server."""
     from fedlingua.cli import site
 
-    return site.translate(file, name, run, text)
+    asked = options.asked(text, to, beam, batch, max_tokens, max_decode_tokens, threads)
+    return site.translate(file, name, run, asked)
 
 
 @commands.command("export")

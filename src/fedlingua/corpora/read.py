@@ -9,7 +9,7 @@ import re
 import zipfile
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,25 +124,37 @@ def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
     Raises:
         CorpusError: missing, empty, not gzip though named so, not UTF-8, or with the line ends of old Macs; with file and line.
     """
-    number = 0
     try:
         with opened(path) as stream:
-            for raw in stream:
-                number += 1
-                if number == 1:
-                    raw = _checked_start(raw, path)
-                yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            yield from lines_of(stream, path, may_be_empty=False)
+    except UNREADABLE as error:
+        raise CorpusError(damaged(path, "line 0", error)) from None
+
+
+def lines_of(stream: Iterable[bytes], path: Path | zipfile.Path | str, may_be_empty: bool = True) -> Iterator[str]:
+    """The lines of a stream. path: where they come from, for errors.
+
+    Raises:
+        CorpusError: as `read_lines`, of what is there.
+    """
+    number = 0
+    try:
+        for raw in stream:
+            number += 1
+            if number == 1:
+                raw = _checked_start(raw, path)
+            yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8 ({error.reason}); convert the file to UTF-8"
         ) from None
     except UNREADABLE as error:
         raise CorpusError(damaged(path, f"line {number}", error)) from None
-    if number == 0:
+    if number == 0 and not may_be_empty:
         raise CorpusError(empty(path))
 
 
-def _checked_start(raw: bytes, path: Path | zipfile.Path) -> bytes:
+def _checked_start(raw: bytes, path: Path | zipfile.Path | str) -> bytes:
     """The first line, which tells of a file that is another encoding's, or has no line ends of ours."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
@@ -171,7 +183,7 @@ def opened(path: Path | zipfile.Path) -> Iterator[IO[bytes]]:
             yield file
 
 
-def damaged(path: Path | zipfile.Path, last: str, error: Exception) -> str:
+def damaged(path: Path | zipfile.Path | str, last: str, error: Exception) -> str:
     """What is wrong with a file that breaks off or cannot be unpacked. last: what was read of it last, as in "line 3".
 
     Without the words of gzip, and not to be raised with it as the cause: it quotes the first bytes of what is none.
@@ -181,7 +193,7 @@ def damaged(path: Path | zipfile.Path, last: str, error: Exception) -> str:
     return f"{path}, after {last}: cannot be read ({what}); is it a whole {kind} file?"
 
 
-def empty(path: Path | zipfile.Path) -> str:
+def empty(path: Path | zipfile.Path | str) -> str:
     """What is wrong with a file that nothing stands in."""
     return f"{path} is empty; a corpus needs at least one line"
 

@@ -39,28 +39,43 @@ def read_tmx(file: TmxFile) -> Iterator[Pair]:
     Raises:
         CorpusError: missing, empty, damaged, not well-formed, an entity, no unit, or none with one of the languages; with file and line.
     """
+    for sides in _sides(file.path, (file.direction.source, file.direction.target)):
+        yield Pair(*(side or "" for side in sides))
+
+
+def read_tmx_side(path: Path, language: str) -> Iterator[str | None]:
+    """Yield what every unit has in one language, in file order; None of a unit that has it not.
+
+    Raises:
+        CorpusError: as `read_tmx`.
+    """
+    for (side,) in _sides(path, (language,)):
+        yield side
+
+
+def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
+    """What every unit has in each of the languages."""
     units, languages = 0, Counter[str]()
-    wanted = (file.direction.source, file.direction.target)
     try:
-        with opened(file.path) as stream:
+        with opened(path) as stream:
             try:
-                for unit in _units(stream, file.path):
+                for unit in _units(stream, path):
                     units += 1
                     variants = _variants(unit)
                     languages.update(variants.keys())
-                    yield Pair(*(_text(variants[code], file.path) if code in variants else "" for code in wanted))
+                    yield [_text(variants[code], path) if code in variants else None for code in wanted]
             except etree.XMLSyntaxError as error:
                 if stream.tell() == 0:
-                    raise CorpusError(empty(file.path)) from None
-                raise CorpusError(f"{file.path}{_mistake(error)}, after {units} units; is the file whole?") from None
+                    raise CorpusError(empty(path)) from None
+                raise CorpusError(f"{path}{_mistake(error)}, after {units} units; is the file whole?") from None
     except UNREADABLE as error:
-        raise CorpusError(damaged(file.path, f"unit {units}", error)) from None
+        raise CorpusError(damaged(path, f"unit {units}", error)) from None
     if not units:
-        raise CorpusError(f"{file.path}: holds no unit (<tu>); is it TMX?")
+        raise CorpusError(f"{path}: holds no unit (<tu>); is it TMX?")
     for code in wanted:
         if not languages[code]:
             found = ", ".join(f"{language} {count}" for language, count in languages.most_common())
-            raise CorpusError(f"{file.path}: none of {units} units has {code!r}; got {found or 'no language at all'}")
+            raise CorpusError(f"{path}: none of {units} units has {code!r}; got {found or 'no language at all'}")
 
 
 def _mistake(error: etree.XMLSyntaxError) -> str:

@@ -86,8 +86,10 @@ def write_pairs(pairs: Iterable[Pair], target: Target, check: Callable[[], None]
 
 
 @contextmanager
-def _text(aside: Path, path: Path) -> Iterator[TextIO]:
-    """A stream of UTF-8 text, gzipped without name and time, so that the same pairs give the same bytes; "\\n" on any system."""
+def text_file(aside: Path, path: Path) -> Iterator[TextIO]:
+    """A stream of UTF-8 text into `aside`, which is to become `path`: gzipped without name and time, so that the same text gives the same
+    bytes; "\\n" on any system.
+    """
     with ExitStack() as stack:
         raw: Any = stack.enter_context(aside.open("wb"))
         if path.suffix == ".gz":
@@ -96,14 +98,14 @@ def _text(aside: Path, path: Path) -> Iterator[TextIO]:
 
 
 def _write_tsv(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
-    with _text(asides[0], target.path) as stream:
+    with text_file(asides[0], target.path) as stream:
         for pair in map(without_tabs, pairs):
             stream.write(f"{pair.source}\t{pair.target}\n")
 
 
 def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
     source, other = target.paths
-    with _text(asides[0], source) as left, _text(asides[1], other) as right:
+    with text_file(asides[0], source) as left, text_file(asides[1], other) as right:
         for pair in pairs:
             left.write(f"{pair.source}\n")
             right.write(f"{pair.target}\n")
@@ -111,7 +113,7 @@ def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> N
 
 def _write_jsonl(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
     direction = target.direction
-    with _text(asides[0], target.path) as stream:
+    with text_file(asides[0], target.path) as stream:
         for pair in pairs:
             record = {direction.source: pair.source, direction.target: pair.target}
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -132,7 +134,7 @@ def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) ->
 
 def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
     codes = (target.direction.source, target.direction.target)
-    with _text(asides[0], target.path) as stream:
+    with text_file(asides[0], target.path) as stream:
         stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n<header creationtool="fedlingua" ')
         stream.write('creationtoolversion="1" segtype="sentence" o-tmf="fedlingua" adminlang="en" datatype="plaintext" ')
         stream.write(f'srclang="{codes[0]}"/>\n<body>\n')
@@ -145,10 +147,16 @@ def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> Non
         stream.write("</body>\n</tmx>\n")
 
 
+def not_in_xml(side: str) -> str:
+    """The first character that XML cannot hold, as U+0001; empty where there is none."""
+    odd = _NOT_IN_XML.search(side)
+    return f"U+{ord(odd[0]):04X}" if odd else ""
+
+
 def _segment(side: str, number: int) -> str:
-    if odd := _NOT_IN_XML.search(side):
+    if odd := not_in_xml(side):
         raise CorpusError(
-            f"pair {number} has the character U+{ord(odd[0]):04X}, which XML cannot hold; drop such pairs with "
+            f"pair {number} has the character {odd}, which XML cannot hold; drop such pairs with "
             "--set drop-control-characters=true, or write another form"
         )
     return escape(side, {"\r": "&#13;"})

@@ -1,9 +1,11 @@
 """Beam search over any number of sentences, in batches of like length, in the order they came."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from torch import Tensor
+from transformers import PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.languages import Direction
@@ -21,8 +23,15 @@ def translate(
     beam: int,
     max_tokens: int,
     max_new_tokens: int,
+    most: int = 0,
 ) -> list[str]:
-    """One translation a sentence, same order; an empty sentence stays empty. Sources are cut at `max_tokens`."""
+    """One translation a sentence, same order; an empty sentence stays empty. Sources are cut at `max_tokens`.
+
+    most: sentences of one batch; 0: as many as fit.
+
+    No sentence's limit depends on those that it shares a batch with. Their number and padding change the order in which floats are
+    summed, that is a logit's last bits; with most = 1 not even these.
+    """
     model.eval()
     texts = [sentence.strip() for sentence in sentences]
     encoded = codec.encode(texts, direction.source, max_tokens)
@@ -31,13 +40,15 @@ def translate(
     start = 0
     while start < len(order):
         size = max(1, TOKENS_PER_BATCH // (len(encoded[order[start]]) * beam))
-        chosen = order[start : start + size]
-        start += size
+        chosen = order[start : start + (min(size, most) if most else size)]
+        start += len(chosen)
         longest = len(encoded[chosen[0]])
         input_ids = torch.full((len(chosen), longest), codec.pad_id)
         for row, number in enumerate(chosen):
             input_ids[row, : len(encoded[number])] = torch.tensor(encoded[number])
         input_ids = input_ids.to(model.device)
+        # No sensible translation is four times as long as its source; the cap ends beams that run away.
+        caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
         output = model.generate(  # type: ignore[operator]
             input_ids=input_ids,
             attention_mask=(input_ids != codec.pad_id).long(),
@@ -46,9 +57,22 @@ def translate(
             do_sample=False,
             early_stopping=beam > 1,
             max_length=None,
-            # No sensible translation is four times as long as its source; the cap ends beams that run away.
-            max_new_tokens=min(max_new_tokens, 4 * longest + 10),
+            max_new_tokens=caps[0],
+            stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps)] if len(set(caps)) > 1 else []),
         )
         for number, text in zip(chosen, codec.decode(output.tolist()), strict=True):
             translations[number] = text
     return translations
+
+
+class _AtItsOwnCap(StoppingCriteria):
+    """Ends every sentence of a batch where it would end by itself, as `max_new_tokens` does for all alike. caps: tokens, for each."""
+
+    def __init__(self, caps: Sequence[int]) -> None:
+        self.caps = torch.tensor(caps)
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        """input_ids: (sentences x candidates, len), the start token among them, a sentence's candidates together; so is the result."""
+        candidates = len(input_ids) // len(self.caps)
+        ended: Tensor = self.caps.repeat_interleave(candidates).to(input_ids.device) <= input_ids.shape[1] - 1
+        return ended

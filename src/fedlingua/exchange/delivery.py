@@ -49,8 +49,13 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
     files = [folder / name for name in (ADAPTER, _MODEL) if (folder / name).is_file()]
     if not files:
         raise RunError(f"{folder}: the delivered tensors are gone; wanted {ADAPTER} or {_MODEL}")
+    return load_file(files[0]), delivered_about(folder)
+
+
+def delivered_about(folder: Path) -> dict[str, Any]:
+    """What stands in delivered.json, of a folder that has one."""
     about: dict[str, Any] = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-    return load_file(files[0]), about
+    return about
 
 
 def _write(file: Path, content: Mapping[str, Any]) -> None:

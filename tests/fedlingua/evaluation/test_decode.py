@@ -141,3 +141,29 @@ def test_a_translation_has_at_most_max_new_tokens(talker: Backbone, sentences: l
     wanted = talker.codec.decode([greedy(talker, sentence, DE_FR, 4) for sentence in sentences])
     assert translate(talker.model, talker.codec, sentences, DE_FR, 1, 32, 4) == wanted
     assert wanted != translated(talker, sentences)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_short_sentences_limit_is_its_own_beside_a_long_one(talker: Backbone, phrases: dict[str, list[str]], beam: int) -> None:
+    """None of them ever ends by itself, so that each is as long as it may be."""
+    with torch.no_grad():
+        talker.model.lm_head.weight[talker.codec.end_id] = 0
+        talker.model.lm_head.weight[talker.codec.end_id] -= 1e3 * talker.model.lm_head.weight[5:300].mean(dim=0)
+    texts = ["Ja", "Der Arzt liest.", " ".join(phrases["de"][:3])]
+    lengths = [len(ids) for ids in talker.codec.encode(texts, "de", 60)]
+    assert lengths == sorted(set(lengths))
+    together = translate(talker.model, talker.codec, texts, DE_FR, beam, 60, 60)
+    alone = [translate(talker.model, talker.codec, [text], DE_FR, beam, 60, 60)[0] for text in texts]
+    assert together == alone
+    assert translate(talker.model, talker.codec, texts, DE_FR, beam, 60, 60, most=1) == alone
+
+
+def test_most_bounds_the_batches(talker: Backbone, sentences: list[str]) -> None:
+    seen: list[int] = []
+    hook = talker.model.get_submodule("model.encoder").register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    found = translate(talker.model, talker.codec, sentences, DE_FR, 2, 32, 8, most=5)
+    hook.remove()
+    assert seen == [5, 5, 2]
+    assert found == translated(talker, sentences, beam=2)

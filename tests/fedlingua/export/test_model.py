@@ -115,7 +115,7 @@ def test_an_adapter_is_loaded_again_as_what_the_site_uses(run_of: RunOf, loud_ba
     again = read_adapter(done.directory)
     assert again.settings.backbone == "loud", "a path of this machine is told to nobody"
     assert (again.direction, again.site, again.number) == (Direction("de", "fr"), "hospital", 2)
-    translator = Translator.of(again, done.directory, str(loud_backbone))
+    translator = Translator.of_trained(again, done.directory, backbone=str(loud_backbone))
     own = Translator.of_site(run, "hospital")
     assert torch.equal(
         logits(translator.trainable.model, own.trainable.backbone.codec),

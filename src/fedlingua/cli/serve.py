@@ -1,0 +1,90 @@
+"""`fedlingua serve`: a run's models over HTTP, until a signal ends it."""
+
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import torch
+import uvicorn
+from rich.console import Console
+
+from fedlingua.cli.output import asks_json, print_json
+from fedlingua.serving.api import application
+from fedlingua.serving.guard import Guard
+from fedlingua.serving.limits import Limits
+from fedlingua.serving.listening import is_loopback, listen, url_of
+from fedlingua.serving.models import Models
+from fedlingua.translator import Decoding
+from fedlingua.variants import RunVariants
+
+GRACE_S = 20
+"""Time for what is being answered when a signal comes."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limits, threads: int) -> None:
+    """Serve until SIGTERM (exit code 0) or Ctrl-C (130). threads: of torch; 0: as many as it takes by itself.
+
+    Where JSON is asked for, the answer is printed once the server answers, so that a program knows where.
+
+    Raises:
+        DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
+    """
+    console = Console(stderr=True)
+    decoding.check()
+    variants = RunVariants(run)
+    signal.signal(signal.SIGTERM, _leave)
+    with listen(host, port) as listening:
+        if not is_loopback(listening):
+            console.print(
+                f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
+                "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it",
+                style="bold red",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+        if threads:
+            torch.set_num_threads(threads)
+        models = Models(variants, decoding)
+        app = Guard(application(models, limits), limits.body_bytes, (host, *LOOPBACK) if is_loopback(listening) else None)
+        console.print(
+            f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        if asks_json():
+            print_json({"url": url_of(listening), "sites": list(models.sites)})
+        _server(app, limits).run(sockets=[_own(listening)])
+
+
+def _server(app: Guard, limits: Limits) -> uvicorn.Server:
+    """No log of requests, which could tell who asked for what; what goes wrong inside is told by the guard, without text."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S,
+            timeout_keep_alive=30,
+            limit_concurrency=4 * limits.waiting + 64,
+        )
+    )
+
+
+def _own(listening: socket.socket) -> socket.socket:
+    """A second handle, as the server closes what it is given."""
+    return listening.dup()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)
