@@ -1,16 +1,17 @@
 """`fedlingua export` and `fedlingua site export`: take what was trained away."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from fedlingua.errors import ConfigError
 from fedlingua.export.forms import check_form
-from fedlingua.export.model import Export, check_place, export_model
-from fedlingua.finished import FinishedRun
+from fedlingua.export.place import check_place
 from fedlingua.languages import parse_direction
-from fedlingua.trained import Trained
+
+if TYPE_CHECKING:  # an unknown form, or a folder that is there, is told without torch
+    from fedlingua.export.model import Export
 
 
 def export_run(
@@ -24,6 +25,10 @@ def export_run(
     """
     check_form(form, quantization)
     check_place(to, force)
+    from fedlingua.export.model import export_model
+    from fedlingua.finished import FinishedRun
+    from fedlingua.trained import Trained
+
     if (site is None) == (direction is None):
         sites = ", ".join(FinishedRun.of(run).folder.read("sites.json") or {})
         raise ConfigError(f"export needs either --site or --direction; the run's sites are {sites}")
@@ -31,7 +36,7 @@ def export_run(
     return told_export(export_model(trained, to, form, run, force, quantization), console)
 
 
-def told_export(done: Export, console: Console) -> dict[str, Any]:
+def told_export(done: "Export", console: Console) -> dict[str, Any]:
     """Say where it went and what it still needs; the same as an answer for programs."""
     size = sum(file.stat().st_size for file in done.directory.iterdir())
     console.print(f"{done.form}: {done.directory}", soft_wrap=True, highlight=False, markup=False)

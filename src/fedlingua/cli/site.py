@@ -169,11 +169,13 @@ def export(
     """
     from fedlingua.cli.export import told_export
     from fedlingua.export.forms import check_form
-    from fedlingua.export.model import check_place, export_model
-    from fedlingua.trained import Trained
+    from fedlingua.export.place import check_place
 
     check_form(form, quantization)
     check_place(to, force)
+    from fedlingua.export.model import export_model
+    from fedlingua.trained import Trained
+
     site = _site(file)
     trained = Trained.of_delivery(_newest(site, site_name, run))
     # What the run calls the backbone that lies here under a path.

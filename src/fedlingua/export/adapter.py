@@ -11,7 +11,8 @@ from fedlingua.config import Settings
 from fedlingua.errors import RunError
 from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.export.facts import FILE, public_name
+from fedlingua.export.facts import public_name
+from fedlingua.export.place import FILE
 from fedlingua.finished import settings_of
 from fedlingua.hashing import sha256
 from fedlingua.languages import parse_written

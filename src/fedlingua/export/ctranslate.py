@@ -2,43 +2,18 @@
 
 import json
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedlingua.errors import BackboneError, ConfigError
+from fedlingua.errors import BackboneError
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.export.plain import tokenizer_files, write_plain
-from fedlingua.languages import nearest
 from fedlingua.runs import json_text, replace_text
 from fedlingua.trained import Trained
 
-QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 HINTS = {"mbart": {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": "MBart50Tokenizer"}}
 """Model type -> what the converter asks of config.json, and transformers 5 does not write: where the layer norms stand, and that a target
 begins with </s> and its language (mBART-50), not with the language alone (mBART-25)."""
-
-
-def check_installed() -> None:
-    """Refuse an export that could not be made, before anything loads.
-
-    Raises:
-        ConfigError: with what to install.
-    """
-    if find_spec("ctranslate2") is None:
-        raise ConfigError("--form ctranslate2 needs CTranslate2, an extra; install it with pip install 'fedlingua[ctranslate2]'")
-
-
-def check_quantization(name: str) -> None:
-    """Refuse what CTranslate2 has not.
-
-    Raises:
-        ConfigError: with what it has.
-    """
-    if name and name not in QUANTIZATIONS:
-        raise ConfigError(
-            f"--quantization {name!r} is not known{nearest(name, QUANTIZATIONS)}; CTranslate2 has {', '.join(QUANTIZATIONS)}"
-        )
 
 
 def write_ctranslate2(directory: Path, trained: Trained, trainable: Trainable, quantization: str) -> None:

@@ -17,8 +17,6 @@ from fedlingua.privacy import signature_epsilon
 from fedlingua.runs import RunFolder, library_versions
 from fedlingua.trained import Trained
 
-FILE = "export.json"
-"""Written with every form; a folder without it was not exported, and is not replaced."""
 Facts = dict[str, Any]
 
 

@@ -1,10 +1,10 @@
 """The forms that a model can be taken away in, and which of them express what a run has trained."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from fedlingua.config import Settings
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.export.ctranslate import check_installed, check_quantization
 from fedlingua.languages import nearest
 
 
@@ -24,8 +24,31 @@ FORMS = {
     "ctranslate2": Form("ctranslate2", ("lora", "full", "controllers"), ("translation",)),
 }
 """One line a form: `--form` -> what it can hold."""
+QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 DEFAULTS = {"adapters": "adapter", "lora": "peft", "full": "transformers", "controllers": "transformers"}
 """Tensor set -> the form that it is taken away in where none is asked for."""
+
+
+def _check_installed() -> None:
+    """Refuse an export that could not be made, before anything loads.
+
+    Raises:
+        ConfigError: with what to install.
+    """
+    if find_spec("ctranslate2") is None:
+        raise ConfigError("--form ctranslate2 needs CTranslate2, an extra; install it with pip install 'fedlingua[ctranslate2]'")
+
+
+def _check_quantization(name: str) -> None:
+    """Refuse what CTranslate2 has not.
+
+    Raises:
+        ConfigError: with what it has.
+    """
+    if name and name not in QUANTIZATIONS:
+        raise ConfigError(
+            f"--quantization {name!r} is not known{nearest(name, QUANTIZATIONS)}; CTranslate2 has {', '.join(QUANTIZATIONS)}"
+        )
 
 
 def check_form(form: str, quantization: str) -> None:
@@ -36,13 +59,13 @@ def check_form(form: str, quantization: str) -> None:
     """
     if form and form not in FORMS:
         raise ConfigError(f"--form {form!r} is not known{nearest(form, FORMS)}; choose one of {', '.join(FORMS)}")
-    check_quantization(quantization)
+    _check_quantization(quantization)
     if quantization and form != "ctranslate2":
         raise ConfigError(
             f"--quantization {quantization} is of CTranslate2's models; give --form ctranslate2 as well, or leave it out"
         )
     if form == "ctranslate2":
-        check_installed()
+        _check_installed()
 
 
 def chosen_form(form: str, settings: Settings) -> str:

@@ -1,6 +1,5 @@
 """Take a model away: checked first, then written aside and renamed, so that the directory is there whole or not at all."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,15 +7,16 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from fedlingua.errors import ConfigError, RunError
+from fedlingua.errors import RunError
 from fedlingua.exchange.tensor_sets import check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.export.adapter import write_adapter
 from fedlingua.export.card import model_card
 from fedlingua.export.ctranslate import write_ctranslate2
-from fedlingua.export.facts import FILE, facts, public_name
+from fedlingua.export.facts import facts, public_name
 from fedlingua.export.forms import chosen_form
 from fedlingua.export.low_rank import write_peft
+from fedlingua.export.place import FILE, check_place
 from fedlingua.export.plain import write_plain
 from fedlingua.folders import replace_folder
 from fedlingua.runs import json_text, replace_text
@@ -33,28 +33,6 @@ class Export:
     form: str
     backbone: Path
     facts: Mapping[str, Any]
-
-
-def check_place(to: Path, force: bool) -> Path:
-    """Where to export to, as an absolute path.
-
-    Raises:
-        ConfigError: it is a file, holds something that is not to be replaced, or cannot be written.
-    """
-    final = Path(os.path.abspath(to.expanduser()))
-    if final.is_symlink() or (final.exists() and not final.is_dir()):
-        raise ConfigError(f"--to {to}: there is a file or a link of this name; give a folder that is not there yet")
-    if final.is_dir() and any(final.iterdir()):
-        if not force:
-            raise ConfigError(f"--to {to} is there already; give another folder, or --force to replace an earlier export")
-        if not (final / FILE).is_file():
-            raise ConfigError(
-                f"--to {to} was not exported by fedlingua (it has no {FILE}), so --force does not remove it; give another folder"
-            )
-    parent = next(above for above in final.parents if above.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"--to {to}: {parent} is no folder that you may write to; give another")
-    return final
 
 
 def export_model(

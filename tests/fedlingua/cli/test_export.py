@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,8 @@ def test_a_site_without_a_delivery_has_nothing_to_export(site: Path, tmp_path: P
     shutil.rmtree(site / "state")
     assert "nothing was delivered to hospital yet" in refused("site", "export", "--site", site, "--to", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_wrong_with_the_command_itself_is_told_without_loading_torch() -> None:
+    code = "import sys, fedlingua.cli.export, fedlingua.export.place; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

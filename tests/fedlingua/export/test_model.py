@@ -15,9 +15,9 @@ from fedlingua.corpora import phrasebook
 from fedlingua.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.export.adapter import load_adapter, read_adapter
-from fedlingua.export.facts import FILE
 from fedlingua.export.forms import check_form
-from fedlingua.export.model import check_place, export_model
+from fedlingua.export.model import export_model
+from fedlingua.export.place import FILE, check_place
 from fedlingua.languages import Direction
 from fedlingua.trained import Trained
 from fedlingua.translator import Translator
@@ -247,7 +247,7 @@ def test_an_unknown_form_is_refused_before_anything_is_read(form: str, quantizat
 
 
 def test_without_ctranslate2_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedlingua.export.ctranslate.find_spec", lambda name: None)
+    monkeypatch.setattr("fedlingua.export.forms.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'fedlingua\[ctranslate2\]'"):
         check_form("ctranslate2", "")
 
