@@ -51,7 +51,7 @@ def test_without_the_sites_folders_as_in_a_deployment_the_clusters_answer_for_a_
     shutil.copytree(finished_run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "sites")
     variant = RunVariants(tmp_path / "run").of_site("hospital")
-    assert (str(variant.direction), variant.site, variant.clusters["encoder"]) == ("de-fr", None, "Germanic")
+    assert (str(variant.direction), variant.site, variant.clusters["encoder"]) == ("de-fr", "hospital", "Germanic")
 
 
 def test_what_is_no_site_and_no_relative_is_refused(finished_run: Path) -> None:

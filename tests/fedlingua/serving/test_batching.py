@@ -12,7 +12,7 @@ from fedlingua.variants import Variant
 
 
 def variant(site: str) -> Variant:
-    return Variant(Direction("de", "fr"), site, {}, ("site", site), None)
+    return Variant(Direction("de", "fr"), site, {}, ("site", site), None, None)
 
 
 A, B = variant("a"), variant("b")
