@@ -1,7 +1,7 @@
 """What many tests stand on: a backbone small enough to reason about, loaded anew for each test that changes it."""
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from itertools import permutations
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.experiment import default_run_config
 from fedlingua.languages import Direction
 from fedlingua.training.translation import PairExample, encode_pairs
+from tests.browser import Browser, opened_browser
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS
 
@@ -116,6 +117,13 @@ def four_texts(four_sites: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path
     (tmp_path / "texts.toml").write_text(FOUR_TEXTS)
     masked = {"task": "masked-language", "backbone": str(tiny_encoder), "federation": str(tmp_path / "texts.toml")}
     return {**four_sites, **masked, "lora-targets": "query,value"}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium, one for each process of tests; where there is none, what asks for it is skipped."""
+    with opened_browser() as opened:
+        yield opened
 
 
 @pytest.hookimpl(wrapper=True)
