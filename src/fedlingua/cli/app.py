@@ -142,12 +142,13 @@ def compare(
     sentences: Annotated[
         int, typer.Option(min=0, help="Of each site, those that the first two runs translate most differently.")
     ] = 0,
+    to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write it as a page, with plots.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site."""
     from fedlingua.cli.compare import compare_runs
 
-    compare_runs(runs, metric, samples, sentences, json_, Console())
+    compare_runs(runs, metric, samples, sentences, json_, Console(), to)
 
 
 @app.command()
