@@ -2,10 +2,18 @@
 
 import traceback
 from pathlib import Path
+from typing import Any
 
 
 class FedlinguaError(Exception):
-    """Base of every error that a message to the user is written for; the command line prints it without a traceback."""
+    """Base of every error that a message to the user is written for; the command line prints it without a traceback.
+
+    answer: what was found before, for programs that read a command's answer as JSON.
+    """
+
+    def __init__(self, *words: object, answer: Any = None) -> None:
+        super().__init__(*words)
+        self.answer = answer
 
 
 class ConfigError(FedlinguaError):

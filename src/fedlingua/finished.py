@@ -1,13 +1,15 @@
 """A run that has come to its end, opened again: what run.json says, its settings, and the backbone that it was trained on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from fedlingua.config import Settings
+from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.experiment import default_run_config
 from fedlingua.runs import RunFolder
 
 
@@ -32,7 +34,7 @@ class FinishedRun:
             raise RunError(f"{run_dir} is no run folder: it has no run.json")
         if about.get("status") != "completed":
             raise RunError(f"{run_dir}: the run is {about.get('status')}, not completed; there is nothing to go on from yet")
-        return cls(folder, about, settings_from(about["config"]))
+        return cls(folder, about, settings_of(about["config"]))
 
     def trainable(self) -> Trainable:
         """The run's backbone with what its method trains.
@@ -41,6 +43,15 @@ class FinishedRun:
             RunError: the backbone is not the one that the run was trained on. BackboneError: it cannot be loaded.
         """
         return same_backbone(self.settings, self.about["backbone"]["fingerprint"])
+
+
+def settings_of(config: Mapping[str, Scalar]) -> Settings:
+    """The settings that a run was made with; keys that have come since then have their defaults, under which a run is as it was before.
+
+    Raises:
+        ConfigError: a key or value that this version has not.
+    """
+    return settings_from({**default_run_config(), **config})
 
 
 def same_backbone(settings: Settings, wanted: str) -> Trainable:

@@ -5,7 +5,6 @@ from typing import Self, cast
 
 from fedlingua.clustering import Clusters, cluster_for
 from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import RunError
 from fedlingua.evaluation.decode import translate
@@ -13,7 +12,7 @@ from fedlingua.exchange.delivery import delivered, is_delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors, write_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.files import resolve
-from fedlingua.finished import FinishedRun, same_backbone
+from fedlingua.finished import FinishedRun, same_backbone, settings_of
 from fedlingua.languages import Direction, nearest, parse_direction
 
 
@@ -63,7 +62,7 @@ class Translator:
             RunError: nothing was delivered there, it does not translate, or the backbone has changed since.
         """
         tensors, about = delivered(folder)
-        settings = settings_from(about["settings"])
+        settings = settings_of(about["settings"])
         _check_translates(settings, folder)
         trainable = same_backbone(settings, about["backbone_fingerprint"])
         return cls(settings, trainable, tensors, parse_direction(about["direction"]))
@@ -79,6 +78,8 @@ class Translator:
         finished = FinishedRun.of(run_dir)
         folder, settings = finished.folder, finished.settings
         _check_translates(settings, run_dir)
+        if not settings.how.trains:
+            return cls(settings, finished.trainable(), None, direction)
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
         if not TENSOR_SETS[settings.trained_set].travels_whole:

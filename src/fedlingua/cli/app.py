@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedlingua.cli import corpus_commands, finetune_commands, server_commands, site_commands
-from fedlingua.errors import FedlinguaError
+from fedlingua.cli.output import Answer, Commands, console, run_commands
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Federated translation models and encoders."
-)
+app = Commands(no_args_is_help=True, pretty_exceptions_enable=False, help="Federated translation models and encoders.")
 app.add_typer(corpus_commands.commands, name="corpus")
 app.add_typer(finetune_commands.commands, name="finetune")
 app.add_typer(server_commands.commands, name="server")
@@ -35,18 +32,20 @@ def run(
     nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
     server: Annotated[Path | None, typer.Option(help="A server's folder or file: run where its sites are.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to go on with, after its last whole round.")] = None,
-) -> None:
+) -> Answer:
     """Run a federation to its end, show its progress, and write its folder and report."""
-    from fedlingua.cli.run import resume_run, run_experiment
+    from fedlingua.cli.run import resume_run, run_experiment, told_run
 
     if (experiment is None) == (resume is None):
         raise typer.BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None:
         if seed is not None or to is not None:
             raise typer.BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
-        resume_run(resume, data, set_ or [], profile, nodes, server, Console())
-    elif experiment is not None:
-        run_experiment(experiment, data, set_ or [], seed, to, profile, nodes, server, Console())
+        folder = resume_run(resume, data, set_ or [], profile, nodes, server, console())
+    else:
+        assert experiment is not None
+        folder = run_experiment(experiment, data, set_ or [], seed, to, profile, nodes, server, console())
+    return told_run(folder)
 
 
 @app.command()
@@ -63,16 +62,17 @@ def suite(
     nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
     profile: Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.")] = "simulation",
     rebuild: Annotated[Path | None, typer.Option(help="Only write a result's tables anew, from its files.")] = None,
-) -> None:
+) -> Answer:
     """Run every row of a suite with every seed and write its table; goes on where it was broken off."""
-    from fedlingua.cli.suite import rebuild_tables, run_suite
+    from fedlingua.cli.suite import rebuild_tables, run_suite, told_suite
 
     if (file is None) == (rebuild is None):
         raise typer.BadParameter("give a suite file, or --rebuild with a result's folder")
     if rebuild is not None:
-        rebuild_tables(rebuild, Console())
-    elif file is not None:
-        run_suite(file, data, set_ or [], jobs, runs, to, nodes, profile, Console())
+        rebuild_tables(rebuild, console())
+        return told_suite(rebuild)
+    assert file is not None
+    return told_suite(run_suite(file, data, set_ or [], jobs, runs, to, nodes, profile, console()))
 
 
 @app.command()
@@ -85,13 +85,13 @@ def pretrain(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="table.key=value, as training.device=cpu; goes before the recipe's.")
     ] = None,
-) -> None:
+) -> Answer:
     """Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "masked-language" an XLM-R. The same command
     goes on with a training that was broken off.
     """
-    from fedlingua.cli.pretrain import pretrain_recipe
+    from fedlingua.cli.pretrain import pretrain_recipe, told_backbone
 
-    pretrain_recipe(recipe, data or Path(), to, set_ or [], Console())
+    return told_backbone(pretrain_recipe(recipe, data or Path(), to, set_ or [], console()))
 
 
 @app.command()
@@ -100,7 +100,7 @@ def translate(
     site: Annotated[str | None, typer.Option(help="Translate as this site does.")] = None,
     direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
     file: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
-) -> None:
+) -> Answer:
     """Translate line for line with what a run has trained."""
     from fedlingua.cli.translate import translate_lines
 
@@ -119,8 +119,7 @@ def score(
         list[str] | None, typer.Option(help="bleu, chrf, chrf++, ter, length-ratio, off-target, comet; default: all but comet.")
     ] = None,
     model: Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")] = "wmt22-comet-da",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
+) -> Answer:
     """Score translations: of a run, whose scores.json keeps the result, or of files."""
     from fedlingua.cli.score import DEFAULT_METRICS, score_files, score_run
 
@@ -129,9 +128,11 @@ def score(
         raise typer.BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
     names = metric or list(DEFAULT_METRICS)
     if run is not None:
-        score_run(run, site or [], names, model, json_, Console())
-    elif source and hypothesis and reference:
-        score_files(source, hypothesis, reference, direction, names, model, json_, Console())
+        return score_run(run, site or [], names, model, console())
+    assert source is not None
+    assert hypothesis is not None
+    assert reference is not None
+    return score_files(source, hypothesis, reference, direction, names, model, console())
 
 
 @app.command()
@@ -143,12 +144,22 @@ def compare(
         int, typer.Option(min=0, help="Of each site, those that the first two runs translate most differently.")
     ] = 0,
     to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write it as a page, with plots.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-) -> None:
+    public: Annotated[
+        str | None, typer.Option(help="Corpus that all runs translate anew, instead of what their sites' test text tells.")
+    ] = None,
+    direction: Annotated[list[str] | None, typer.Option(help="Of --public, such as de-fr; again for each.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Of --public, where its ending does not tell.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="More of --public, as in a federation file.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Of --public, at most so many pairs a direction; 0: all.")] = 0,
+    model: Annotated[str, typer.Option(help="Of COMET, with --public: a checkpoint or a name on the hub.")] = "wmt22-comet-da",
+) -> Answer:
     """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site."""
-    from fedlingua.cli.compare import compare_runs
+    from fedlingua.cli.compare import PublicText, as_object, compare_runs
 
-    compare_runs(runs, metric, samples, sentences, json_, Console(), to)
+    if public is None and (direction or kind or option or limit):
+        raise typer.BadParameter("--direction, --kind, --option and --limit go with --public")
+    text = PublicText(public, direction or [], kind, option or [], limit) if public else None
+    return {**as_object(compare_runs(runs, metric, samples, sentences, console(), text, model, to)), "report": to}
 
 
 @app.command()
@@ -161,12 +172,12 @@ def personalize(
     learning_rate: Annotated[float | None, typer.Option(help="Of the site's own model; default: the run's.")] = None,
     alpha_rate: Annotated[float, typer.Option(help="Of alpha's own steps.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Decides order, masks and dropout; default: the run's.")] = None,
-) -> None:
+) -> Answer:
     """Let sites go on by themselves from a round's model, and find how much of their own model they should use."""
     from fedlingua.cli.personalize import personalize_run
     from fedlingua.personalization.personalize import Personalizing
 
-    personalize_run(run, data, site or [], round_, Personalizing(epochs, learning_rate, alpha_rate, seed), Console())
+    return personalize_run(run, data, site or [], round_, Personalizing(epochs, learning_rate, alpha_rate, seed), console())
 
 
 @app.command()
@@ -178,30 +189,31 @@ def report(
     bandwidth: Annotated[
         float, typer.Option(metavar="MBPS", help="The server's line in Mbit/s, shared by all sites, for the cost of a round.")
     ] = 1000.0,
-) -> None:
+) -> Answer:
     """Write report.html anew and print the table of scores."""
     from fedlingua.report import keep_run, score_table, write_report
 
     page = write_report(run, bandwidth)
-    console = Console()
-    console.print(score_table(run))
-    console.print(f"report: {page}", soft_wrap=True)
+    told = console()
+    told.print(score_table(run))
+    told.print(f"report: {page}", soft_wrap=True)
     if keep:
         keep_run(run, keep)
+    return {"report": page, "kept": keep}
 
 
 @app.command()
 def status(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
-) -> None:
+) -> Answer:
     """Show how far a run is: each site's round, when it was last heard, its bytes and failures."""
     from fedlingua.cli.status import show_status
 
-    show_status(run, Console())
+    return show_status(run, console())
 
 
 @app.command()
-def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> None:
+def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> Answer:
     """Show the hash of the bundle that this checkout's runs carry, which a site approves."""
     from fedlingua.deployment.bundle import build_bundle, bundle_hash
     from fedlingua.files import APP_DIR
@@ -209,13 +221,11 @@ def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle t
     content = build_bundle(APP_DIR)
     if to:
         to.write_bytes(content)
-    print(bundle_hash(content))
+    found = bundle_hash(content)
+    console().print(found, highlight=False, soft_wrap=True)
+    return {"bundle": found, "file": to}
 
 
 def main() -> None:
-    """Entry point: what a user can cause is one message and exit code 1; Ctrl-C is 130 (typer sees to it)."""
-    try:
-        app()
-    except FedlinguaError as error:
-        Console(stderr=True).print(f"error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
+    """Entry point."""
+    run_commands(app, sys.argv[1:])

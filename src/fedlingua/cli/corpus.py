@@ -39,8 +39,10 @@ WITHOUT_LEAKS = ("uncorpus",)
 """Corpora that are only ever prepared without them."""
 
 
-def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str, console: Console) -> Path:
-    """Write TO/<name>/<direction>.<split>.tsv.gz and account.json, all at once or not at all; returns that folder.
+def prepare_corpus(
+    name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str, console: Console
+) -> dict[str, Any]:
+    """Write TO/<name>/<direction>.<split>.tsv.gz and account.json, all at once or not at all; returns that folder and the account.
 
     The folder is called <name>, <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
 
@@ -61,7 +63,7 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
     write_splits(prepared, target)
     console.print(splits_table(prepared))
     console.print(f"prepared: {target}", soft_wrap=True)
-    return target
+    return {"folder": target, **prepared.account}
 
 
 def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:

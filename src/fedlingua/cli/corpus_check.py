@@ -1,6 +1,6 @@
 """`fedlingua corpus check`: what is in a corpus, what cleaning would drop of it, and why. Shows text: it is for the corpus's owner."""
 
-import json
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,21 +15,22 @@ _WIDTH = 60
 """Characters of a sample that a terminal is shown."""
 
 
-def check_corpus(corpus: CorpusInput, rules: CleaningRules, samples: int, as_: str, console: Console) -> None:
-    """Read all of a corpus and show its figures, as tables or as one JSON object.
+def check_corpus(corpus: CorpusInput, rules: CleaningRules, samples: int, console: Console) -> dict[str, Any]:
+    """Read all of a corpus and show its figures; returns them.
 
     Raises:
         CorpusError: it cannot be read, its sides are swapped, or rules are strict and something would be dropped; then after the figures.
     """
     found = figures(corpus.read(), corpus.direction, rules, samples, corpus.name)
-    if as_ == "json":
-        print(json.dumps({"corpus": corpus.name, **as_json(found, corpus.direction)}, ensure_ascii=False, indent=2))
-    else:
-        _show(corpus, found, console)
+    told = {"corpus": corpus.name, **as_json(found, corpus.direction)}
+    _show(corpus, found, console)
     account = found.account
     if rules.strict and account.kept < account.read:
         reasons = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items())
-        raise CorpusError(f"{corpus.name}: {account.read - account.kept} of {account.read} pairs would be dropped ({reasons})")
+        raise CorpusError(
+            f"{corpus.name}: {account.read - account.kept} of {account.read} pairs would be dropped ({reasons})", answer=told
+        )
+    return told
 
 
 def _show(corpus: CorpusInput, found: Figures, console: Console) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
-commands = typer.Typer(no_args_is_help=True, help="Text for the sites of a federation: look at it, convert it, divide it.")
+from fedlingua.cli.output import Answer, Commands, console
+
+commands = Commands(no_args_is_help=True, help="Text for the sites of a federation: look at it, convert it, divide it.")
 
 
 @commands.command("prepare")
@@ -19,11 +20,11 @@ def corpus_prepare(
     uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (Liu et al. 2023, appendix C).")] = False,
     no_leaks: Annotated[bool, typer.Option("--no-leaks", help="No sentence in two splits, at any two sites.")] = False,
     key: Annotated[str, typer.Option(help="Key of the shuffle and of the choice.")] = "fedlingua",
-) -> None:
+) -> Answer:
     """Turn downloads into the papers' splits and sizes: of Liu et al. 2023 (ted2020, europarl), of MetaSend (mtnt, uncorpus)."""
     from fedlingua.cli.corpus import prepare_corpus
 
-    prepare_corpus(name, source, to, uniform, no_leaks, key, Console())
+    return prepare_corpus(name, source, to, uniform, no_leaks, key, console())
 
 
 CorpusArgument = Annotated[
@@ -55,14 +56,13 @@ def corpus_check(
     set_: RuleChanges = None,
     strict: StrictOption = False,
     samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Of the answer.")] = "table",
-) -> None:
+) -> Answer:
     """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
     from fedlingua.cli.corpus_check import check_corpus
     from fedlingua.cli.corpus_input import cleaning_rules, corpus_input
 
     found = corpus_input(corpus, direction, kind, option or [])
-    check_corpus(found, cleaning_rules(rules, set_ or [], strict), samples, format_, Console())
+    return check_corpus(found, cleaning_rules(rules, set_ or [], strict), samples, console())
 
 
 @commands.command("convert")
@@ -82,7 +82,7 @@ def corpus_convert(
     rules: RulesOption = None,
     set_: RuleChanges = None,
     strict: StrictOption = False,
-) -> None:
+) -> Answer:
     """Write a corpus in another form, whole or not at all."""
     from fedlingua.cli.corpus_convert import convert_corpus
     from fedlingua.cli.corpus_input import cleaning_rules, corpus_input
@@ -90,7 +90,7 @@ def corpus_convert(
 
     found = corpus_input(corpus, direction, kind, option or [])
     asked = cleaning_rules(rules, set_ or [], strict) if clean or rules or set_ or strict else None
-    convert_corpus(found, target_of(to, as_, found.direction), asked, Console())
+    return convert_corpus(found, target_of(to, as_, found.direction), asked, console())
 
 
 @commands.command("overlap")
@@ -105,8 +105,7 @@ def corpus_overlap(
     to: Annotated[
         Path | None, typer.Option(help="Write the text without the dev and test pairs that leak: TO/SITE.SPLIT.tsv.gz.")
     ] = None,
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", help="Of the answer.")] = "table",
-) -> None:
+) -> Answer:
     """What of each site's text stands at other sites, and what of its dev and test they train on. Of a run: what its sites' hashes told."""
     from fedlingua.cli.corpus_overlap import compared_files, show_overlap, told_by_run
 
@@ -116,7 +115,7 @@ def corpus_overlap(
         found = told_by_run(where)
     else:
         found = compared_files(where, data, whole, to)
-    show_overlap(found, format_, to, Console())
+    return show_overlap(found, to, console())
 
 
 @commands.command("split")
@@ -134,7 +133,7 @@ def corpus_split(
     rules: RulesOption = None,
     set_: RuleChanges = None,
     strict: StrictOption = False,
-) -> None:
+) -> Answer:
     """Clean a corpus and divide it into train, dev and test, as `splits` of a federation file reads them."""
     from fedlingua.cli.corpus_input import cleaning_rules, corpus_input, parse_shares
     from fedlingua.cli.corpus_split import split_corpus
@@ -142,4 +141,4 @@ def corpus_split(
 
     found = corpus_input(corpus, direction, kind, option or [])
     asked = SplitRules(mode, key, *parse_shares(shares))
-    split_corpus(found, cleaning_rules(rules, set_ or [], strict), asked, to, Console())
+    return split_corpus(found, cleaning_rules(rules, set_ or [], strict), asked, to, console())

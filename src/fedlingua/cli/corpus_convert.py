@@ -1,5 +1,7 @@
 """`fedlingua corpus convert`: any corpus that can be read into a file of another form, as it stands or cleaned."""
 
+from typing import Any
+
 from rich.console import Console
 
 from fedlingua.cli.corpus_input import CorpusInput
@@ -7,7 +9,7 @@ from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.write import Target, write_pairs
 
 
-def convert_corpus(corpus: CorpusInput, target: Target, rules: CleaningRules | None, console: Console) -> None:
+def convert_corpus(corpus: CorpusInput, target: Target, rules: CleaningRules | None, console: Console) -> dict[str, Any]:
     """Write all pairs, or, with rules, those that they keep.
 
     Raises:
@@ -26,3 +28,5 @@ def convert_corpus(corpus: CorpusInput, target: Target, rules: CleaningRules | N
         )
     names = " and ".join(map(str, target.paths))
     console.print(f"written: {names}, {written:,} pairs", markup=False, highlight=False, soft_wrap=True)
+    cleaned = {} if rules is None else {"read": account.read, "kept": account.kept, "dropped": account.dropped}
+    return {"files": list(target.paths), "pairs": written, **cleaned}

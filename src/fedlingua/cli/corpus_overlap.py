@@ -1,7 +1,6 @@
 """`fedlingua corpus overlap`: what of one site's text stands at another. Shows counts, never text."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,11 +112,8 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
 # --- Showing ------------------------------------------------------------------------------------------------------------------------
 
 
-def show_overlap(found: Found, as_: str, to: Path | None, console: Console) -> None:
-    """As tables, or as one JSON object."""
-    if as_ == "json":
-        print(json.dumps({"sites": found}, ensure_ascii=False, indent=2))
-        return
+def show_overlap(found: Found, to: Path | None, console: Console) -> dict[str, Any]:
+    """Print tables of it; returns it for programs."""
     console.print(_sites_table(found))
     if len(found) <= MOST_COLUMNS:
         console.print(_pairs_table(found))
@@ -131,6 +127,7 @@ def show_overlap(found: Found, as_: str, to: Path | None, console: Console) -> N
         console.print(f"written: {to}", markup=False, highlight=False, soft_wrap=True)
         form = f'splits = "{to.name}/SITE.{{}}.tsv.gz" at each site, [split] mode = "given"'
         console.print(f"a federation file reads it with {form}", markup=False, highlight=False, soft_wrap=True)
+    return {"sites": found, "folder": to}
 
 
 def _sites_table(found: Found) -> Table:

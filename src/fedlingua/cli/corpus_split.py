@@ -1,6 +1,7 @@
 """`fedlingua corpus split`: a corpus into train, dev and test, written as a federation's `splits` reads them."""
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -14,7 +15,7 @@ from fedlingua.errors import ConfigError, CorpusError
 _NOTE = "in train: pairs with a sentence that train has too"
 
 
-def split_corpus(corpus: CorpusInput, cleaning: CleaningRules, rules: SplitRules, to: Path, console: Console) -> None:
+def split_corpus(corpus: CorpusInput, cleaning: CleaningRules, rules: SplitRules, to: Path, console: Console) -> dict[str, Any]:
     """Clean and split, then write TO/<direction>.<split>.tsv.gz and account.json, all at once or not at all. Same text and key, same bytes.
 
     Raises:
@@ -40,3 +41,4 @@ def split_corpus(corpus: CorpusInput, cleaning: CleaningRules, rules: SplitRules
     write_splits(prepared, to)
     console.print(splits_table(prepared))
     console.print(f"written: {to}", markup=False, highlight=False, soft_wrap=True)
+    return {"folder": to, **prepared.account}

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -28,8 +29,8 @@ def finetune(
     threads: int,
     console: Console,
     layout: str = "iob",
-) -> Path:
-    """Fine-tune, show the epochs and the scores, and return the folder; default: ./runs/<task>-<data>-<encoder>-<seed>.
+) -> dict[str, Any]:
+    """Fine-tune, show the epochs and the scores, and return them with the folder; default: ./runs/<task>-<data>-<encoder>-<seed>.
 
     of: the encoder's directory or name, or a run that has pre-trained it, with the site whose it is.
     """
@@ -48,7 +49,7 @@ def finetune(
     for table in score_tables(result):
         console.print(table)
     console.print(f"scores: {folder.resolve() / FILE}", soft_wrap=True, markup=False)
-    return folder
+    return {"folder": folder, **result.as_json()}
 
 
 def _named(encoder: str) -> Path:

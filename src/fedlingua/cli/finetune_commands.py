@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
-commands = typer.Typer(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
+from fedlingua.cli.output import Answer, Commands, console
+
+commands = Commands(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 EncoderOption = Annotated[
     str | None,
     typer.Option(
@@ -47,13 +48,13 @@ def finetune_ner(
     threads: Threads = 1,
     device: Device = "cpu",
     precision: Precision = "fp32",
-) -> None:
+) -> Answer:
     """Named entities: micro, macro and weighted F1, strict and type matching."""
     from fedlingua.cli.finetune import finetune
     from fedlingua.finetuning.loop import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
-    finetune("ner", (encoder, run, site), data, to, how, max_tokens, device, threads, Console(), layout)
+    return finetune("ner", (encoder, run, site), data, to, how, max_tokens, device, threads, console(), layout)
 
 
 @commands.command("pairs")
@@ -71,10 +72,10 @@ def finetune_pairs(
     threads: Threads = 1,
     device: Device = "cpu",
     precision: Precision = "fp32",
-) -> None:
+) -> Answer:
     """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
     from fedlingua.cli.finetune import finetune
     from fedlingua.finetuning.loop import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
-    finetune("pairs", (encoder, run, site), data, to, how, max_tokens, device, threads, Console())
+    return finetune("pairs", (encoder, run, site), data, to, how, max_tokens, device, threads, console())

@@ -78,6 +78,11 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
     return directory
 
 
+def told_backbone(directory: Path) -> dict[str, Any]:
+    """Of a trained backbone, for programs: where it is, and its pretraining.json."""
+    return {"backbone": directory, **json.loads((directory / "pretraining.json").read_text(encoding="utf-8"))}
+
+
 def about(recipe: Recipe, text: BaseText, outcome: Outcome) -> dict[str, Any]:
     """What pretraining.json holds: recipe, figures of the weights kept and on the way to them, text and versions."""
     last, kept = outcome.looks[-1], outcome.kept

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -119,6 +120,13 @@ def _carry_out(
     console.print(score_table(folder.directory))
     console.print(f"report: {page}", soft_wrap=True)
     return folder.directory
+
+
+def told_run(folder: Path) -> dict[str, Any]:
+    """Of a finished run, for programs."""
+    run, scores = (RunFolder(folder).read(name) or {} for name in ("run.json", "scores.json"))
+    keys = ("status", "method", "seed", "rounds", "best_round", "seconds")
+    return {"run": folder, "report": folder / "report.html", **{key: run.get(key) for key in keys}, "scores": scores}
 
 
 def check_experiment(

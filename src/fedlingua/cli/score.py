@@ -1,6 +1,5 @@
 """`fedlingua score`: what translations are worth, of a run's sites or of files, by any of the metrics."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,11 +25,12 @@ Json = dict[str, Any]
 MACRO, POOLED = "macro", "pooled"
 DEFAULT_METRICS = tuple(name for name in TEXT_METRICS if name != "off-target" or find_spec("py3langid"))
 """All that need no model, and no library that is not here."""
+AVERAGES = (MACRO, POOLED, "micro", "base_")
 SIDES = ("base_", "")
 """Before and after, as scores.json has them."""
 
 
-def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: str, as_json: bool, console: Console) -> None:
+def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: str, console: Console) -> Json:
     """Score what every site of a run has translated, and the base's beside it; scores.json keeps them, its other scores stay.
 
     Raises:
@@ -45,12 +45,11 @@ def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: st
         scores = folder.read("scores.json") or {}
         _enter(scores, of_run, of_base, whole=not sites)
         folder.write("scores.json", scores)
-    if as_json:
-        console.print_json(json.dumps({name: scores["sites"][name] for name in texts}))
-        return
     console.print(_table(texts, scores, names))
     for signature in dict.fromkeys(f"{name}: {one[name].signature}" for one in of_run.values() for name in names):
         console.print(signature, highlight=False, soft_wrap=True)
+    averages = {key: value for key, value in scores.items() if key.startswith(AVERAGES)} if not sites else {}
+    return {"sites": {name: scores["sites"][name] for name in texts}, **averages}
 
 
 def score_files(
@@ -60,9 +59,8 @@ def score_files(
     direction: str,
     metrics: Sequence[str],
     model: str,
-    as_json: bool,
     console: Console,
-) -> None:
+) -> Json:
     """Score three files, a sentence a line, and print what they come to.
 
     Raises:
@@ -71,13 +69,11 @@ def score_files(
     names = _checked(metrics, model)
     text = read_files(source, hypothesis, reference, parse_direction(direction).target)
     (found,) = _measure({str(hypothesis): text}, names, model).values()
-    if as_json:
-        told = {name: {"score": one.corpus, "signature": one.signature} for name, one in found.items()}
-        console.print_json(json.dumps({"sentences": len(text.hypotheses), **told}))
-        return
     for name, one in found.items():
         metric = OF_TEXT[name]
         console.print(f"{metric.name} {units.score(metric.scale * one.corpus)}  {one.signature}", highlight=False, soft_wrap=True)
+    told = {name: {"score": one.corpus, "signature": one.signature} for name, one in found.items()}
+    return {"sentences": len(text.hypotheses), "metrics": told}
 
 
 def _checked(metrics: Sequence[str], model: str) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -24,7 +25,9 @@ LOOK_S = 5.0
 """Between two looks at the federation file for sites that have been added."""
 
 
-def init(directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool, console: Console) -> None:
+def init(
+    directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool, console: Console
+) -> dict[str, Any]:
     """Make a server's folder and say what comes next."""
     server = init_server(directory, name, hosts, fleet, control, insecure)
     console.print(f"server: {server.path}", soft_wrap=True, highlight=False)
@@ -35,17 +38,19 @@ def init(directory: Path, name: str, hosts: Sequence[str], fleet: str, control: 
         console.print(f"certificate for: {names}", highlight=False, soft_wrap=True)
         console.print(f"give every site: {server.authority} (nothing in it is secret)", soft_wrap=True, highlight=False)
         console.print("keep for yourself: ca.key and server.key beside it", highlight=False)
+    return {"server": server.path, "federation": server.federation, "authority": None if insecure else server.authority}
 
 
-def add(file: Path, join_files: Sequence[Path], console: Console) -> None:
+def add(file: Path, join_files: Sequence[Path], console: Console) -> dict[str, Any]:
     """Enter sites into the federation file."""
-    server = read_server_file(file)
+    server, names = read_server_file(file), []
     for join_file in join_files:
-        name = add_site(server, join_file)
-        console.print(f"{name} stands in {server.federation}", soft_wrap=True, highlight=False)
+        names.append(add_site(server, join_file))
+        console.print(f"{names[-1]} stands in {server.federation}", soft_wrap=True, highlight=False)
+    return {"federation": server.federation, "added": names}
 
 
-def start(file: Path, console: Console) -> None:
+def start(file: Path, console: Console) -> dict[str, Any]:
     """Run the SuperLink until a signal ends it, and let each site of the federation file join.
 
     Raises:
@@ -82,6 +87,7 @@ def start(file: Path, console: Console) -> None:
                     except FedlinguaError as error:  # a slip in an edited file does not end a server that sites are connected to
                         console.print(f"{error}", style="bold red", markup=False, soft_wrap=True)
     console.print("server stopped", highlight=False)
+    return {"server": server.path, "status": "stopped"}
 
 
 def profile_of(server: ServerFile) -> Profile:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-commands = typer.Typer(no_args_is_help=True, help="The server of a federation across machines.")
+from fedlingua.cli.output import Answer, Commands, console
+
+commands = Commands(no_args_is_help=True, help="The server of a federation across machines.")
 ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
 
 
@@ -21,29 +22,29 @@ def server_init(
     fleet: Annotated[str, typer.Option(help="Where sites connect: host:port to listen on.")] = "0.0.0.0:9092",
     control: Annotated[str, typer.Option(help="Where runs are submitted; whoever reaches it may start one.")] = "127.0.0.1:9093",
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication: for a trial on one machine.")] = False,
-) -> None:
+) -> Answer:
     """Make certificates, a federation file and server.toml; asks for the host when none is given."""
     from fedlingua.cli import server
 
     if not host and not insecure and sys.stdin.isatty():
         host = typer.prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
-    server.init(to, name, host or [], fleet, control, insecure, Console())
+    return server.init(to, name, host or [], fleet, control, insecure, console())
 
 
 @commands.command("add")
 def server_add(
     file: ServerFileArgument,
     join_files: Annotated[list[Path], typer.Argument(help="Files that the sites' `site init` wrote.")],
-) -> None:
+) -> Answer:
     """Enter sites into the federation file; a running server lets them join within seconds."""
     from fedlingua.cli import server
 
-    server.add(file, join_files, Console())
+    return server.add(file, join_files, console())
 
 
 @commands.command("start")
-def server_start(file: ServerFileArgument) -> None:
+def server_start(file: ServerFileArgument) -> Answer:
     """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
     from fedlingua.cli import server
 
-    server.start(file, Console())
+    return server.start(file, console())

@@ -31,16 +31,19 @@ AGAIN_S, FORGOTTEN_S = 10.0, 90.0
 
 def init(
     directory: Path, name: str, direction: str, corpus: Mapping[str, Any], address: str, authority: Path | None, console: Console
-) -> None:
+) -> dict[str, Any]:
     """Make a site's folder and say what comes next."""
     site, join_file = init_site(directory, name, direction, corpus, address, authority)
     console.print(f"site: {site.path}", soft_wrap=True, highlight=False)
     console.print(f"send to the server's operator: {join_file}", soft_wrap=True, highlight=False)
     if site.insecure:
         _warn(console)
+    return {"site": site.path, "join_file": join_file}
 
 
-def check(file: Path, experiment: Path | None, federation: Path | None, expected: str, knock: bool, console: Console) -> None:
+def check(
+    file: Path, experiment: Path | None, federation: Path | None, expected: str, knock: bool, console: Console
+) -> dict[str, Any]:
     """Prove that this site can take part in a run, and list all that it will ever send.
 
     Raises:
@@ -53,32 +56,38 @@ def check(file: Path, experiment: Path | None, federation: Path | None, expected
     site = _site(file)
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
+    told: dict[str, Any] = {"checks": [], "approved": sorted(approved(site.approvals))}
     faults = 0
     for finding in check_site(site, settings, known, expected, knock):
         mark = "[green]ok[/green]   " if finding.good else "[bold red]wrong[/bold red]"
         console.print(f"{mark} {finding.what}: ", end="", soft_wrap=True, highlight=False)
         console.print(finding.told, markup=False, soft_wrap=True, highlight=False)
         faults += not finding.good
-    listed = approved(site.approvals)
-    console.print(f"      approved bundles: {', '.join(sorted(bundle[:12] for bundle in listed)) or 'none yet'}", highlight=False)
+        told["checks"].append({"what": finding.what, "good": finding.good, "told": finding.told})
+    console.print(
+        f"      approved bundles: {', '.join(bundle[:12] for bundle in told['approved']) or 'none yet'}", highlight=False
+    )
     console.print("all that this site will ever send under these settings:", highlight=False)
     trainable = None if faults else build_trainable(settings)
-    for told in sends(settings, trainable).values():
-        console.print(f"  - {told}", soft_wrap=True, highlight=False)
+    told["sends"] = sends(settings, trainable)
+    for words in told["sends"].values():
+        console.print(f"  - {words}", soft_wrap=True, highlight=False)
     console.print("  - an error's reason; where it could quote text, its type alone", highlight=False)
     if faults:
-        raise DeploymentError(f"{faults} of the checks above failed; the site is not ready")
+        raise DeploymentError(f"{faults} of the checks above failed; the site is not ready", answer=told)
+    return told
 
 
-def approve(file: Path, bundle: str | None, console: Console) -> None:
+def approve(file: Path, bundle: str | None, console: Console) -> dict[str, Any]:
     """Let a bundle run here: the given one, or, without a hash, the one that this checkout makes."""
     site = _site(file)
     bundle = bundle or bundle_hash(build_bundle(APP_DIR))
     new = approve_hash(site.approvals, bundle)
     console.print(f"{bundle} is approved{'' if new else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
+    return {"bundle": bundle, "new": new}
 
 
-def overlap_key(file: Path, show: bool, console: Console) -> None:
+def overlap_key(file: Path, show: bool, console: Console) -> dict[str, Any]:
     """Make a key for all sites of a federation, or show the digits that tell one from another.
 
     Raises:
@@ -89,9 +98,10 @@ def overlap_key(file: Path, show: bool, console: Console) -> None:
     if not show:
         console.print("give it to the other sites, never to the server, on a way that only they can read", soft_wrap=True)
         console.print("each names it in its site.toml: [node] overlap-key", soft_wrap=True, highlight=False, markup=False)
+    return {"file": file, "check": key_check(key)}
 
 
-def start(file: Path, console: Console) -> None:
+def start(file: Path, console: Console) -> dict[str, Any]:
     """Run the SuperNode until a signal ends it; bundles that are not approved are refused before they are unpacked.
 
     A SuperLink lets nobody join under a key that it believes to be there already, and it believes so for a minute after a SuperNode
@@ -130,6 +140,7 @@ def start(file: Path, console: Console) -> None:
             if not supernode.stopped.wait(AGAIN_S):
                 supernode.start()
     console.print("site stopped", highlight=False)
+    return {"site": site.path, "status": "stopped"}
 
 
 def translate(file: Path, site_name: str | None, run: str | None, text: Path | None) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-commands = typer.Typer(no_args_is_help=True, help="One site of a federation across machines.")
+from fedlingua.cli.output import Answer, Commands, console
+
+commands = Commands(no_args_is_help=True, help="One site of a federation across machines.")
 SiteFileArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
 
 
@@ -39,7 +40,7 @@ def site_init(
     sentences: Annotated[int | None, typer.Option(help="With --phrasebook: how many sentences.")] = None,
     authority: Annotated[Path | None, typer.Option(help="The server's ca.crt.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no key: for a trial on one machine.")] = False,
-) -> None:
+) -> Answer:
     """Make the site's folder: site.toml, its key, and the file for the server's operator."""
     from fedlingua.cli import site
 
@@ -54,7 +55,7 @@ def site_init(
         raise typer.BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
     asked = {**corpus, "sentences": sentences, "deidentify-with": deidentify_with}
     given = {key: value for key, value in asked.items() if value is not None}
-    site.init(to, name, direction, given, server, None if insecure else authority, Console())
+    return site.init(to, name, direction, given, server, None if insecure else authority, console())
 
 
 @commands.command("check")
@@ -64,41 +65,41 @@ def site_check(
     federation: Annotated[Path | None, typer.Option(help="The server's federation file.")] = None,
     expect: Annotated[str, typer.Option(help="The server's fingerprint, or its beginning.")] = "",
     knock: Annotated[bool, typer.Option(help="Join the server for a moment.")] = True,
-) -> None:
+) -> Answer:
     """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send."""
     from fedlingua.cli import site
 
-    site.check(file, experiment, federation, expect, knock, Console())
+    return site.check(file, experiment, federation, expect, knock, console())
 
 
 @commands.command("approve")
 def commandsrove(
     bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
-) -> None:
+) -> Answer:
     """Let a bundle run at this site."""
     from fedlingua.cli import site
 
-    site.approve(file, bundle, Console())
+    return site.approve(file, bundle, console())
 
 
 @commands.command("overlap-key")
 def site_overlap_key(
     file: Annotated[Path, typer.Argument(help="Where to write it; or, with --show, the key's file.")] = Path("overlap.key"),
     show: Annotated[bool, typer.Option("--show", help="Make none: show by which digits this one is told from others.")] = False,
-) -> None:
+) -> Answer:
     """Make the key that the sites of a federation share, for runs that compare their text (overlap); the server must not have it."""
     from fedlingua.cli import site
 
-    site.overlap_key(file, show, Console())
+    return site.overlap_key(file, show, console())
 
 
 @commands.command("start")
-def site_start(file: SiteFileArgument = Path("site")) -> None:
+def site_start(file: SiteFileArgument = Path("site")) -> Answer:
     """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved."""
     from fedlingua.cli import site
 
-    site.start(file, Console())
+    return site.start(file, console())
 
 
 @commands.command("translate")
@@ -107,8 +108,8 @@ def site_translate(
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
     name: Annotated[str | None, typer.Option(help="Which site, where the node speaks for several.")] = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest that delivered.")] = None,
-) -> None:
+) -> Answer:
     """Translate line for line with what the federation has delivered to this site; needs no server."""
     from fedlingua.cli import site
 
-    site.translate(file, name, run, text)
+    return site.translate(file, name, run, text)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ class SiteStatus:
     trouble: str = ""
 
 
-def show_status(run_dir: Path, console: Console) -> None:
-    """Print the run's state and a line for each site.
+def show_status(run_dir: Path, console: Console) -> dict[str, Any]:
+    """Print the run's state and a line for each site; returns both.
 
     Raises:
         RunError: no run folder.
@@ -60,6 +60,8 @@ def show_status(run_dir: Path, console: Console) -> None:
         # A site's own words are neither markup nor control characters for this terminal.
         table.add_row(escape(name), str(site.round), site.phase, ago, sent, str(site.failures), escape(one_line(site.trouble)))
     console.print(table)
+    said = {key: run.get(key) for key in ("name", "status", "rounds", "attempt", "best_round", "reason")}
+    return {**said, "alive": alive, "sites": {name: asdict(site) for name, site in sites.items()}}
 
 
 def gather_status(events: Iterable[Mapping[str, Any]], known: Iterable[str]) -> dict[str, SiteStatus]:

@@ -1,5 +1,6 @@
 """`fedlingua suite`: every row with every seed through one engine, going on where it was broken off, and the table of it all."""
 
+import csv
 import os
 import shutil
 import tempfile
@@ -7,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -76,6 +78,20 @@ def rebuild_tables(result_dir: Path, console: Console) -> None:
     """
     write_tables(result_dir)
     show_result(result_dir, console)
+
+
+def told_suite(result_dir: Path) -> dict[str, Any]:
+    """Of a suite's result, for programs: its table, a row a method; numbers as table.csv has them."""
+    with (result_dir / "table.csv").open(encoding="utf-8", newline="") as file:
+        rows = [{key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    return {"result": result_dir, "table": rows}
+
+
+def _number(value: str) -> float | str | None:
+    try:
+        return float(value)
+    except ValueError:
+        return value or None
 
 
 def show_result(result_dir: Path, console: Console) -> None:

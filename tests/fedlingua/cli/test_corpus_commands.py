@@ -56,7 +56,7 @@ def test_an_option_that_no_corpus_has_is_refused_and_none_replaces_the_corpus(co
 
 def test_check_as_json_is_one_object(corpus: Path) -> None:
     told = json.loads(
-        command("check", corpus, "--direction", "de-en", "--format", "json", "--set", "min-words=0", "--samples", 0).output
+        command("check", corpus, "--direction", "de-en", "--format", "json", "--set", "min-words=0", "--samples", 0).stdout
     )
     assert (told["read"], told["kept"], told["dropped"]) == (44, 42, {"empty": 1, "duplicate": 1})
     assert told["samples"] == {"empty": [], "duplicate": []}
@@ -78,14 +78,14 @@ def test_convert_writes_what_check_reads(corpus: Path, tmp_path: Path, name: str
     )
     assert converted.exit_code == 0, converted.output
     assert "kept 40, dropped empty 1, duplicate 1, too-short 1, control-characters 1" in converted.output
-    told = json.loads(command("check", tmp_path / name, "--direction", "de-en", "--format", "json").output)
+    told = json.loads(command("check", tmp_path / name, "--direction", "de-en", "--format", "json").stdout)
     assert (told["read"], told["kept"]) == (40, 40)
 
 
 def test_convert_alone_drops_nothing(corpus: Path, tmp_path: Path) -> None:
     assert "44 pairs" in command("convert", corpus, "--direction", "de-en", "--to", tmp_path / "x", "--as", "moses").output
     assert (tmp_path / "x.de").read_bytes().count(b"\n") == (tmp_path / "x.en").read_bytes().count(b"\n") == 44
-    moses = json.loads(command("check", tmp_path / "x", "--direction", "de-en", "--format", "json").output)
+    moses = json.loads(command("check", tmp_path / "x", "--direction", "de-en", "--format", "json").stdout)
     assert moses["read"] == 44
 
 

@@ -37,7 +37,7 @@ def command(*arguments: object) -> Result:
 def told(*arguments: object) -> dict[str, Any]:
     done = command(*arguments, "--format", "json")
     assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.output)["sites"]
+    found: dict[str, Any] = json.loads(done.stdout)["sites"]
     return found
 
 

@@ -1,0 +1,122 @@
+"""How every command answers: in words and tables, or with `--format json` as one JSON document on standard output.
+
+Exit codes: 0, done; 1, something that the message says how to mend; 2, the command line itself is wrong; 70, a fault of fedlingua's own,
+with a traceback; 130, ended by Ctrl-C.
+"""
+
+import itertools
+import json
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import typer
+from rich.console import Console
+from typer.core import TyperCommand, TyperOption
+
+from fedlingua.errors import FedlinguaError
+
+FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
+TEXT, JSON = "text", "json"
+Answer = Any
+"""What a command tells programs: what JSON holds, and paths."""
+_META = "fedlingua.format"
+
+
+class AnsweringCommand(TyperCommand):
+    """A command with `--format`. What its function returns is its answer for programs."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params.append(_format_option())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it, and print its answer where JSON is asked for."""
+        answer = super().invoke(ctx)
+        if ctx.meta.get(_META) == JSON:
+            print_json(answer)
+        return None
+
+
+class Commands(typer.Typer):
+    """A group of commands that all answer as asked."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
+        """As typer's; the command takes `--format` too."""
+        return super().command(name, cls=options.pop("cls", AnsweringCommand), **options)
+
+
+def console() -> Console:
+    """Where a command says what it does: standard output, or standard error where that is left to the answer."""
+    return Console(stderr=asks_json())
+
+
+def asks_json() -> bool:
+    """Whether the command that is going on was asked for JSON."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and ctx.meta.get(_META) == JSON
+
+
+def print_json(answer: Answer) -> None:
+    """One document on standard output; NaN and infinity, which JSON has not, as null."""
+    print(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False), flush=True)
+
+
+def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
+    """Carry a command line out and end with its exit code; a mistake is told without a traceback, and as JSON where that is asked for."""
+    as_json = _asked_json(arguments)
+    try:
+        code = app(list(arguments), standalone_mode=not as_json)
+    except FedlinguaError as error:
+        _end(as_json, FAILED, type(error).__name__, str(error), error.answer)
+    except click.ClickException as error:  # of a JSON answer alone: typer shows the others
+        _end(as_json, error.exit_code, "UsageError", error.format_message())
+    except Exception as error:
+        traceback.print_exc()
+        told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
+        _end(as_json, FAULT, type(error).__name__, told)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:
+    Console(stderr=True).print(f"error: {message}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        error = {"kind": kind, "message": message, "exit_code": code}
+        print_json({"error": error} if answer is None else {"error": error, "answer": answer})
+    sys.exit(code)
+
+
+def _asked_json(arguments: Sequence[str]) -> bool:
+    """Of a command line that may not even be one: where its mistake is told has to be known before it is read."""
+    return f"--format={JSON}" in arguments or ("--format", JSON) in itertools.pairwise(arguments)
+
+
+def _format_option() -> TyperOption:
+    def keep(ctx: click.Context, parameter: click.Parameter, value: str) -> None:
+        ctx.meta[_META] = value
+
+    return TyperOption(
+        param_decls=["--format"],
+        type=click.Choice([TEXT, JSON]),
+        default=TEXT,
+        show_default=True,
+        expose_value=False,
+        is_eager=True,
+        callback=keep,
+        help="Of the answer; json: one document on standard output, all else on standard error.",
+    )
+
+
+def _plain(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        return {str(key): _plain(value) for key, value in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [_plain(value) for value in answer]
+    if isinstance(answer, Path):
+        return str(answer)
+    if isinstance(answer, float) and not abs(answer) < float("inf"):
+        return None
+    return answer
