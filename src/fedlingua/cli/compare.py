@@ -62,8 +62,8 @@ def compare_runs(
     model: str = "wmt22-comet-da",
     to: Path | None = None,
 ) -> Comparison:
-    """Print how runs differ from the first of them, on their sites' test text, or on `public`, which they translate here. to: of a page that
-    shows it as well.
+    """Print how runs differ from the first of them, on their sites' test text, or on `public`, which they translate here. to: of a page
+    that shows it as well.
 
     Raises:
         ConfigError: fewer than two runs, or no such metric. RunError: runs that cannot stand beside each other, with site and reason.

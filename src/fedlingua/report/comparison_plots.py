@@ -18,7 +18,7 @@ MACRO, POOLED = "macro", "pooled"
 SIGNIFICANT = 0.05
 """A difference with a smaller p is told apart from chance."""
 MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
-LONGEST_RUN = 36
+LONGEST_RUN = 40
 STEP = 0.6
 """Share of a row's height that its marks are spread over."""
 

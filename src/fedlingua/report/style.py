@@ -80,13 +80,17 @@ const PAPER = 680;
 // On paper nobody can unfold the settings, or scroll: what is too wide for it is made smaller.
 addEventListener("beforeprint", () => {
   document.querySelectorAll("details").forEach(each => { each.open = true; });
-  for (const table of document.querySelectorAll(".scroll > table")) {
-    table.style.minWidth = 0;
-    table.style.zoom = Math.min(1, PAPER / table.getBoundingClientRect().width);
-  }
+  document.body.style.width = PAPER + "px";
+  for (const table of document.querySelectorAll(".scroll > table"))
+    for (let zoom = 1, pass = 0; pass < 3; pass += 1) {  // what is made smaller may break its lines elsewhere
+      zoom *= Math.min(1, PAPER / table.getBoundingClientRect().width);
+      table.style.zoom = zoom;
+    }
 });
-addEventListener("afterprint", () =>
-  document.querySelectorAll(".scroll > table").forEach(table => { table.style.minWidth = table.style.zoom = ""; }));
+addEventListener("afterprint", () => {
+  document.body.style.width = "";
+  document.querySelectorAll(".scroll > table").forEach(table => { table.style.zoom = ""; });
+});
 // The columns of a head of several rows: where a cell begins, once those that reach over rows and columns are counted.
 const places = head => {
   const found = new Map(), taken = [...head.rows].map(() => []);
@@ -129,14 +133,26 @@ for (const table of document.querySelectorAll("table:has(th button)")) {
 
 DRAWING = """
 const figures = JSON.parse(document.getElementById("figures").textContent);
-for (const [name, figure] of Object.entries(figures)) {
-  const place = document.getElementById("plot-" + name);
+const waiting = [...document.querySelectorAll(".plot")];
+const draw = place => {
+  const figure = figures[place.id.slice("plot-".length)];
   Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displayModeBar: false});
-}
+};
+// From the top, one at a time: the page can be read and scrolled before the last is there.
+const drawNext = () => {
+  if (waiting.length) {
+    draw(waiting.shift());
+    setTimeout(drawNext);
+  } else document.documentElement.dataset.drawn ??= Math.round(performance.now());
+};
+drawNext();
 // Paper has another width than the window.
 const fit = width => document.querySelectorAll(".plot").forEach(plot =>
   Plotly.relayout(plot, width ? {width} : {width: null, autosize: true}));
-addEventListener("beforeprint", () => fit(PAPER));
+addEventListener("beforeprint", () => {
+  while (waiting.length) draw(waiting.shift());
+  fit(PAPER);
+});
 addEventListener("afterprint", () => fit());
 """
 
