@@ -70,6 +70,7 @@ h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
   --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #eee; --mark: #ffe58a; }
   body { max-width: none; padding: 0; font-size: 11pt; } .scroll { overflow: visible; } th button::after { content: ""; }
   tr, p, .plot, .figures div { break-inside: avoid; } h2, h3, p.soft { break-after: avoid; }
+  .plot { min-width: 0 !important; }
   .scroll tr > :first-child { position: static; background: none; }
   .badge { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
@@ -181,8 +182,11 @@ MACROS = """
 {% macro sentence_cell(language, text) %}<td class="wrap"{{ written(language) }}>{{ text }}</td>{% endmacro %}
 {% macro plot(name, words, file) %}
 {% if name in figures %}
+{% set least = figures[name].layout.get("meta", {}).get("least_width") %}
+{% if least %}<div class="scroll">{% endif %}
 <div class="plot" id="plot-{{ name }}" role="img" aria-label="{{ words }}"
- style="min-height: {{ figures[name].layout.height }}px"></div>
+ style="min-height: {{ figures[name].layout.height }}px{% if least %}; min-width: {{ least }}px{% endif %}"></div>
+{% if least %}</div>{% endif %}
 {% else %}<p class="empty">{{ note(file) }}</p>{% endif %}
 {% endmacro %}
 {% macro cards(figures) %}

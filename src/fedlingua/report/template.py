@@ -189,7 +189,7 @@ bytes × 8 / bandwidth, up and down added. Its share is transfer / (transfer + t
 its longest site, mean over the rounds:
 {{ communication.training_s|duration }}{% if communication.training_s is none %} (none known yet){% endif %}.
 {% if "full model" in communication.traffic %}The full model is reckoned in fp32 with the same training time.{% endif %}</p>
-<div class="scroll"><table>
+<div class="scroll"><table class="many">
 <thead><tr>{{ sorted_head("what is sent", false, 2) }}{{ sorted_head("parameters", true, 2) }}
 <th colspan="2" class="over">a site and round</th>
 {% for each in communication.bandwidths_mbps %}<th colspan="2" class="over">{{ each|bandwidth }}</th>{% endfor %}</tr>
