@@ -5,8 +5,8 @@
 The run is recorded, with numbers as many as a run's, and has every part that a page can have: what was sent, deviations, clusters with
 their tree, three translations of each site and round. Each time a Chromium of its own opens the page from disk, at the size of a
 desktop's window and of a phone's. Seconds are the page's own clock, from the start of its loading to the first words on the screen and to
-the last plot drawn. Where other work shares the cores, the clock counts that too, so the load is told beside it. Needs Debian's chromium
-and chromium-driver, and half a minute.
+the last plot drawn. Where other work shares the cores, the clock counts that too, so the load and the core's own seconds of the page's
+main thread are told beside it. Needs Debian's chromium and chromium-driver, and half a minute.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
         opened: dict[str, Any] = {}
         for window, size in (("desktop", DESKTOP), ("phone", PHONE)):
             times = [opening(page, size) for _ in range(given.repeats)]
-            opened[window] = {name: spread([each[name] for each in times]) for name in ("first_words", "last_plot")}
+            opened[window] = {name: spread([each[name] for each in times]) for name in times[0]}
         with opened_browser() as browser:
             seen(browser, page, DESKTOP)
             chromium = browser.driver.capabilities["browserVersion"]
@@ -64,10 +64,12 @@ def main() -> None:
 
 
 def opening(page: Path, size: tuple[int, int]) -> dict[str, float]:
-    """Seconds to the first words and to the last plot, in a Chromium that has opened no page before."""
+    """Seconds to the first words and to the last plot, and those of the main thread, in a Chromium that has opened no page before."""
     with opened_browser() as browser:
-        told = seen(browser, page, size)
-    return {name: value / 1000 for name, value in told.items()}
+        browser.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+        told = {name: value / 1000 for name, value in seen(browser, page, size).items()}
+        metrics = browser.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return {**told, "core": next(each["value"] for each in metrics if each["name"] == "ThreadTime")}
 
 
 def seen(browser: Browser, page: Path, size: tuple[int, int]) -> dict[str, float]:

@@ -1,10 +1,13 @@
 """The page of a comparison: what its plots hold, which runs count as the same, and what it says of them."""
 
+import json
 from html import unescape
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fedlingua.cli.app import app
 from fedlingua.comparison.compare import Comparison, compare
 from fedlingua.comparison.runs import differing_settings, read_runs, variants
 from fedlingua.errors import ConfigError, RunError
@@ -140,3 +143,13 @@ def test_what_is_no_page_is_refused_before_anything_is_worked_out(tmp_path: Path
     runs = [make_run(tmp_path / name, "adapter-fed", {"a": 0}) for name in ("x", "y")]
     with pytest.raises(RunError, match="cannot be made"):
         write_comparison(compare(read_runs(runs), "", 40, 0), tmp_path / "file" / "page.html")
+
+
+def test_the_command_writes_the_page_and_says_where(folders: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    done = CliRunner().invoke(app, ["compare", *map(str, folders), "--samples", "40", "--to", str(target), "--format", "json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["report"] == str(target)
+    assert "BLEU by site" in target.read_text()
+    refused = CliRunner().invoke(app, ["compare", *map(str, folders), "--to", str(tmp_path)])
+    assert isinstance(refused.exception, ConfigError)
