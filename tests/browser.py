@@ -6,6 +6,7 @@ Debian's `chromium` and `chromium-driver`, driven by selenium. Nothing leaves th
 import base64
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,6 +53,19 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         """What the body of a function returns in the page; `arguments[0]`, ... are the arguments."""
         return self.driver.execute_script(script, *arguments)
+
+    def wait(self, script: str, timeout_s: float = 60.0) -> Any:
+        """What `run` returns, once that is true.
+
+        Raises:
+            TimeoutError: it never was.
+        """
+        end = time.monotonic() + timeout_s
+        while not (found := self.run(script)):
+            if time.monotonic() > end:
+                raise TimeoutError(f"not true after {timeout_s:g} s: {script}")
+            time.sleep(0.02)
+        return found
 
     def console_errors(self) -> list[str]:
         """What was logged as an error since this was last asked or the page was opened: exceptions, what its policy refused."""

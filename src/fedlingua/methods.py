@@ -51,7 +51,8 @@ METHODS: dict[str, Method] = {
 """In the order of the papers' tables: Liu et al. 2023, 1 and 2, where `base` stands beside them all; Chu et al. 2024, 1; Manoel et al.
 2022, 2, 3 and 5. Beside them stands `silo-NAME`, the model of one site's own text."""
 
-SILO = "silo-"
+CENTRALIZED, SILO = "centralized", "silo-"
+"""How the names of methods begin that train on text in one place."""
 METHOD_NAMES = ", ".join([*METHODS, f"{SILO}<site>"])
 """For people."""
 

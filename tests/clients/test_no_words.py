@@ -2,12 +2,17 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
 from clients.translation import TranslationClient
+from fedlingua.comparison.compare import compare
+from fedlingua.comparison.runs import read_runs
 from fedlingua.errors import RunError
+from fedlingua.report import write_report
+from fedlingua.report.comparison_page import write_comparison
 from fedlingua.runs import RunFolder
 from tests.in_process import InProcessGrid, run_on
 
@@ -70,6 +75,21 @@ def test_what_a_site_keeps_of_its_translations_stays_with_it(config, caplog):
     said = {line["translation"] for line in lines if len(line["translation"]) > 12}
     assert said
     assert not [one for one in said if one in seen]
+
+
+def test_the_pages_that_a_server_makes_show_no_sentence(config, tmp_path):
+    """Of what lies at a server: a run's folder, in a deployment, has no folders of sites."""
+    config = {**config, "keep-translations": 3}
+    server = [tmp_path / "server" / name for name in ("first", "second")]
+    for place in server:
+        config = {**config, "run-dir": str(tmp_path / "runs" / place.name), "seed": config["seed"] + 1}
+        folder = run_on(InProcessGrid(config, 2), config)
+        assert CANARY in write_report(folder.directory).read_text()  # in a simulation they are there
+        shutil.copytree(folder.directory, place, ignore=shutil.ignore_patterns("sites", "report.html"))
+    pages = [*map(write_report, server), write_comparison(compare(read_runs(server), "", 40, 3), tmp_path / "comparison.html")]
+    for page in pages:
+        assert "two" in page.read_text()
+        assert CANARY not in page.read_text()
 
 
 @pytest.mark.parametrize("phase", ["fit", "evaluate", "_translate", "finish"])

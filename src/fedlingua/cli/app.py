@@ -219,6 +219,7 @@ def compare(
     sentences: Annotated[
         int, typer.Option(min=0, help="Of each site, those that the first two runs translate most differently.")
     ] = 0,
+    to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write it as a page, with plots.")] = None,
     public: Annotated[
         str | None, typer.Option(help="Corpus that all runs translate anew, instead of what their sites' test text tells.")
     ] = None,
@@ -234,7 +235,7 @@ def compare(
     if public is None and (direction or kind or option or limit):
         raise typer.BadParameter("--direction, --kind, --option and --limit go with --public")
     text = PublicText(public, direction or [], kind, option or [], limit) if public else None
-    return as_object(compare_runs(runs, metric, samples, sentences, console(), text, model))
+    return {**as_object(compare_runs(runs, metric, samples, sentences, console(), text, model, to)), "report": to}
 
 
 @app.command()

@@ -20,6 +20,7 @@ from fedlingua.comparison.runs import ComparedRun, read_runs
 from fedlingua.corpora.read import Pair
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction
+from fedlingua.report.comparison_page import check_page, write_comparison
 
 MACRO, POOLED = "macro", "pooled"
 SIGNIFICANT = 0.05
@@ -59,16 +60,22 @@ def compare_runs(
     console: Console,
     public: PublicText | None = None,
     model: str = "wmt22-comet-da",
+    to: Path | None = None,
 ) -> Comparison:
-    """Print how runs differ from the first of them, on their sites' test text, or on `public`, which they translate here.
+    """Print how runs differ from the first of them, on their sites' test text, or on `public`, which they translate here. to: of a page
+    that shows it as well.
 
     Raises:
         ConfigError: fewer than two runs, or no such metric. RunError: runs that cannot stand beside each other, with site and reason.
     """
     if len(folders) < 2:
         raise ConfigError(f"{len(folders)} run is nothing to compare; give two run folders or more")
+    if to:
+        check_page(to)
     runs = _on_public_text(folders, public, metric, model) if public else read_runs(folders)
     found = compare(runs, metric, samples, sentences)
+    if to:
+        write_comparison(found, to)
     console.print(_scores_table(found))
     console.print(_costs_table(found))
     if found.over_seeds:
@@ -81,6 +88,8 @@ def compare_runs(
             strict=True,
         ):
             console.print(Text(f"  {name}: {text}"))
+    if to:
+        console.print(f"report: {to}", soft_wrap=True)
     return found
 
 
@@ -100,7 +109,7 @@ def as_object(found: Comparison) -> dict[str, Any]:
     """All of it, for programs."""
     return {
         "metric": found.metric.key,
-        "runs": [{"name": run.name, "method": run.method, "seed": run.seed, **_costs(run)} for run in found.runs],
+        "runs": [{"name": run.name, "method": run.method, "seed": run.seed, **run.costs} for run in found.runs],
         "scores": found.scores,
         "beside": [
             {
@@ -119,17 +128,6 @@ def as_object(found: Comparison) -> dict[str, Any]:
 
 def _object(one: Difference) -> dict[str, float | None]:
     return {**asdict(one), "difference": one.value}
-
-
-def _costs(run: ComparedRun) -> dict[str, float | None]:
-    """Bytes a site and round, and seconds of the whole run."""
-    seconds = run.about.get("seconds")
-    return {
-        "uplink_bytes_per_round": run.scores.get("uplink_bytes_per_round"),
-        "downlink_bytes_per_round": run.scores.get("downlink_bytes_per_round"),
-        "rounds": run.about.get("rounds"),
-        "seconds": float(seconds) if seconds is not None else None,
-    }
 
 
 def _scores_table(found: Comparison) -> Table:
@@ -172,7 +170,7 @@ def _costs_table(found: Comparison) -> Table:
     for header in headers:
         table.add_column(header, justify="left" if header in ("worst site", "left behind") else "right")
     for run, fair in zip(found.runs, found.fairness, strict=True):
-        costs = _costs(run)
+        costs = run.costs
         gain = units.gain(None if fair.gain is None else found.metric.scale * fair.gain)
         behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
         table.add_row(

@@ -9,7 +9,7 @@ import numpy as np
 from sacrebleu.metrics.chrf import CHRF
 
 from fedlingua.comparison.bootstrap import SEED, Difference, difference, draws, paired, resampled
-from fedlingua.comparison.runs import ComparedRun, Fairness, common_sites, fairness
+from fedlingua.comparison.runs import ComparedRun, Fairness, common_sites, fairness, variants
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
 from fedlingua.languages import nearest
@@ -46,7 +46,9 @@ class DifferingSentence:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """A method's runs of several seeds: (mean, sample standard deviation) of each."""
+    """Runs of a method that differ in their seed alone: (mean, sample standard deviation) of each. method: with settings, where its other
+    runs have others.
+    """
 
     method: str
     seeds: tuple[int, ...]
@@ -58,7 +60,9 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs in the order they were given; the first is what the others are compared with. scores: site -> a score a run."""
+    """Runs in the order they were given; the first is what the others are compared with. scores: site -> a score a run. samples: of the
+    bootstrap.
+    """
 
     metric: Metric
     runs: Sequence[ComparedRun]
@@ -67,6 +71,7 @@ class Comparison:
     fairness: Sequence[Fairness]
     over_seeds: Sequence[OverSeeds]
     sentences: Sequence[DifferingSentence]
+    samples: int
 
 
 def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentences: int) -> Comparison:
@@ -85,7 +90,7 @@ def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentenc
             )
     scores = {site: [float(run.scores["sites"][site][metric.key]) for run in runs] for site in sites}
     alone = {run.seed: run for run in runs if run.method in LOCAL_METHODS}
-    fair = [fairness(run, None if run.method in LOCAL_METHODS else alone.get(run.seed)) for run in runs]
+    fair = [fairness(run, None if run.method in LOCAL_METHODS else alone.get(run.seed), metric) for run in runs]
     return Comparison(
         metric,
         runs,
@@ -94,6 +99,7 @@ def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentenc
         fair,
         _over_seeds(runs, fair, metric),
         differing_sentences(runs[0], runs[1], sites, sentences) if len(runs) > 1 else [],
+        samples,
     )
 
 
@@ -135,10 +141,10 @@ def _counts(run: ComparedRun, sites: Sequence[str], name: str) -> list[Counts]:
 
 
 def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
-    """Of methods that several of the runs have."""
+    """Of what several of the runs have done."""
     of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
-    for run, one in zip(runs, fair, strict=True):
-        of_method[run.method].append((run, one))
+    for variant, run, one in zip(variants(runs), runs, fair, strict=True):
+        of_method[variant].append((run, one))
     found = []
     for method, each in of_method.items():
         if len(each) > 1:

@@ -13,6 +13,8 @@ from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.metrics import Metric, metrics_of
 
 Json = dict[str, Any]
+NO_VARIANT = {"method", "seed", "data-dir", "run-dir", "resume"}
+"""Settings that make no other variant of a method: of one draw, of one machine, of one call."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,22 @@ class ComparedRun:
     def metrics(self) -> tuple[Metric, Metric]:
         """Of its task, the one that methods are compared by first."""
         return metrics_of(self.scores)
+
+    @property
+    def config(self) -> Json:
+        """All of its settings."""
+        return dict(self.about.get("config") or {})
+
+    @property
+    def costs(self) -> dict[str, float | None]:
+        """Bytes of a site and round, rounds, and seconds of the whole run."""
+        seconds = self.about.get("seconds")
+        return {
+            "uplink_bytes_per_round": self.scores.get("uplink_bytes_per_round"),
+            "downlink_bytes_per_round": self.scores.get("downlink_bytes_per_round"),
+            "rounds": self.about.get("rounds"),
+            "seconds": float(seconds) if seconds is not None else None,
+        }
 
     def values(self, key: str) -> dict[str, float]:
         """Site -> its score, of those that have it."""
@@ -98,6 +116,28 @@ def common_sites(runs: Sequence[ComparedRun]) -> list[str]:
     return [site for site in runs[0].scores["sites"] if all(site in run.scores["sites"] for run in runs)]
 
 
+def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
+    """Setting -> its value in each run, None where a run has none; of those that are not the same in all. Not of the method, the seed, and
+    where files lie.
+    """
+    keys = dict.fromkeys(key for run in runs for key in run.config if key not in NO_VARIANT)
+    values = {key: [run.config.get(key) for run in runs] for key in keys}
+    return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
+
+
+def variants(runs: Sequence[ComparedRun]) -> list[str]:
+    """Of each run its method and the settings in which runs of that method differ, as suites name their rows: fixed-g+median. The same of
+    runs that differ in their seed alone.
+    """
+    found = []
+    for run in runs:
+        alike = [other for other in runs if other.method == run.method]
+        place = next(place for place, other in enumerate(alike) if other is run)
+        told = [(key, values[place]) for key, values in differing_settings(alike).items() if values[place] not in (None, "")]
+        found.append("+".join([run.method, *(value if isinstance(value, str) else f"{key} {value}" for key, value in told)]))
+    return found
+
+
 def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
     """Raises RunError where two runs were not scored on the same text of the sites that both have, or have none in common."""
     both = f"{first.name} and {second.name}"
@@ -151,9 +191,8 @@ class Fairness:
         return [site for site, gain in self.gains.items() if gain < 0]
 
 
-def fairness(run: ComparedRun, alone: ComparedRun | None) -> Fairness:
+def fairness(run: ComparedRun, alone: ComparedRun | None, metric: Metric) -> Fairness:
     """alone: the run in which each site trains by itself (adapter-local). spread: best minus worst, as positive number."""
-    metric = run.metrics[0]
     values = run.values(metric.key)
     best = metric.best(values.values())
     worst_site = min(values, key=lambda site: values[site] if metric.more_is_better else -values[site])

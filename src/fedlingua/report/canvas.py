@@ -14,6 +14,8 @@ WORSE = "#D55E00"
 INK = "rgb(119, 119, 120)"
 GRID = "rgba(128, 128, 128, 0.25)"
 LONGEST_LABEL = 18
+TWO_PANELS = 600
+"""Pixels that two panels side by side need at least."""
 
 
 def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") -> None:
@@ -33,6 +35,11 @@ def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") 
     axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "fixedrange": True, "linecolor": GRID}
     figure.update_xaxes(title={"text": x_title, "standoff": 6, "font": {"size": 13}}, **axis)
     figure.update_yaxes(title={"text": y_title, "standoff": 6, "font": {"size": 13}}, **axis)
+
+
+def keep_wide(figure: go.Figure, pixels: int) -> None:
+    """Of a plot whose figures would overlap on a phone: there it keeps this width, and scrolls in a box of its own."""
+    figure.update_layout(meta={"least_width": pixels})
 
 
 def short(label: str, longest: int = LONGEST_LABEL) -> str:

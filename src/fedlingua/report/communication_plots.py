@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedlingua import units
-from fedlingua.report.canvas import DOWN, INK, PALETTE, UP, frame, row_axis
+from fedlingua.report.canvas import DOWN, INK, PALETTE, TWO_PANELS, UP, frame, keep_wide, row_axis
 from fedlingua.report.communication import Cost
 
 COLOURS = (UP, DOWN, *PALETTE[1:4])
@@ -34,6 +34,8 @@ def cost_plot(
             _add_shares(figure, rows, name, costs, index)
     frame(figure, height=110 + (14 + 22 * len(series)) * len(rows))
     figure.update_annotations(font={"size": 13, "color": INK})
+    if with_share:
+        keep_wide(figure, TWO_PANELS)
     figure.update_layout(barmode="group", bargap=0.3, showlegend=len(series) > 1, legend_traceorder="normal")
     row_axis(figure, rows, longest)
     _time_axis(figure, [cost.transfer_s for costs in series.values() for cost in costs if cost is not None], log)

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 from scipy.cluster.hierarchy import dendrogram
 
-from fedlingua.report.canvas import BEFORE, INK, frame, row_axis, short
+from fedlingua.report.canvas import BEFORE, INK, TWO_PANELS, frame, keep_wide, row_axis, short
 from fedlingua.report.site_signatures import SiteSignatures
 
 LEAF_STEP = 10
@@ -38,6 +38,7 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     frame(figure, height)
     figure.update_traces(colorbar={"y": legend / height}, selector={"type": "heatmap"})
     figure.update_annotations(font={"size": 13, "color": INK})
+    keep_wide(figure, TWO_PANELS)
     names = [signatures.sites[leaf] for leaf in order]
     row_axis(figure, names)
     ticks = {"tickvals": list(range(len(names))), "ticktext": [short(name, 12) for name in names]}

@@ -65,51 +65,102 @@ h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
 @media (max-width: 30rem) { body { padding: 1rem .7rem 3rem; } h1 { font-size: 1.35rem; }
   .figures { grid-template-columns: 1fr 1fr; gap: .5rem; } .figures .value { font-size: 1rem; white-space: normal; }
   table { font-size: .84rem; } th, td { padding: .3rem .35rem; } .name { min-width: 5rem; } }
+@page { margin: 13mm; }
 @media print { :root { color-scheme: light; --ground: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb;
   --good: #00694d; --bad: #a83f00; --accent: #005a8e; --badge: #eee; --mark: #ffe58a; }
   body { max-width: none; padding: 0; font-size: 11pt; } .scroll { overflow: visible; } th button::after { content: ""; }
-  tr, p, .plot, .figures div { break-inside: avoid; } h2, p.soft { break-after: avoid; }
+  tr, p, .plot, .figures div { break-inside: avoid; } h2, h3, p.soft { break-after: avoid; }
+  .plot { min-width: 0 !important; }
   .scroll tr > :first-child { position: static; background: none; }
   .badge { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 
-SORTING = """
-// On paper nobody can unfold the settings.
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(each => { each.open = true; }));
-for (const button of document.querySelectorAll("th button")) {
-  button.addEventListener("click", () => {
-    const head = button.parentElement, body = head.closest("table").tBodies[0];
-    const place = head.cellIndex, numeric = head.classList.contains("n"), was = head.getAttribute("aria-sort");
-    // The first click puts the largest number, or the first letter, on top.
-    const down = was ? was === "ascending" : numeric;
-    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const key = row => row.cells[place].dataset.v ?? row.cells[place].textContent.trim();
-    const order = (a, b) => {
-      const x = key(a), y = key(b);
-      if (x === "" || y === "") return (x === "") - (y === "");
-      return (numeric ? x - y : x.localeCompare(y)) * (down ? -1 : 1);
-    };
-    body.append(...[...body.rows].sort(order));
+TABLES = """
+// Pixels between the margins of a sheet of A4; those of Letter lie farther apart.
+const PAPER = 680;
+// On paper nobody can unfold the settings, or scroll: what is too wide for it is made smaller.
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach(each => { each.open = true; });
+  document.body.style.width = PAPER + "px";
+  for (const table of document.querySelectorAll(".scroll > table"))
+    for (let zoom = 1, pass = 0; pass < 3; pass += 1) {  // what is made smaller may break its lines elsewhere
+      zoom *= Math.min(1, PAPER / table.getBoundingClientRect().width);
+      table.style.zoom = zoom;
+    }
+});
+addEventListener("afterprint", () => {
+  document.body.style.width = "";
+  document.querySelectorAll(".scroll > table").forEach(table => { table.style.zoom = ""; });
+});
+// The columns of a head of several rows: where a cell begins, once those that reach over rows and columns are counted.
+const places = head => {
+  const found = new Map(), taken = [...head.rows].map(() => []);
+  [...head.rows].forEach((row, line) => {
+    let place = 0;
+    for (const cell of row.cells) {
+      while (taken[line][place]) place += 1;
+      found.set(cell, place);
+      for (let down = 0; down < cell.rowSpan; down += 1)
+        for (let right = 0; right < cell.colSpan; right += 1) (taken[line + down] ??= [])[place + right] = true;
+    }
   });
+  return found;
+};
+for (const table of document.querySelectorAll("table:has(th button)")) {
+  // Totals stand in the foot, which is never sorted.
+  const head = table.tHead, body = table.tBodies[0], columns = places(head), asItCame = [...body.rows];
+  for (const button of head.querySelectorAll("th button")) {
+    const cell = button.parentElement, place = columns.get(cell), numeric = cell.classList.contains("n");
+    button.title = "sort";
+    button.addEventListener("click", () => {
+      const was = cell.getAttribute("aria-sort");
+      // The first click puts the largest number, or the first letter, on top.
+      const down = was ? was === "ascending" : numeric;
+      for (const other of head.querySelectorAll("[aria-sort]")) other.removeAttribute("aria-sort");
+      cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const key = row => row.cells[place].dataset.v ?? row.cells[place].textContent.trim().replaceAll(numeric ? "," : "\\0", "");
+      const order = (a, b) => {
+        const x = key(a), y = key(b);
+        // What is not known goes last, whichever way.
+        if (numeric && (x === "" || y === "" || isNaN(x) || isNaN(y)))
+          return (x === "" || isNaN(x)) - (y === "" || isNaN(y));
+        return (numeric ? x - y : x.localeCompare(y, undefined, {numeric: true})) * (down ? -1 : 1);
+      };
+      body.append(...[...asItCame].sort(order));
+    });
+  }
 }
 """
 
 DRAWING = """
 const figures = JSON.parse(document.getElementById("figures").textContent);
-for (const [name, figure] of Object.entries(figures)) {
-  const place = document.getElementById("plot-" + name);
+const waiting = [...document.querySelectorAll(".plot")];
+const draw = place => {
+  const figure = figures[place.id.slice("plot-".length)];
   Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displayModeBar: false});
-}
+};
+// From the top, one at a time: the page can be read and scrolled before the last is there.
+const drawNext = () => {
+  if (waiting.length) {
+    draw(waiting.shift());
+    setTimeout(drawNext);
+  } else document.documentElement.dataset.drawn ??= Math.round(performance.now());
+};
+drawNext();
 // Paper has another width than the window.
-const fit = () => document.querySelectorAll(".plot").forEach(plot => Plotly.Plots.resize(plot));
-addEventListener("beforeprint", fit);
-addEventListener("afterprint", fit);
+const fit = width => document.querySelectorAll(".plot").forEach(plot =>
+  Plotly.relayout(plot, width ? {width} : {width: null, autosize: true}));
+addEventListener("beforeprint", () => {
+  while (waiting.length) draw(waiting.shift());
+  fit(PAPER);
+});
+addEventListener("afterprint", () => fit());
 """
 
 MACROS = """
-{% macro sorted_head(label, numeric=true) %}
-<th scope="col"{% if numeric %} class="n"{% endif %}><button type="button">{{ label }}</button></th>
+{% macro sorted_head(label, numeric=true, rows=1) %}
+<th scope="col"{% if numeric %} class="n"{% endif %}{% if rows > 1 %} rowspan="{{ rows }}"{% endif %}>
+<button type="button">{{ label }}</button></th>
 {% endmacro %}
 {% macro numeric(value, shown) %}
 <td class="n" data-v="{{ '' if value is none else value }}">{{ shown }}</td>
@@ -131,8 +182,11 @@ MACROS = """
 {% macro sentence_cell(language, text) %}<td class="wrap"{{ written(language) }}>{{ text }}</td>{% endmacro %}
 {% macro plot(name, words, file) %}
 {% if name in figures %}
+{% set least = figures[name].layout.get("meta", {}).get("least_width") %}
+{% if least %}<div class="scroll">{% endif %}
 <div class="plot" id="plot-{{ name }}" role="img" aria-label="{{ words }}"
- style="min-height: {{ figures[name].layout.height }}px"></div>
+ style="min-height: {{ figures[name].layout.height }}px{% if least %}; min-width: {{ least }}px{% endif %}"></div>
+{% if least %}</div>{% endif %}
 {% else %}<p class="empty">{{ note(file) }}</p>{% endif %}
 {% endmacro %}
 {% macro cards(figures) %}
@@ -161,9 +215,10 @@ _AFTER_BODY = f"""
 <noscript><p class="empty">The plots need JavaScript; the tables do not.</p></noscript>
 <script type="application/json" id="figures">{{{{ figures|tojson }}}}</script>
 <script id="plotly">{{{{ plotly }}}}</script>
-<script>{DRAWING}</script>
 {{% endif %}}
-<script>{SORTING}</script></body></html>
+<script>{TABLES}</script>
+{{% if figures %}}<script>{DRAWING}</script>{{% endif %}}
+</body></html>
 """
 
 

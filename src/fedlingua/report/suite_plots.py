@@ -6,7 +6,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from fedlingua import units
-from fedlingua.report.canvas import BEFORE, DASHES, GRID, INK, PALETTE, UP, WORSE, frame, round_step, row_axis, short
+from fedlingua.report.canvas import BEFORE, DASHES, GRID, INK, PALETTE, UP, WORSE, frame, keep_wide, round_step, row_axis, short
 from fedlingua.report.communication import Cost
 from fedlingua.report.communication_plots import cost_plot
 from fedlingua.report.convergence import ALL, Curve
@@ -79,6 +79,7 @@ def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> 
         showscale=False,
     )
     frame(figure, height=60 + 9 * _longest(result.sites) + 27 * len(rows))
+    keep_wide(figure, 8 * _longest([row.name for row in rows]) + 44 * len(result.sites))
     row_axis(figure, [row.name for row in rows], LONGEST_ROW)
     figure.update_yaxes(showgrid=False)
     ticks = {"tickvals": list(range(len(result.sites))), "ticktext": [short(site) for site in result.sites]}

@@ -102,18 +102,24 @@ OWN = """
 """
 
 SAVING = """
-{% if "saving" in figures %}
-<section id="saving"><h2>Quality and what was not sent</h2>
-<p class="soft">Macro {{ metric }}, mean ± standard deviation over seeds, against the share of an update's numbers that a site did not send,
-mean over sites, rounds and seeds; better is
-{{ "up" if result.metric.more_is_better else "down" }} and to the right. The dashed line joins the rows that no other row
-beats in both.
+{% macro base_told() %}
 {% if base_in_view %}The dotted line is the base.
-{% elif result.base_macro is not none %}The base lies far off, at {{ result.base_macro|score }}.{% endif %}</p>
+{% elif result.base_macro is not none %}The base lies far off, at {{ result.base_macro|score }}.{% endif %}
+{% endmacro %}
+{% set up = "up" if result.metric.more_is_better else "down" %}
+{% if "saving" in figures or "uplink" in figures %}
+<section id="saving"><h2>Quality and what was {{ "not sent" if "saving" in figures else "sent" }}</h2>
+{% if "saving" in figures %}
+<p class="soft">Macro {{ metric }}, mean ± standard deviation over seeds, against the share of an update's numbers that a site did not send,
+mean over sites, rounds and seeds; better is {{ up }} and to the right. The dashed line joins the rows that no other row
+beats in both. {{ base_told() }}</p>
 {{ plot("saving", "Macro " + metric + " of each row against the share of numbers that it did not send", "table.csv") }}
+{% endif %}
 {% if "uplink" in figures %}
-<p class="soft">The same against the bytes that a site sent in a round: better is
-{{ "up" if result.metric.more_is_better else "down" }} and to the left.</p>
+<p class="soft">{% if "saving" in figures %}The same against
+{%- else %}Macro {{ metric }}, mean ± standard deviation over seeds, against{% endif %} the bytes that a site sent in a round: better is
+{{ up }} and to the left.{% if "saving" not in figures %} The dashed line joins the rows that no other row
+beats in both. {{ base_told() }}{% endif %}</p>
 {{ plot("uplink", "Macro " + metric + " of each row against its uplink", "table.csv") }}
 {% endif %}
 </section>
@@ -128,16 +134,17 @@ sites × bytes × 8 / bandwidth. Its share is transfer / (transfer + training), 
 that of its longest site.{% if "full model" in costs %} The full model is reckoned in fp32, with the mean training time of
 the rows.{% endif %}</p>
 <div class="scroll"><table>
-<thead><tr><th rowspan="2">method</th><th rowspan="2" class="n">parameters</th><th colspan="2" class="over">a site and round</th>
-<th colspan="3" class="over">transfer of a round</th><th rowspan="2" class="n">training</th><th rowspan="2" class="n">share</th></tr>
-<tr><th class="n">up</th><th class="n">down</th><th class="n">up</th><th class="n">down</th><th class="n">together</th></tr></thead>
+<thead><tr>{{ sorted_head("method", false, 2) }}{{ sorted_head("parameters", true, 2) }}<th colspan="2" class="over">a site and round</th>
+<th colspan="3" class="over">transfer of a round</th>{{ sorted_head("training", true, 2) }}{{ sorted_head("share", true, 2) }}</tr>
+<tr>{% for head in ("up", "down", "up", "down", "together") %}{{ sorted_head(head) }}{% endfor %}</tr></thead>
 <tbody>
 {% for name, cost in costs.items() %}
-<tr><th scope="row" class="nowrap">{{ name }}</th><td class="n">{{ traffic[name].parameters|parameters }}</td>
-<td class="n">{{ traffic[name].uplink_bytes|data }}</td><td class="n">{{ traffic[name].downlink_bytes|data }}</td>
-<td class="n">{{ cost.up_s|transfer }}</td><td class="n">{{ cost.down_s|transfer }}</td>
-<td class="n">{{ cost.transfer_s|transfer }}</td><td class="n">{{ cost.training_s|duration }}</td>
-<td class="n">{{ cost.share|share }}</td></tr>
+<tr><th scope="row" class="nowrap">{{ name }}</th>{{ numeric(traffic[name].parameters, traffic[name].parameters|parameters) }}
+{{ numeric(traffic[name].uplink_bytes, traffic[name].uplink_bytes|data) }}
+{{ numeric(traffic[name].downlink_bytes, traffic[name].downlink_bytes|data) }}
+{{ numeric(cost.up_s, cost.up_s|transfer) }}{{ numeric(cost.down_s, cost.down_s|transfer) }}
+{{ numeric(cost.transfer_s, cost.transfer_s|transfer) }}{{ numeric(cost.training_s, cost.training_s|duration) }}
+{{ numeric(cost.share, cost.share|share) }}</tr>
 {% endfor %}
 </tbody></table></div>
 {% endif %}
@@ -166,7 +173,8 @@ other is the order of the rows and their distances.</p>
 FAILURES = """
 <section id="failures"><h2>Runs that did not complete</h2>
 {% if result.failed %}
-<div class="scroll"><table><thead><tr><th>method</th><th>seed</th><th>status</th><th>reason</th></tr></thead><tbody>
+<div class="scroll"><table><thead><tr>
+{% for head in ("method", "seed", "status", "reason") %}{{ sorted_head(head, false) }}{% endfor %}</tr></thead><tbody>
 {% for run in result.failed %}
 <tr><td class="nowrap">{{ run.row }}</td><td>{{ run.seed }}</td><td>{{ run.status }}</td><td class="wrap">{{ run.reason }}</td></tr>
 {% endfor %}

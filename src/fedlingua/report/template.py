@@ -53,10 +53,10 @@ shows its site.{% if shown == "perplexity" %} The dev mean is exp of the mean of
 {% if folder.traffic %}
 <p class="soft">That is what training exchanged. All messages of the run, by kind, summed over the sites, as serialized:</p>
 <div class="scroll"><table>
-<thead><tr><th>message</th><th class="n">up</th><th class="n">down</th></tr></thead>
+<thead><tr>{{ sorted_head("message", false) }}{{ sorted_head("up") }}{{ sorted_head("down") }}</tr></thead>
 <tbody>
 {% for kind, (up, down) in folder.traffic.items() %}
-<tr><th scope="row">{{ kind }}</th><td class="n">{{ up|data }}</td><td class="n">{{ down|data }}</td></tr>
+<tr><th scope="row">{{ kind }}</th>{{ numeric(up, up|data) }}{{ numeric(down, down|data) }}</tr>
 {% endfor %}
 </tbody>
 <tfoot><tr><th scope="row">all</th><td class="n">{{ folder.traffic.values()|sum(attribute=0)|data }}</td>
@@ -189,19 +189,20 @@ bytes × 8 / bandwidth, up and down added. Its share is transfer / (transfer + t
 its longest site, mean over the rounds:
 {{ communication.training_s|duration }}{% if communication.training_s is none %} (none known yet){% endif %}.
 {% if "full model" in communication.traffic %}The full model is reckoned in fp32 with the same training time.{% endif %}</p>
-<div class="scroll"><table>
-<thead><tr><th rowspan="2"></th><th rowspan="2" class="n">parameters</th>
+<div class="scroll"><table class="many">
+<thead><tr>{{ sorted_head("what is sent", false, 2) }}{{ sorted_head("parameters", true, 2) }}
 <th colspan="2" class="over">a site and round</th>
 {% for each in communication.bandwidths_mbps %}<th colspan="2" class="over">{{ each|bandwidth }}</th>{% endfor %}</tr>
-<tr><th class="n">up</th><th class="n">down</th>
-{% for each in communication.bandwidths_mbps %}<th class="n">transfer</th><th class="n">share</th>{% endfor %}</tr></thead>
+<tr>{{ sorted_head("up") }}{{ sorted_head("down") }}
+{% for each in communication.bandwidths_mbps %}{{ sorted_head("transfer") }}{{ sorted_head("share") }}{% endfor %}</tr></thead>
 <tbody>
 {% for name, traffic in communication.traffic.items() %}
-<tr><th scope="row" class="nowrap">{{ name }}</th><td class="n">{{ traffic.parameters|parameters }}</td>
-<td class="n">{{ traffic.uplink_bytes|data }}</td><td class="n">{{ traffic.downlink_bytes|data }}</td>
+<tr><th scope="row" class="nowrap">{{ name }}</th>{{ numeric(traffic.parameters, traffic.parameters|parameters) }}
+{{ numeric(traffic.uplink_bytes, traffic.uplink_bytes|data) }}{{ numeric(traffic.downlink_bytes, traffic.downlink_bytes|data) }}
 {% for cost in communication.costs(name) %}
-<td class="n" title="up {{ cost.up_s|transfer }}, down {{ cost.down_s|transfer }}">{{ cost.transfer_s|transfer }}</td>
-<td class="n">{{ cost.share|share }}</td>
+<td class="n" data-v="{{ cost.transfer_s }}" title="up {{ cost.up_s|transfer }}, down {{ cost.down_s|transfer }}">{{
+cost.transfer_s|transfer }}</td>
+{{ numeric(cost.share, cost.share|share) }}
 {% endfor %}</tr>
 {% endfor %}
 </tbody></table></div>
@@ -226,20 +227,20 @@ SITES = """
 <section id="corpora"><h2>Corpora</h2>
 {% if folder.sites %}
 <div class="scroll"><table>
-<thead><tr><th>site</th><th>directions</th><th class="n">node</th><th class="n">train</th><th class="n">dev</th>
-<th class="n">test</th></tr></thead><tbody>
+<thead><tr>{{ sorted_head("site", false) }}{{ sorted_head("directions", false) }}{{ sorted_head("node") }}{{ sorted_head("train") }}
+{{ sorted_head("dev") }}{{ sorted_head("test") }}</tr></thead><tbody>
 {% for site in folder.sites %}
 <tr><td class="name">{{ site.name }}</td><td>{{ site.directions|join(", ") }}</td><td class="n">{{ site.node }}</td>
-<td class="n">{{ site.train|count }}</td><td class="n">{{ site.dev|count }}</td><td class="n">{{ site.test|count }}</td></tr>
+{{ numeric(site.train, site.train|count) }}{{ numeric(site.dev, site.dev|count) }}{{ numeric(site.test, site.test|count) }}</tr>
 {% endfor %}
 </tbody></table></div>
 <p class="soft">Pairs read = kept + dropped, by reason.</p>
 <div class="scroll"><table>
-<thead><tr><th>site</th><th>direction</th><th class="n">read</th><th class="n">kept</th>
-{% for reason in reasons %}<th class="n">{{ reason }}</th>{% endfor %}</tr></thead><tbody>
+<thead><tr>{{ sorted_head("site", false) }}{{ sorted_head("direction", false) }}{{ sorted_head("read") }}{{ sorted_head("kept") }}
+{% for reason in reasons %}{{ sorted_head(reason) }}{% endfor %}</tr></thead><tbody>
 {% for site in folder.sites %}{% for account in site.accounts %}
 <tr><td class="name">{{ site.name }}</td><td class="nowrap">{{ account.direction }}</td>
-<td class="n">{% if not account.adds_up %}<span class="down" title="is not kept + dropped">≠</span> {% endif %}
+<td class="n" data-v="{{ account.read }}">{% if not account.adds_up %}<span class="down" title="is not kept + dropped">≠</span> {% endif %}
 {{ account.read|count }}</td><td class="n">{{ account.kept|count }}</td>
 {% for reason in reasons %}<td class="n">{{ account.dropped.get(reason, 0)|count }}</td>{% endfor %}</tr>
 {% endfor %}{% endfor %}
@@ -250,8 +251,8 @@ of which one side does{{ " are left out, and counted above as trained-elsewhere"
 {% for site, (dev, test) in folder.overlap.leaks.items() %}{{ site }} {{ dev|count }} of dev and {{ test|count }} of test{{ "; " if not
 loop.last else "." }}{% endfor %}</p>
 <div class="scroll"><table>
-<thead><tr><th>site</th><th>language</th><th class="n">sentences</th><th class="n">elsewhere</th><th class="n">share</th>
-<th class="n">dev trained on</th><th class="n">test trained on</th></tr></thead><tbody>
+<thead><tr>{{ sorted_head("site", false) }}{{ sorted_head("language", false) }}{{ sorted_head("sentences") }}{{ sorted_head("elsewhere") }}
+{{ sorted_head("share") }}{{ sorted_head("dev trained on") }}{{ sorted_head("test trained on") }}</tr></thead><tbody>
 {% for each in folder.overlap.languages %}
 <tr><td class="name">{{ each.site }}</td><td>{{ each.language }}</td><td class="n">{{ each.sentences|count }}</td>
 <td class="n">{{ each.elsewhere|count }}</td><td class="n">{{ each.share }}</td><td class="n">{{ each.dev|count }}</td>
@@ -262,7 +263,7 @@ loop.last else "." }}{% endfor %}</p>
 {% if failed_documents %}
 <p class="soft">Documents that a site's de-identification hook failed on, by the type of failure; nothing of them is used.</p>
 <div class="scroll"><table>
-<thead><tr><th>site</th><th>failure</th><th class="n">documents</th></tr></thead><tbody>
+<thead><tr>{{ sorted_head("site", false) }}{{ sorted_head("failure", false) }}{{ sorted_head("documents") }}</tr></thead><tbody>
 {% for site, kind, documents in failed_documents %}
 <tr><td class="name">{{ site }}</td><td>{{ kind }}</td><td class="n">{{ documents|count }}</td></tr>
 {% endfor %}
@@ -273,7 +274,8 @@ loop.last else "." }}{% endfor %}</p>
 <section id="failures"><h2>Failures</h2>
 {% if folder.failures %}
 <div class="scroll"><table>
-<thead><tr><th class="n">round</th><th>site</th><th>phase</th><th>reason</th></tr></thead><tbody>
+<thead><tr>{{ sorted_head("round") }}{{ sorted_head("site", false) }}{{ sorted_head("phase", false) }}
+{{ sorted_head("reason", false) }}</tr></thead><tbody>
 {% for each in folder.failures %}
 <tr><td class="n">{{ each.round }}</td><td class="name">{{ each.site }}</td><td>{{ each.phase }}</td>
 <td class="wrap">{{ each.reason }}</td></tr>

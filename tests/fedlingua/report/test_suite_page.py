@@ -211,7 +211,7 @@ def test_a_bandwidth_of_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> None:
     points = saving_points(read_suite(write(tmp_path, SELECTING)))
-    assert [(point.row.name, point.x, point.score) for point in points] == [
+    assert [(point.name, point.x, point.score) for point in points] == [
         *(("pmfl", 0.0, 24.0), ("dp-g", 50.0, 21.0), (EVIL, 50.0, 23.0), ("metasend-g", 75.0, 22.0)),
     ]
 
@@ -219,9 +219,9 @@ def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> No
 def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
     traces = {trace.name: trace for trace in saving_plot(read_suite(write(tmp_path, SELECTING))).data}
     assert (list(traces["Pareto front"].x), list(traces["Pareto front"].y)) == ([0.0, 50.0, 75.0], [24.0, 23.0, 22.0])
-    assert (list(traces["beaten by another row"].x), list(traces["beaten by another row"].y)) == ([50.0], [21.0])
+    assert (list(traces["beaten by another"].x), list(traces["beaten by another"].y)) == ([50.0], [21.0])
     assert list(traces["Pareto front"].error_y.array) == [0.5] * 3
-    assert sorted(traces["names"].text) == ["&lt;script&gt;alert(1)&lt;/scr…", "dp-g", "metasend-g", "pmfl"]
+    assert sorted(traces["names"].text) == ["&lt;script&gt;alert(1)&lt;/script&gt;", "dp-g", "metasend-g", "pmfl"]
 
 
 def test_fewer_bytes_are_better(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_fewer_bytes_are_better(tmp_path: Path) -> None:
     figure = uplink_plot(read_suite(write(tmp_path, SELECTING)))
     traces = {trace.name: trace for trace in figure.data}
     assert (list(traces["Pareto front"].x), list(traces["Pareto front"].y)) == ([1.0, 3.0, 4.0], [22.0, 23.0, 24.0])
-    assert list(traces["beaten by another row"].x) == [2.0]
+    assert list(traces["beaten by another"].x) == [2.0]
     assert figure.layout.xaxis.title.text == "uplink of a site and round, MB"
 
 
