@@ -4,12 +4,13 @@
 
 Every client asks for one sentence after another, of any site of the run; another one sends bad requests all the while, and has to be
 told what is wrong with each. Every answer is held against what `fedlingua translate` makes of the sentence by itself. One by one is timed
-before and after, in this process, on the same cores; the server is a process of its own and shares them with its clients. Where other
+before and after, in this process, on the same two cores; the server is a process of its own and shares them with its clients. Where other
 work shares the cores, the wall clock counts that too; a process's own time on a core does not, so that decides. Memory is
 the server's resident set, looked at every second: growth is from the second third's median to the last one's.
 """
 
 import argparse
+import contextlib
 import http.client
 import itertools
 import json
@@ -40,6 +41,7 @@ from fedlingua.variants import RunVariants
 WANTED_RATIOS, MOST_GROWTH_MIB = {"one_site": 2.0, "all_sites": 1.0}, 8.0
 """Sentences a core's second over one by one, and what the server may take more of memory; else the benchmark ends with an error. Requests
 for different sites cannot go together, so that those of nine leave batches of three or so."""
+CORES = frozenset({0, 1})
 BAD: tuple[tuple[bytes, tuple[int, ...]], ...] = (
     (b"{", (422,)),
     (b'{"sentences": ["a"]}', (422,)),
@@ -154,6 +156,7 @@ def under_load(
         thread.start()
     memory = []
     while time.monotonic() < ends:
+        pin(process)
         memory.append(process.memory_info().rss / 2**20)
         time.sleep(min(1.0, seconds / 12))
     for thread in threads:
@@ -167,6 +170,14 @@ def under_load(
         **growth(memory),
         "sentences_a_batch": _share(after, before, "sentences", "batches"),
     }
+
+
+def pin(process: psutil.Process) -> None:
+    """Keep this process and the server, with all their threads, on the first cores, whatever else moves them."""
+    for one in (psutil.Process(), process):
+        for thread in one.threads():
+            with contextlib.suppress(OSError):  # it has ended
+                os.sched_setaffinity(thread.id, CORES)
 
 
 def _core_s(process: psutil.Process) -> float:
@@ -205,6 +216,7 @@ def one_by_one(
     translators: Mapping[str, Translator], texts: list[tuple[str, str]]
 ) -> tuple[dict[tuple[str, str], str], float, float]:
     """(translations, seconds, of them on a core)"""
+    pin(psutil.Process())
     started, core = time.monotonic(), time.process_time()
     found = {(site, sentence): translators[site].translate([sentence])[0] for site, sentence in texts}
     return found, time.monotonic() - started, time.process_time() - core
@@ -261,7 +273,7 @@ def main() -> None:
             for name, phase in (("all_sites", load), ("one_site", one_site))
         },
         "wanted_ratios": WANTED_RATIOS,
-        "usable_cores": len(os.sched_getaffinity(0)),
+        "usable_cores": len(CORES),
         "threads": chosen.threads,
         "load": round(os.getloadavg()[0], 1),
     }
