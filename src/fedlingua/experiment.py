@@ -24,7 +24,20 @@ def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
     Raises:
         ConfigError: no such file, not TOML, or what `settings_from` refuses.
     """
-    return settings_from({**default_run_config(), **read_toml(path), **overrides})
+    in_file = {**default_run_config(), **read_toml(path)}
+    try:
+        return settings_from({**in_file, **overrides})
+    except ConfigError as error:
+        raise ConfigError(f"{path if _wrong_already(in_file, str(error)) else 'command line'}: {error}") from error
+
+
+def _wrong_already(config: Mapping[str, Any], told: str) -> bool:
+    """Whether a run config would be refused in the same words."""
+    try:
+        settings_from(config)
+    except ConfigError as error:
+        return str(error) == told
+    return False
 
 
 def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:

@@ -1,5 +1,6 @@
 """Files that a user names: where their paths begin, and TOML, its mistakes told with their place."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -31,3 +32,28 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: there is no such file{near}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def check_new_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that is not to be written: one that holds files already, no folder, or where this user may not write.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "holds files already" if folder.is_dir() else "is a file"
+        raise ConfigError(f"{option} {folder}: {what}; give a new folder, or remove it")
+    check_writable(folder, option)
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Refuse a file or folder that could not be made, before anything is done for it.
+
+    Raises:
+        ConfigError: names the option, and what stands in the way.
+    """
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists() or one.is_symlink())
+    if there != path.absolute() and not there.is_dir():
+        raise ConfigError(f"{option} {path}: {there} is a file, and no folder to write in; give another place")
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give a place that can")

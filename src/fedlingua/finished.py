@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
-from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs import RunFolder
+
+if TYPE_CHECKING:  # a run that is not over is told without torch
+    from fedlingua.exchange.trainable import Trainable
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class FinishedRun:
             raise RunError(f"{run_dir}: the run is {about.get('status')}, not completed; there is nothing to go on from yet")
         return cls(folder, about, settings_from(about["config"]))
 
-    def trainable(self) -> Trainable:
+    def trainable(self) -> "Trainable":
         """The run's backbone with what its method trains.
 
         Raises:
@@ -43,12 +45,14 @@ class FinishedRun:
         return same_backbone(self.settings, self.about["backbone"]["fingerprint"])
 
 
-def same_backbone(settings: Settings, wanted: str) -> Trainable:
+def same_backbone(settings: Settings, wanted: str) -> "Trainable":
     """A run's backbone made ready, as long as it has the fingerprint `wanted`.
 
     Raises:
         RunError: it has another. BackboneError: it cannot be loaded.
     """
+    from fedlingua.exchange.trainable import build_trainable
+
     trainable = build_trainable(settings)
     if trainable.backbone.fingerprint != wanted:
         raise RunError(

@@ -1,30 +1,33 @@
 """A finished run as a translator: a site's own tensors, or the clusters' for any direction."""
 
 from pathlib import Path
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from fedlingua.clustering import Clusters, cluster_for
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import RunError
-from fedlingua.evaluation.decode import translate
 from fedlingua.exchange.delivery import delivered, is_delivered
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors, write_tensors
-from fedlingua.exchange.trainable import Trainable
+from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors, check_tensors
 from fedlingua.files import resolve
 from fedlingua.finished import FinishedRun, same_backbone
 from fedlingua.languages import Direction, nearest, parse_direction
+
+if TYPE_CHECKING:  # what a run cannot give is told without torch
+    from fedlingua.exchange.trainable import Trainable
 
 
 class Translator:
     """Translates in one direction with fixed tensors; `tensors = None` is the base."""
 
-    def __init__(self, settings: Settings, trainable: Trainable, tensors: Tensors | None, direction: Direction) -> None:
+    def __init__(self, settings: Settings, trainable: "Trainable", tensors: Tensors | None, direction: Direction) -> None:
         self.settings, self.trainable, self.direction = settings, trainable, direction
         trainable.backbone.codec.check([direction])
         self.is_base = tensors is None
         if tensors is not None:
+            from fedlingua.exchange.tensor_sets import write_tensors
+
             write_tensors(trainable.model, check_tensors(tensors, trainable.trained))
 
     @classmethod
@@ -49,7 +52,7 @@ class Translator:
         if is_delivered(left):
             tensors, _ = delivered(left)
             return cls(settings, finished.trainable(), tensors, direction)
-        if settings.how.travels and TENSOR_SETS[settings.trained_set].travels_whole:
+        if settings.how.travels and settings.trained_set in TRAVEL_WHOLE:
             return cls.of_direction(run_dir, direction)
         raise RunError(
             f"{left}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` there)"
@@ -81,7 +84,7 @@ class Translator:
         _check_translates(settings, run_dir)
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
-        if not TENSOR_SETS[settings.trained_set].travels_whole:
+        if settings.trained_set not in TRAVEL_WHOLE:
             raise RunError(
                 f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest of it; "
                 "give --site instead of --direction"
@@ -97,6 +100,8 @@ class Translator:
 
     def translate(self, sentences: list[str]) -> list[str]:
         """One translation a sentence, in order; empty ones stay empty."""
+        from fedlingua.evaluation.decode import translate
+
         model, codec, settings = self.trainable.model, self.trainable.backbone.codec, self.settings
         lengths = (settings.beam, settings.max_tokens, settings.max_decode_tokens)
         if self.is_base:

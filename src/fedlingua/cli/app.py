@@ -163,7 +163,7 @@ def personalize(
 ) -> Answer:
     """Let sites go on by themselves from a round's model, and find how much of their own model they should use."""
     from fedlingua.cli.personalize import personalize_run
-    from fedlingua.personalization.personalize import Personalizing
+    from fedlingua.personalization.settings import Personalizing
 
     return personalize_run(run, data, site or [], round_, Personalizing(epochs, learning_rate, alpha_rate, seed), console())
 

@@ -51,7 +51,7 @@ def finetune_ner(
 ) -> Answer:
     """Named entities: micro, macro and weighted F1, strict and type matching."""
     from fedlingua.cli.finetune import finetune
-    from fedlingua.finetuning.loop import FineTuning
+    from fedlingua.finetuning.settings import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
     return finetune("ner", (encoder, run, site), data, to, how, max_tokens, device, threads, console(), layout)
@@ -75,7 +75,7 @@ def finetune_pairs(
 ) -> Answer:
     """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
     from fedlingua.cli.finetune import finetune
-    from fedlingua.finetuning.loop import FineTuning
+    from fedlingua.finetuning.settings import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
     return finetune("pairs", (encoder, run, site), data, to, how, max_tokens, device, threads, console())

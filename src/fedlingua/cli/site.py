@@ -49,13 +49,13 @@ def check(
     Raises:
         DeploymentError: something is not as it has to be; the lines before say what.
     """
+    site = _site(file)
+    settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
+    known = read_federation(federation, Path()) if federation else None
     # torch and transformers, which nothing else here needs, take seconds to load.
     from fedlingua.deployment.checks import check_site, sends
     from fedlingua.exchange.trainable import build_trainable
 
-    site = _site(file)
-    settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
-    known = read_federation(federation, Path()) if federation else None
     told: dict[str, Any] = {"checks": [], "approved": sorted(approved(site.approvals))}
     faults = 0
     for finding in check_site(site, settings, known, expected, knock):

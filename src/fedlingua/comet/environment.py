@@ -10,8 +10,6 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from fedlingua.cache import cache_dir, making
 from fedlingua.errors import ConfigError
 from fedlingua.processes import last_lines
@@ -49,6 +47,8 @@ def comet_python(say: Callable[[str], None]) -> Path:
 
 def _install_torch(python: Path) -> None:
     """The version that is ours, and where ours knows no GPU, the build without: the other has several GB of CUDA."""
+    import torch  # where no environment is to be made, nothing here needs it
+
     wanted = f"torch=={torch.__version__.partition('+')[0]}"
     if torch.version.cuda is None:
         # An index that cannot be reached costs a few seconds, and what pip finds elsewhere serves.

@@ -25,8 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedlingua.backbones.build import ModelSize
-from fedlingua.backbones.build_encoder import EncoderSize
+from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.config import Scalar
 from fedlingua.corpora.clean import Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus

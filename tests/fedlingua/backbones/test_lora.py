@@ -11,7 +11,8 @@ from torch import Tensor
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import LowRank, attach_lora, lora_bypassed, merge_lora
 from fedlingua.errors import BackboneError
-from fedlingua.exchange.tensor_sets import TensorSet, tensor_set
+from fedlingua.exchange.tensor_sets import tensor_set
+from fedlingua.exchange.tensors import TensorSet
 from tests.mbart import mbart_50
 
 

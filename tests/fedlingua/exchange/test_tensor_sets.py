@@ -9,15 +9,8 @@ import torch
 from fedlingua.backbones.bottleneck import AdapterConfig, BottleneckAdapter, attach_adapters
 from fedlingua.backbones.load import Backbone
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.tensor_sets import (
-    Tensors,
-    TensorSet,
-    TensorSpec,
-    check_tensors,
-    read_tensors,
-    tensor_set,
-    write_tensors,
-)
+from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec, check_tensors
 from tests.mbart import mbart_50
 
 WANTED = TensorSet("toy", (TensorSpec("b", (2, 2), "encoder", 0), TensorSpec("a", (3,), "decoder", None)))
