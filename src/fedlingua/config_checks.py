@@ -113,6 +113,8 @@ _AT_LEAST: dict[str, float] = {
     "processes": 1,
     "seed": 0,
 }
+_KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
+"""Types of values -> in words."""
 _TYPES: dict[str, type] = {field.name: field.type for field in dataclasses.fields(Settings)}  # type: ignore[misc]
 
 
@@ -146,7 +148,7 @@ def _checked(name: str, value: Any) -> Scalar:
         value = float(value)
     got = type(value).__name__
     if got != wanted.__name__:
-        raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}")
+        raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}, {_KINDS[wanted]}")
     if name == "method" and method_named(str(value)) is None:
         raise ConfigError(f"method = {value!r} is not known{nearest(value, METHODS)}; choose one of {METHOD_NAMES}")
     choices = _CHOICES.get(name)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
-from fedlingua.errors import RunError
-from fedlingua.runs import RunFolder
+from fedlingua.errors import ConfigError, RunError
+from fedlingua.runs import RunFolder, run_about
 
 if TYPE_CHECKING:  # a run that is not over is told without torch
     from fedlingua.exchange.trainable import Trainable
@@ -29,12 +29,16 @@ class FinishedRun:
             RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
         """
         folder = RunFolder(run_dir)
-        about = folder.read("run.json")
-        if about is None:
-            raise RunError(f"{run_dir} is no run folder: it has no run.json")
+        about = run_about(run_dir)
         if about.get("status") != "completed":
-            raise RunError(f"{run_dir}: the run is {about.get('status')}, not completed; there is nothing to go on from yet")
-        return cls(folder, about, settings_from(about["config"]))
+            raise RunError(
+                f"{run_dir}: the run is {about.get('status')}, not completed; wait for its end, or go on with it: "
+                f"fedlingua run --resume {run_dir}"
+            )
+        try:
+            return cls(folder, about, settings_from(about["config"]))
+        except ConfigError as error:
+            raise ConfigError(f"{run_dir}: its run.json is of another version of fedlingua, or was changed: {error}") from error
 
     def trainable(self) -> "Trainable":
         """The run's backbone with what its method trains.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedlingua.cli import corpus_commands, finetune_commands, server_commands, site_commands
-from fedlingua.cli.output import Answer, Commands, console, run_commands
+from fedlingua.cli.output import Answer, Commands, console, example, run_commands
 
 app = Commands(no_args_is_help=True, pretty_exceptions_enable=False, help="Federated translation models and encoders.")
 app.add_typer(corpus_commands.commands, name="corpus")
@@ -19,7 +19,11 @@ Data = Annotated[Path | None, typer.Option("--data", help="Folder that the corpo
 RunFolderOption = Annotated[Path, typer.Option("--run", help="Run folder.")]
 
 
-@app.command()
+@app.command(
+    epilog=example(
+        "fedlingua run experiments/demo.toml --set rounds=3 --seed 2023", "fedlingua run --resume runs/demo-adapter-families-2022"
+    )
+)
 def run(
     experiment: Annotated[
         Path | None, typer.Argument(help="Experiment file (TOML); it holds the keys that differ from the defaults.")
@@ -29,7 +33,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of the run.")] = None,
     to: Annotated[Path | None, typer.Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
     profile: Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.")] = "simulation",
-    nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of a simulation; default: one for each site.")] = None,
     server: Annotated[Path | None, typer.Option(help="A server's folder or file: run where its sites are.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to go on with, after its last whole round.")] = None,
 ) -> Answer:
@@ -48,7 +52,7 @@ def run(
     return told_run(folder)
 
 
-@app.command()
+@app.command(epilog=example("fedlingua suite experiments/fed_mnmt/table2_phrasebook.toml --jobs 2"))
 def suite(
     file: Annotated[Path | None, typer.Argument(help="Suite file (TOML): rows of settings, and seeds.")] = None,
     data: Data = None,
@@ -59,7 +63,7 @@ def suite(
         Path | None,
         typer.Option(help="The result; default: experiments/results/<folder>/<suite>, with --set ./runs/<suite>."),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of a simulation; default: one for each site.")] = None,
     profile: Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.")] = "simulation",
     rebuild: Annotated[Path | None, typer.Option(help="Only write a result's tables anew, from its files.")] = None,
 ) -> Answer:
@@ -75,7 +79,7 @@ def suite(
     return told_suite(run_suite(file, data, set_ or [], jobs, runs, to, nodes, profile, console()))
 
 
-@app.command()
+@app.command(epilog=example("fedlingua pretrain experiments/backbones/tatoeba_half.toml --data ../shared/data"))
 def pretrain(
     recipe: Annotated[Path, typer.Argument(help="Recipe file (TOML): corpora, share, size, schedule.")],
     data: Data = None,
@@ -94,7 +98,7 @@ def pretrain(
     return told_backbone(pretrain_recipe(recipe, data or Path(), to, set_ or [], console()))
 
 
-@app.command()
+@app.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital letter.txt"))
 def translate(
     run: RunFolderOption,
     site: Annotated[str | None, typer.Option(help="Translate as this site does.")] = None,
@@ -107,7 +111,12 @@ def translate(
     translate_lines(run, site, direction, file, sys.stdout)
 
 
-@app.command()
+@app.command(
+    epilog=example(
+        "fedlingua score --run runs/demo-adapter-families-2022 --metric bleu --metric ter",
+        "fedlingua score --source text.de --hypothesis mt.fr --reference text.fr --direction de-fr",
+    )
+)
 def score(
     run: Annotated[Path | None, typer.Option("--run", help="Run folder: what its sites translated; or the files below.")] = None,
     site: Annotated[list[str] | None, typer.Option(help="Of the run; again for each; default: all.")] = None,
@@ -135,7 +144,7 @@ def score(
     return score_files(source, hypothesis, reference, direction, names, model, console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua compare runs/demo-adapter-local-2022 runs/demo-adapter-families-2022"))
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; the first is what the others are compared with.")],
     metric: Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter, comet, ...; default: the first of the runs' task.")] = "",
@@ -150,7 +159,7 @@ def compare(
     return as_object(compare_runs(runs, metric, samples, sentences, console()))
 
 
-@app.command()
+@app.command(epilog=example("fedlingua personalize --run runs/demo-adapter-families-2022 --site hospital --epochs 2"))
 def personalize(
     run: RunFolderOption,
     data: Data = None,
@@ -168,7 +177,7 @@ def personalize(
     return personalize_run(run, data, site or [], round_, Personalizing(epochs, learning_rate, alpha_rate, seed), console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua report runs/demo-adapter-families-2022 --bandwidth 100"))
 def report(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     keep: Annotated[
@@ -179,8 +188,11 @@ def report(
     ] = 1000.0,
 ) -> Answer:
     """Write report.html anew and print the table of scores."""
+    from fedlingua.files import check_folder_to_write
     from fedlingua.report import keep_run, score_table, write_report
 
+    if keep:
+        check_folder_to_write(keep, "--keep")
     page = write_report(run, bandwidth)
     told = console()
     told.print(score_table(run))
@@ -190,7 +202,7 @@ def report(
     return {"report": page, "kept": keep}
 
 
-@app.command()
+@app.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
 def status(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
 ) -> Answer:
@@ -200,14 +212,17 @@ def status(
     return show_status(run, console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua bundle --to fedlingua.fab"))
 def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> Answer:
     """Show the hash of the bundle that this checkout's runs carry, which a site approves."""
     from fedlingua.deployment.bundle import build_bundle, bundle_hash
-    from fedlingua.files import APP_DIR
+    from fedlingua.files import APP_DIR, check_file_to_write
 
+    if to:
+        check_file_to_write(to, "--to")
     content = build_bundle(APP_DIR)
     if to:
+        to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(content)
     found = bundle_hash(content)
     console().print(found, highlight=False, soft_wrap=True)

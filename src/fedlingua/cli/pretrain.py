@@ -15,9 +15,10 @@ from rich.table import Table
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.cache import cache_dir
 from fedlingua.cli.progress import duration
-from fedlingua.errors import ConfigError
+from fedlingua.devices import check_device
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.experiment import parse_override
+from fedlingua.files import check_new_folder
 from fedlingua.pretraining.card import model_card
 from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.recipe import BaseText, Recipe, base_text, made_of, read_recipe
@@ -37,8 +38,9 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
     weights; returns the directory.
     """
     recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
-    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ConfigError(f"--to {to}: holds files already; give a new folder, or remove it")
+    if to is not None:
+        check_new_folder(to, "--to")
+    check_device(recipe.training.device)
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
     translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
     if translates:

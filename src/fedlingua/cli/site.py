@@ -169,6 +169,8 @@ def translate(file: Path, site_name: str | None, run: str | None, text: Path | N
 
 
 def _site(file: Path) -> SiteFile:
+    if not file.exists():
+        raise ConfigError(f"{file}: there is no such site; give its folder or its site.toml, which `fedlingua site init` makes")
     return read_site_file(file / FILE if file.is_dir() else file)
 
 

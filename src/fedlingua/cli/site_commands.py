@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
-from fedlingua.cli.output import Answer, Commands, console
+from fedlingua.cli.output import Answer, Commands, console, example
 
 commands = Commands(no_args_is_help=True, help="One site of a federation across machines.")
 SiteFileArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
 
 
-@commands.command("init")
+@commands.command(
+    "init",
+    epilog=example(
+        "fedlingua site init --name hospital --direction de-fr --server server.example.org:9092 "
+        "--tsv de-fr.tsv.gz --authority ca.crt"
+    ),
+)
 def site_init(
     name: Annotated[str, typer.Option(prompt="The site's name", help="The site's name.")],
     direction: Annotated[
@@ -58,7 +64,7 @@ def site_init(
     return site.init(to, name, direction, given, server, None if insecure else authority, console())
 
 
-@commands.command("check")
+@commands.command("check", epilog=example("fedlingua site check site --federation federation.toml"))
 def site_check(
     file: SiteFileArgument = Path("site"),
     experiment: Annotated[Path | None, typer.Option(help="The run's experiment file; default: the demo's settings.")] = None,
@@ -72,7 +78,7 @@ def site_check(
     return site.check(file, experiment, federation, expect, knock, console())
 
 
-@commands.command("approve")
+@commands.command("approve", epilog=example("fedlingua site approve --site site"))
 def commandsrove(
     bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
@@ -83,7 +89,7 @@ def commandsrove(
     return site.approve(file, bundle, console())
 
 
-@commands.command("overlap-key")
+@commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))
 def site_overlap_key(
     file: Annotated[Path, typer.Argument(help="Where to write it; or, with --show, the key's file.")] = Path("overlap.key"),
     show: Annotated[bool, typer.Option("--show", help="Make none: show by which digits this one is told from others.")] = False,
@@ -94,7 +100,7 @@ def site_overlap_key(
     return site.overlap_key(file, show, console())
 
 
-@commands.command("start")
+@commands.command("start", epilog=example("fedlingua site start site"))
 def site_start(file: SiteFileArgument = Path("site")) -> Answer:
     """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved."""
     from fedlingua.cli import site
@@ -102,7 +108,7 @@ def site_start(file: SiteFileArgument = Path("site")) -> Answer:
     return site.start(file, console())
 
 
-@commands.command("translate")
+@commands.command("translate", epilog=example("fedlingua site translate --site site letter.txt"))
 def site_translate(
     text: Annotated[Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")] = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),

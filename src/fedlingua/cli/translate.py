@@ -23,7 +23,11 @@ def translate_lines(run: Path, site: str | None, direction: str | None, file: Pa
     """
     if (site is None) == (direction is None):
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
-    translator = Translator.of_site(run, site) if site else Translator.of_direction(run, parse_direction(direction or ""))
+    if file is not None and not file.is_file():
+        raise CorpusError(f"{file}: there is no such file; give a text with a sentence a line, or none to read standard input")
+    translator = (
+        Translator.of_site(run, site) if site else Translator.of_direction(run, parse_direction(direction or "", "--direction"))
+    )
     translate_with(translator, file, output)
 
 
