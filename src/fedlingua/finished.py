@@ -1,12 +1,14 @@
 """A run that has come to its end, opened again: what run.json says, its settings, and the backbone that it was trained on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fedlingua.config import Settings
+from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError, RunError
+from fedlingua.experiment import default_run_config
 from fedlingua.runs import RunFolder, run_about
 
 if TYPE_CHECKING:  # a run that is not over is told without torch
@@ -36,7 +38,7 @@ class FinishedRun:
                 f"fedlingua run --resume {run_dir}"
             )
         try:
-            return cls(folder, about, settings_from(about["config"]))
+            return cls(folder, about, settings_of(about["config"]))
         except ConfigError as error:
             raise ConfigError(f"{run_dir}: its run.json is of another version of fedlingua, or was changed: {error}") from error
 
@@ -47,6 +49,15 @@ class FinishedRun:
             RunError: the backbone is not the one that the run was trained on. BackboneError: it cannot be loaded.
         """
         return same_backbone(self.settings, self.about["backbone"]["fingerprint"])
+
+
+def settings_of(config: Mapping[str, Scalar]) -> Settings:
+    """The settings that a run was made with; keys that have come since then have their defaults, under which a run is as it was before.
+
+    Raises:
+        ConfigError: a key or value that this version has not.
+    """
+    return settings_from({**default_run_config(), **config})
 
 
 def same_backbone(settings: Settings, wanted: str) -> "Trainable":

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Self, cast
 
 from fedlingua.clustering import Clusters, cluster_for
 from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import RunError
 from fedlingua.exchange.delivery import delivered, is_delivered
 from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors, check_tensors
 from fedlingua.files import resolve
-from fedlingua.finished import FinishedRun, same_backbone
+from fedlingua.finished import FinishedRun, same_backbone, settings_of
 from fedlingua.languages import Direction, nearest, parse_direction
 
 if TYPE_CHECKING:  # what a run cannot give is told without torch
@@ -66,7 +65,7 @@ class Translator:
             RunError: nothing was delivered there, it does not translate, or the backbone has changed since.
         """
         tensors, about = delivered(folder)
-        settings = settings_from(about["settings"])
+        settings = settings_of(about["settings"])
         _check_translates(settings, folder)
         trainable = same_backbone(settings, about["backbone_fingerprint"])
         return cls(settings, trainable, tensors, parse_direction(about["direction"]))
@@ -82,6 +81,8 @@ class Translator:
         finished = FinishedRun.of(run_dir)
         folder, settings = finished.folder, finished.settings
         _check_translates(settings, run_dir)
+        if not settings.how.trains:
+            return cls(settings, finished.trainable(), None, direction)
         if not settings.how.travels:
             raise RunError(f"method {settings.method} leaves nothing at the server; give --site instead of --direction")
         if settings.trained_set not in TRAVEL_WHOLE:

@@ -52,3 +52,23 @@ def test_a_run_that_trained_an_encoder_is_refused_by_its_task(four_texts, tmp_pa
     ):
         with pytest.raises(RunError, match="task = 'masked-language' trained an encoder, which translates nothing"):
             ask()
+
+
+def test_a_run_of_before_a_key_came_is_opened_with_the_keys_default(four_sites, tmp_path):
+    folder, _ = run({**four_sites, "method": "adapter-fed", "rounds": 1}, tmp_path / "run")
+    sentences = ["Guten Morgen.", "Der Arzt liest."]
+    before = Translator.of_site(folder.directory, "bank").translate(sentences)
+    about = folder.read("run.json")
+    assert about is not None
+    for key in ("metrics", "head-chunk", "task", "schedule"):
+        del about["config"][key]
+    folder.write("run.json", about)
+    assert Translator.of_site(folder.directory, "bank").translate(sentences) == before
+
+
+def test_the_base_translates_in_any_direction(config, tmp_path):
+    folder, _ = run({**config, "method": "base"}, tmp_path / "run")
+    own = Translator.of_site(folder.directory, "bank")
+    assert own.is_base
+    sentences = ["Dobré ráno.", "Lékař čte."]
+    assert Translator.of_direction(folder.directory, own.direction).translate(sentences) == own.translate(sentences)

@@ -152,11 +152,22 @@ def compare(
     sentences: Annotated[
         int, typer.Option(min=0, help="Of each site, those that the first two runs translate most differently.")
     ] = 0,
+    public: Annotated[
+        str | None, typer.Option(help="Corpus that all runs translate anew, instead of what their sites' test text tells.")
+    ] = None,
+    direction: Annotated[list[str] | None, typer.Option(help="Of --public, such as de-fr; again for each.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Of --public, where its ending does not tell.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="More of --public, as in a federation file.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Of --public, at most so many pairs a direction; 0: all.")] = 0,
+    model: Annotated[str, typer.Option(help="Of COMET, with --public: a checkpoint or a name on the hub.")] = "wmt22-comet-da",
 ) -> Answer:
     """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site."""
-    from fedlingua.cli.compare import as_object, compare_runs
+    from fedlingua.cli.compare import PublicText, as_object, compare_runs
 
-    return as_object(compare_runs(runs, metric, samples, sentences, console()))
+    if public is None and (direction or kind or option or limit):
+        raise typer.BadParameter("--direction, --kind, --option and --limit go with --public")
+    text = PublicText(public, direction or [], kind, option or [], limit) if public else None
+    return as_object(compare_runs(runs, metric, samples, sentences, console(), text, model))
 
 
 @app.command(epilog=example("fedlingua personalize --run runs/demo-adapter-families-2022 --site hospital --epochs 2"))

@@ -1,35 +1,74 @@
 """`fedlingua compare`: runs beside each other, as tables or as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from fedlingua import units
+from fedlingua.cli.corpus_input import corpus_input
 from fedlingua.comparison.bootstrap import Difference
 from fedlingua.comparison.compare import Comparison, compare
 from fedlingua.comparison.runs import ComparedRun, read_runs
+from fedlingua.corpora.read import Pair
 from fedlingua.errors import ConfigError
+from fedlingua.languages import Direction
 
 MACRO, POOLED = "macro", "pooled"
 SIGNIFICANT = 0.05
 """A difference with a smaller p is marked."""
 
 
-def compare_runs(folders: Sequence[Path], metric: str, samples: int, sentences: int, console: Console) -> Comparison:
-    """Print how runs differ from the first of them.
+@dataclass(frozen=True)
+class PublicText:
+    """Text of nobody's own that all runs translate anew: a corpus, its directions, at most so many pairs of each (0: all)."""
+
+    corpus: str
+    directions: Sequence[str]
+    kind: str | None = None
+    options: Sequence[str] = ()
+    limit: int = 0
+
+    def read(self) -> dict[Direction, list[Pair]]:
+        """Direction -> its pairs, as they stand: a test set is left as its publisher made it.
+
+        Raises:
+            ConfigError: no direction, or a kind that is not known. CorpusError: it cannot be read.
+        """
+        if not self.directions:
+            raise ConfigError("--public needs --direction, such as de-fr, once for each direction that is to be compared")
+        found = {}
+        for direction in self.directions:
+            given = corpus_input(self.corpus, direction, self.kind, self.options)
+            found[given.direction] = list(islice(given.read(), self.limit or None))
+        return found
+
+
+def compare_runs(
+    folders: Sequence[Path],
+    metric: str,
+    samples: int,
+    sentences: int,
+    console: Console,
+    public: PublicText | None = None,
+    model: str = "wmt22-comet-da",
+) -> Comparison:
+    """Print how runs differ from the first of them, on their sites' test text, or on `public`, which they translate here.
 
     Raises:
         ConfigError: fewer than two runs, or no such metric. RunError: runs that cannot stand beside each other, with site and reason.
     """
     if len(folders) < 2:
         raise ConfigError(f"{len(folders)} run is nothing to compare; give two run folders or more")
-    found = compare(read_runs(folders), metric, samples, sentences)
+    runs = _on_public_text(folders, public, metric, model) if public else read_runs(folders)
+    found = compare(runs, metric, samples, sentences)
     console.print(_scores_table(found))
     console.print(_costs_table(found))
     if found.over_seeds:
@@ -43,6 +82,18 @@ def compare_runs(folders: Sequence[Path], metric: str, samples: int, sentences: 
         ):
             console.print(Text(f"  {name}: {text}"))
     return found
+
+
+def _on_public_text(folders: Sequence[Path], public: PublicText, metric: str, model: str) -> list[ComparedRun]:
+    from fedlingua.comparison.public import on_public_text  # loads models, which what runs have told already does without
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("")
+
+        def report(what: str, done: int, of: int) -> None:
+            progress.update(bar, description=what, completed=done, total=of)
+
+        return on_public_text(folders, public.read(), metric, model, report)
 
 
 def as_object(found: Comparison) -> dict[str, Any]:

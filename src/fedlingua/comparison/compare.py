@@ -131,7 +131,7 @@ def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequ
 
 
 def _counts(run: ComparedRun, sites: Sequence[str], name: str) -> list[Counts]:
-    return [TEXT_METRICS[name].count(run.texts[site].hypothesis) for site in sites]
+    return [TEXT_METRICS[name].count(run.texts[site]) for site in sites]
 
 
 def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
@@ -166,7 +166,7 @@ def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence
     for site in sites:
         if not most or site not in first.texts or site not in second.texts:
             continue
-        ours, theirs = first.texts[site].hypothesis, second.texts[site].hypothesis
+        ours, theirs = first.texts[site], second.texts[site]
         of_site = [
             DifferingSentence(
                 site,

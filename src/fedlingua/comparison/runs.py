@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.errors import RunError
-from fedlingua.evaluation.site_translations import SiteTranslations, read_site_translations
+from fedlingua.evaluation.site_translations import read_site_translations
+from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.metrics import Metric, metrics_of
 from fedlingua.runs import RunFolder, no_scores, run_about
 
@@ -21,7 +22,7 @@ class ComparedRun:
     name: str
     about: Json
     scores: Json
-    texts: dict[str, SiteTranslations]
+    texts: dict[str, Translated]
 
     @property
     def method(self) -> str:
@@ -44,19 +45,28 @@ class ComparedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Runs whose scores can stand beside each other, in the given order; a run's name is its folder's, with a number where two are alike.
+    """Runs whose scores can stand beside each other, in the given order.
 
     Raises:
         RunError: a folder is no completed run with scores, or two were scored on different text; with site and reason.
+    """
+    runs = read_completed(folders)
+    for run in runs[1:]:
+        check_same_test(runs[0], run)
+    return runs
+
+
+def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
+    """Runs in the given order; a run's name is its folder's, with a number where two are alike.
+
+    Raises:
+        RunError: a folder is no completed run with scores.
     """
     names: list[str] = []
     for folder in folders:
         name = folder.resolve().name
         names.append(name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})")
-    runs = [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
-    for run in runs[1:]:
-        check_same_test(runs[0], run)
-    return runs
+    return [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
 def _read(folder: Path, name: str) -> ComparedRun:
@@ -69,7 +79,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
     if scores is None:
         raise no_scores(folder)
     try:
-        texts = read_site_translations(folder)
+        texts = {site: written.hypothesis for site, written in read_site_translations(folder).items()}
     except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
         texts = {}
     return ComparedRun(name, about, scores, texts)
@@ -105,7 +115,7 @@ def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
         if values[0] != values[1]:
             return f"{key} {values[0]} and {values[1]}"
     if site in first.texts and site in second.texts:
-        ours, theirs = first.texts[site].hypothesis, second.texts[site].hypothesis
+        ours, theirs = first.texts[site], second.texts[site]
         pairs = [list(zip(text.sources, text.references, strict=True)) for text in (ours, theirs)]
         if others := sum(one != other for one, other in zip(*pairs, strict=True)):
             return f"{others} of {len(pairs[0])} sentences are others"

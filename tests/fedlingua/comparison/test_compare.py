@@ -89,8 +89,8 @@ def test_every_site_differs_as_its_sentences_do(runs):
         first, second = ((json.loads((run / "scores.json").read_text()))["sites"][site]["bleu"] for run in runs)
         assert found.scores[site] == [first, second]
         assert beside.sites[site].value == pytest.approx(second - first)
-    text = read_runs(runs)[0].texts["a"].hypothesis
-    other = read_runs(runs)[1].texts["a"].hypothesis
+    text = read_runs(runs)[0].texts["a"]
+    other = read_runs(runs)[1].texts["a"]
     bleu = TEXT_METRICS["bleu"]
     assert beside.sites["a"] == paired(bleu.count(text), bleu.count(other), bleu.score, draws(4, 200))
     assert beside.macro.value == pytest.approx(sum(one.value for one in beside.sites.values()) / 2)
