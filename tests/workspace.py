@@ -56,11 +56,12 @@ class Answered:
 
 
 def fedlingua(arguments: Sequence[str], folder: Path, **environment: str) -> Answered:
-    """Run a command line in `folder`, whose `home` is the user's."""
+    """Run a command line in `folder`, whose `home` is the user's, and whose `missing`, if it is there, comes before all libraries."""
     home = folder / "home"
+    paths = [*([str(folder / "missing")] if (folder / "missing").is_dir() else []), str(ROOT / "src"), str(ROOT)]
     variables = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join(paths),
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "XDG_DATA_HOME": str(home / ".local" / "share"),

@@ -333,3 +333,11 @@ def _is_number(text: str) -> bool:
         return 0 <= float(text) < math.inf
     except ValueError:
         return False
+
+
+def choices_of(key: str) -> tuple[str, ...]:
+    """The values that a key may have, where they can be told by name; empty where they are numbers or text of one's own."""
+    if key == "method":
+        return tuple(METHODS)
+    name = key.replace("-", "_")
+    return ("true", "false") if _TYPES.get(name) is bool else tuple(choice for choice in _CHOICES.get(name, ()) if choice)

@@ -33,7 +33,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a file that this user may read") from error
         known = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        raise ConfigError(f"{path}: there is no such file{nearest(path.name, known) or '; check the path'}") from error
+        raise ConfigError(f"{path}: there is no such file{nearest(path.name, known)}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}; mend it there") from error
 

@@ -6,6 +6,7 @@ with a traceback; 130, ended by Ctrl-C.
 
 import itertools
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperOption
 
+from fedlingua.cli.completion import mend_words, offered
 from fedlingua.errors import FedlinguaError
 
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
@@ -32,6 +34,11 @@ class AnsweringCommand(TyperCommand):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.params.append(_format_option())
+        names = [parameter.name or "" for parameter in self.params]
+        for parameter in self.params:
+            if complete := offered(self.name or "", parameter, names):
+                # What `shell_complete` of click's constructor sets, which typer fills itself; so a new command has it by its names alone.
+                parameter._custom_shell_complete = complete
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's; a key of a run that was given as an option is told how to be given."""
@@ -87,6 +94,7 @@ def print_json(answer: Answer) -> None:
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     """Carry a command line out and end with its exit code; a mistake is told without a traceback, and as JSON where that is asked for."""
     as_json = _asked_json(arguments)
+    mend_words(os.environ)
     try:
         code = app(list(arguments), standalone_mode=not as_json)
     except FedlinguaError as error:
