@@ -25,7 +25,8 @@ def kind_of(content: Mapping[str, Any]) -> str | None:
     for key, kind in tells.items():
         if key in content:
             return kind
-    return EXPERIMENT if content and set(content) <= set(known_keys()) else None
+    keys = set(content) - {"task"}  # which a recipe has too
+    return EXPERIMENT if keys and keys <= set(known_keys()) else None
 
 
 def refuse_other_kind(path: Path, content: Mapping[str, Any], wanted: str) -> None:

@@ -49,6 +49,8 @@ from fedlingua.kinds import SITE, refuse_other_kind
 from fedlingua.methods import METHOD_NAMES, METHODS
 from fedlingua.tables import fill, refuse_unknown, table
 
+_TABLES = {"site", "text", "server", "node", "backbones"}
+
 
 @dataclass(frozen=True)
 class SiteFile:
@@ -124,9 +126,10 @@ def read_site_file(path: Path) -> SiteFile:
             file requires de-identification.
     """
     raw = read_toml(path)
-    refuse_other_kind(path, raw, SITE)
     folder = path.resolve().parent
-    refuse_unknown(raw, {"site", "text", "server", "node", "backbones"}, path.name)
+    if not set(raw) <= _TABLES:
+        refuse_other_kind(path, raw, SITE)
+    refuse_unknown(raw, _TABLES, path.name)
     server, node, backbones = (table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
     refuse_unknown(
