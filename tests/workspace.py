@@ -92,10 +92,11 @@ def fedlingua(arguments: Sequence[str], folder: Path, **environment: str) -> Ans
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Everything below a folder: path -> size and time of its last change; folders are 0 long. Locks say nothing and are left out."""
+    """Everything below a folder: path -> size and time of its last change; folders are 0 long. Locks and what Python
+    keeps for itself say nothing and are left out."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if path.name.endswith(".lock"):
+        if path.name.endswith(".lock") or "__pycache__" in path.parts:
             continue
         seen = path.lstat()
         found[str(path.relative_to(folder))] = (0, 0) if path.is_dir() else (seen.st_size, seen.st_mtime_ns)

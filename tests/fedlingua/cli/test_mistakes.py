@@ -13,6 +13,8 @@ import pytest
 
 from fedlingua.cli.app import app
 from fedlingua.cli.output import FAILED, USAGE
+from fedlingua.devices import check_device
+from fedlingua.errors import ConfigError
 from tests.commands import leaf_commands
 from tests.workspace import FEDERATION, fedlingua, files_of, make_workspace
 
@@ -55,6 +57,69 @@ class Mistake:
     @property
     def fragments(self) -> list[str]:
         return [part for told in (self.what, self.where, self.todo) for part in told.split(" | ")]
+
+
+def bad_federation(folder: Path) -> None:
+    file("bad.toml", '[[site]]\nname = "h"\ndirection = "defr"\ntsv = "de-fr.tsv"\n')(folder)
+    file("other.toml", f'federation = "{folder / "bad.toml"}"\n')(folder)
+
+
+def japanese(folder: Path) -> None:
+    """A federation that translates into Japanese, where nothing tells its words apart."""
+    file("sites.toml", FEDERATION.replace("pl-es", "de-ja"))(folder)
+    shutil.copy(folder / "pl-es.tsv", folder / "de-ja.tsv")
+    file("ja.toml", f'federation = "{folder / "sites.toml"}"\n')(folder)
+    for module in ("MeCab", "ipadic"):
+        without(module)(folder)
+
+
+def one_and_two(folder: Path) -> None:
+    """Files of so many lines."""
+    file("one", "a\n")(folder)
+    file("two", "a\nb\n")(folder)
+
+
+def cut_pairs(folder: Path) -> None:
+    """Pairs of which the first line was broken off."""
+    for split in ("train", "devel", "test"):
+        file(f"rel/{split}.jsonl", '{"text": "Aspirin for his\n')(folder)
+
+
+def deployed_site(folder: Path) -> None:
+    file(
+        "st/site.toml",
+        '[[site]]\nname = "h"\ndirection = "de-fr"\ntsv = "x.tsv"\n[server]\naddress = "localhost:9"\ninsecure = true\n',
+    )(folder)
+
+
+def deployed_server(folder: Path, port: int) -> None:
+    file("server/server.toml", f'fleet = "127.0.0.1:{port}"\ncontrol = "127.0.0.1:{port}"\ninsecure = true\n')(folder)
+    file("server/federation.toml", 'name = "f"\n')(folder)
+
+
+BUSY = [0]
+"""A port that this test listens on."""
+
+
+def privileged(folder: Path) -> None:
+    first = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if os.geteuid() == 0 or not first.is_file() or int(first.read_text()) <= 81:
+        pytest.skip("this user may listen on every port")
+    deployed_server(folder, 81)
+
+
+def shut(folder: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    (folder / "shut").mkdir(mode=0o500)
+
+
+def no_gpu(folder: Path) -> None:
+    try:
+        check_device("cuda")
+    except ConfigError:
+        return
+    pytest.skip("this machine has a GPU")
 
 
 COMMANDS = leaf_commands(app)
@@ -107,7 +172,7 @@ TABLE = [
     Mistake(
         "pretrain recipe.toml --set model.heads=3", "heads = 3", "recipe.toml [model]", "wanted a d-model that its heads divide"
     ),
-    Mistake("run other.toml", "'defr' is no direction", "bad.toml, site h", "source-target", has=lambda w: bad_federation(w)),
+    Mistake("run other.toml", "'defr' is no direction", "bad.toml, site h", "source-target", has=bad_federation),
     Mistake("translate --run runs/done --direction de-xx", "'xx' is not known", "--direction = 'de-xx'", "did you mean"),
     Mistake("translate --run runs/done", "either --site or --direction", "translate", "sites.json"),
     Mistake("translate --run runs/done --site curt", "no site 'curt'", "runs/done", "did you mean 'court'?"),
@@ -126,7 +191,7 @@ TABLE = [
     Mistake("corpus prepare ted2021 --from . --to data", "not known", "corpus 'ted2021'", "did you mean 'ted2020'?"),
     Mistake("finetune ner --data . --encoder demo-encoder --learning-rate nan", "nan", "--learning-rate", "a number above 0"),
     Mistake("finetune ner --data . --run runs/done", "trains no encoder", "runs/done", "task = 'masked-language'"),
-    Mistake("site approve 12ab --site st", "is no hash", "'12ab'", "`fedlingua bundle`", has=lambda w: deployed_site(w)),
+    Mistake("site approve 12ab --site st", "is no hash", "'12ab'", "`fedlingua bundle`", has=deployed_site),
     # Text that cannot be read.
     Mistake(
         "corpus check x.tsv --direction de-fr", "got 1 column", "x.tsv, line 2", "mend the line", has=file("x.tsv", "a\tb\nc\n")
@@ -143,14 +208,14 @@ TABLE = [
         "two has 2 lines, one has 1",
         "one",
         "wanted as many in each",
-        has=lambda w: (file("one", "a\n")(w), file("two", "a\nb\n")(w))[0],
+        has=one_and_two,
     ),
     Mistake(
         "finetune pairs --data rel --encoder demo-encoder",
         "no JSON object",
         "train.jsonl, line 1",
         "wanted one a line",
-        has=lambda w: cut_pairs(w),
+        has=cut_pairs,
     ),
     # Runs that are not whole, not over, or of another version.
     Mistake("run --resume runs/done", "is completed", "runs/done", "start another run"),
@@ -168,7 +233,7 @@ TABLE = [
     Mistake("report runs/cut", "Unterminated string", "runs/cut/run.json", "start the run again"),
     Mistake("status runs/cut", "is not JSON", "runs/cut/run.json", "run anew"),
     Mistake("suite --rebuild runs/empty", "no suite.json", "runs/empty", "give a folder"),
-    Mistake("site translate --site st", "nothing was delivered", "st/state", "at its end", has=lambda w: deployed_site(w)),
+    Mistake("site translate --site st", "nothing was delivered", "st/state", "at its end", has=deployed_site),
     # Targets that are there, or cannot be.
     Mistake("run small.toml --data . --to runs/done", "holds a run already", "--to runs/done", "another folder"),
     Mistake("run small.toml --data . --to small.toml/run", "is a file", "--to small.toml/run", "another place"),
@@ -182,9 +247,7 @@ TABLE = [
     Mistake("finetune pairs --data . --encoder demo-encoder --to runs", "holds files already", "--to runs", "a new folder"),
     Mistake("server init --host localhost --to small.toml", "is a file", "--to small.toml", "give a folder"),
     Mistake("site overlap-key small.toml", "there already", "small.toml", "give another file"),
-    Mistake(
-        "run small.toml --data . --to shut/run", "cannot be written", "--to shut/run", "a place that can", has=lambda w: shut(w)
-    ),
+    Mistake("run small.toml --data . --to shut/run", "cannot be written", "--to shut/run", "a place that can", has=shut),
     # Addresses and ports.
     Mistake("server init --host x --fleet 0.0.0.0:ninety", "'0.0.0.0:ninety'", "fleet", "wanted host:port"),
     Mistake("server init", "give --host", "--host", "sites reach this server by", USAGE),
@@ -194,7 +257,7 @@ TABLE = [
     Mistake(
         "server start server", "in use", "fleet = '127.0.0.1:", "another host:port", has=lambda w: deployed_server(w, BUSY[0])
     ),
-    Mistake("server start server", "may not listen", "'127.0.0.1:81'", "from 1024 on", has=lambda w: privileged(w)),
+    Mistake("server start server", "may not listen", "'127.0.0.1:81'", "from 1024 on", has=privileged),
     Mistake(f"{SITE_INIT} --name h --server x --tsv de-fr.tsv --insecure --to st", "'x'", "--server", "wanted host:port"),
     Mistake(
         f"{SITE_INIT} --name h --server x:1 --tsv no.tsv --insecure --to st", "no such file", "site h: no.tsv", "check the path"
@@ -207,7 +270,7 @@ TABLE = [
         USAGE,
     ),
     # What is not installed or not here.
-    Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=lambda w: japanese(w)),
+    Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=japanese),
     Mistake(
         "run small.toml --data . --set metrics=bleu,off-target",
         "py3langid",
@@ -228,65 +291,9 @@ TABLE = [
         "no GPU's driver",
         "device = 'cuda'",
         "give device = 'cpu'",
-        has=lambda w: no_gpu(),
+        has=no_gpu,
     ),
 ]
-
-
-def bad_federation(folder: Path) -> None:
-    file("bad.toml", '[[site]]\nname = "h"\ndirection = "defr"\ntsv = "de-fr.tsv"\n')(folder)
-    file("other.toml", f'federation = "{folder / "bad.toml"}"\n')(folder)
-
-
-def japanese(folder: Path) -> None:
-    """A federation that translates into Japanese, where nothing tells its words apart."""
-    file("sites.toml", FEDERATION.replace("pl-es", "de-ja"))(folder)
-    shutil.copy(folder / "pl-es.tsv", folder / "de-ja.tsv")
-    file("ja.toml", f'federation = "{folder / "sites.toml"}"\n')(folder)
-    for module in ("MeCab", "ipadic"):
-        without(module)(folder)
-
-
-def cut_pairs(folder: Path) -> None:
-    """Pairs of which the first line was broken off."""
-    for split in ("train", "devel", "test"):
-        file(f"rel/{split}.jsonl", '{"text": "Aspirin for his\n')(folder)
-
-
-def deployed_site(folder: Path) -> None:
-    file(
-        "st/site.toml",
-        '[[site]]\nname = "h"\ndirection = "de-fr"\ntsv = "x.tsv"\n[server]\naddress = "localhost:9"\ninsecure = true\n',
-    )(folder)
-
-
-def deployed_server(folder: Path, port: int) -> None:
-    file("server/server.toml", f'fleet = "127.0.0.1:{port}"\ncontrol = "127.0.0.1:{port}"\ninsecure = true\n')(folder)
-    file("server/federation.toml", 'name = "f"\n')(folder)
-
-
-BUSY = [0]
-"""A port that this test listens on."""
-
-
-def privileged(folder: Path) -> None:
-    first = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-    if os.geteuid() == 0 or not first.is_file() or int(first.read_text()) <= 81:
-        pytest.skip("this user may listen on every port")
-    deployed_server(folder, 81)
-
-
-def shut(folder: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    (folder / "shut").mkdir(mode=0o500)
-
-
-def no_gpu(folder: Path) -> None:
-    from fedlingua.devices import _driver
-
-    if _driver():
-        pytest.skip("this machine has a GPU")
 
 
 @pytest.fixture(scope="module")
