@@ -202,7 +202,11 @@ def test_a_committed_suite_is_the_one_whose_file_is_there_and_nothing_failed(fol
         ("readers", "uncaught", 0, 0),
         ("adapter_training", "identical_batches.trainer_over_ours.of_medians", 1.15, 100),
         ("adapter_training", "own_batching.trainer_over_ours.of_medians", 1.6, 100),
+        ("adapter_training_m2m_100", "parameters", 480_000_000, 500_000_000),
+        ("adapter_training_m2m_100", "identical_batches.trainer_over_ours.of_medians", 1.15, 100),
+        ("adapter_training_m2m_100", "own_batching.trainer_over_ours.of_medians", 1.6, 100),
         ("decoding", "beam_5.generate_over_ours.of_medians", 2, 100),
+        ("decoding", "beam_1.generate_over_ours.of_medians", 2, 100),
         ("decoding", "beam_5.other_text", 0, 0),
         ("decoding", "beam_1.other_text", 0, 0),
         ("head_memory", "share", 0, 1 / 3),
@@ -218,8 +222,9 @@ def test_a_benchmarks_kept_figure_is_what_is_wanted(file, key, low, high):
     assert low <= value <= high
 
 
-def test_after_the_same_batches_a_site_and_the_trainer_have_the_same_loss():
-    loss = json.loads((RESULTS / "benchmarks" / "adapter_training.json").read_text())["identical_batches"]["loss"]
+@pytest.mark.parametrize("file", ["adapter_training", "adapter_training_m2m_100"])
+def test_after_the_same_batches_a_site_and_the_trainer_have_the_same_loss(file):
+    loss = json.loads((RESULTS / "benchmarks" / f"{file}.json").read_text())["identical_batches"]["loss"]
     assert set(loss) == {"ours", "ours_cut", "trainer"}
     assert max(loss.values()) - min(loss.values()) <= 1e-3
 
@@ -228,9 +233,18 @@ def test_the_readme_quotes_what_training_decoding_and_a_smaller_vocabulary_came_
     """Rounded from the kept figures."""
     readme = " ".join((ROOT / "README.md").read_text().split())
     kept = {f.stem: json.loads(f.read_text()) for f in (RESULTS / "benchmarks").glob("*.json")}
-    for what in ("identical_batches", "own_batching"):
-        assert f"{kept['adapter_training'][what]['trainer_over_ours']['of_medians']:.1f} x" in readme
-    assert f"{kept['decoding']['beam_5']['generate_over_ours']['of_medians']:.1f} x as fast" in readme
+    tiny, large = kept["adapter_training"], kept["adapter_training_m2m_100"]
+
+    def times(of: dict[str, Any], what: str, ours: str = "ours") -> str:
+        return f"{of[what][f'trainer_over_{ours}']['of_medians']:.1f} x"
+
+    same, own, cut = "identical_batches", "own_batching", "ours_cut"
+    assert f"trains {times(tiny, same)} as many tokens a second" in readme
+    assert f"({times(tiny, same, cut)} with `micro-tokens`), and {times(tiny, own)} with batches of its own" in readme
+    assert f"at M2M-100's size {times(large, same)} ({times(large, same, cut)}) and {times(large, own)}" in readme
+    beams, greedy = (kept["decoding"][beam]["generate_over_ours"]["of_medians"] for beam in ("beam_5", "beam_1"))
+    assert f"{beams:.1f} x as fast" in readme
+    assert f"and {greedy:.1f} x without one" in readme
     memory = kept["head_memory"]
     assert f"adds {memory['in_chunks_adds_mib']} instead of {memory['whole_adds_mib']} MiB" in readme
     assert f"{kept['text_vocabulary']['loss_difference']:.2f} nats a token" in readme
