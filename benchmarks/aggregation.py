@@ -26,7 +26,7 @@ from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import no_clusters
 from fedlingua.exchange.joined import Numbers, runs
 from fedlingua.exchange.records import pack, view
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.parts import PARTS, Part
 from strategies.aggregation import Update, fed_avg, inner_cluster_aggregation, start_everywhere
 from strategies.cores import CORES

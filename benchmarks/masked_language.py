@@ -20,8 +20,9 @@ from paired import figures, ratio, turn_about
 from trainer import plain_arguments
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, XLMRobertaForMaskedLM
 
-from fedlingua.backbones.build_encoder import EncoderSize, build_encoder, build_text_tokenizer
+from fedlingua.backbones.build_encoder import build_encoder, build_text_tokenizer
 from fedlingua.backbones.codec import TextCodec
+from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.corpora import phrasebook
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.masked_language import TextExample, encode_text

@@ -19,7 +19,7 @@ import numpy as np
 from paired import figures, ratio, turn_about
 
 from fedlingua.exchange.joined import Joined, Numbers, join
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.parts import Part
 from fedlingua.selection.deviation import deviations
 from fedlingua.selection.masks import Selection, counted, pack_selected

@@ -30,7 +30,8 @@ import psutil
 import tomli_w
 
 from deploy.demo import COMMAND, cmdline, environment, fedlingua, say, service, wait_for
-from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
+from fedlingua.backbones.build import build_model, build_tokenizer
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.corpora import phrasebook
 from fedlingua.deployment.server_file import read_server_file
 from fedlingua.files import APP_DIR

@@ -32,7 +32,8 @@ import tomli_w
 from forwarder import DOWN, UP, Forwarder
 
 from fedlingua import units
-from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
+from fedlingua.backbones.build import build_model, build_tokenizer
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.corpora import phrasebook
 from fedlingua.deployment.bundle import approve, build_bundle, bundle_hash
 from fedlingua.deployment.programs import over_grpc

@@ -15,7 +15,7 @@ import numpy as np
 from clients.stage_files import StageFiles
 from fedlingua.config import Settings
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.protocol import Stage, Task
 from fedlingua.selection import rules
 from fedlingua.selection.deviation import deviations, differences, magnitudes

@@ -26,7 +26,8 @@ from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.parallel.job import Job
 from fedlingua.parallel.launch import train_in_processes

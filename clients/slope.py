@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from clients.sending import Sending
 from fedlingua.config import Settings
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.parts import PARTS
 from fedlingua.protocol import BATCHES_S, SLOPE_S, Threshold
 from fedlingua.selection.deviation import magnitudes

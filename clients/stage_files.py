@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.protocol import Stage
 
 

@@ -11,7 +11,7 @@ from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
 from fedlingua.config import Settings
 from fedlingua.exchange.joined import Flat, Joined, Numbers, separate
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
 from fedlingua.selection.masks import Selection
 from fedlingua.training.sampling import tempered

@@ -13,7 +13,7 @@ from fedlingua.corpora.deidentify import KIND
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.records import from_record, opened, view
-from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.protocol import Task
 from fedlingua.selection.masks import Selection, everything, unpack_selected
 from strategies.norms import change_norm

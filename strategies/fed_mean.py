@@ -16,7 +16,7 @@ from typing import Any
 
 from fedlingua.clustering import Clusters
 from fedlingua.config import Settings
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.runs import RunFolder
 from strategies.aggregation import (
     Rule,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.second_filter import drawn
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from strategies.aggregation import Update
 from strategies.site_strategy import SiteStrategy
 

@@ -22,7 +22,7 @@ from fedlingua import protocol
 from fedlingua.clustering import Clusters, cluster_of
 from fedlingua.config import Settings
 from fedlingua.exchange.records import message_bytes, to_record
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
 from fedlingua.protocol import Threshold
 from fedlingua.runs import RunFolder

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import not_finite
+from fedlingua.exchange.tensors import not_finite
 from strategies.cores import BLOCK, SPAN, in_order
 
 ROW = 1024

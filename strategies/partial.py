@@ -17,7 +17,7 @@ import numpy as np
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, flat
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
 from strategies.aggregation import Update, Weights, weighted_sum
 from strategies.cores import BLOCK, SPAN, in_order

@@ -12,7 +12,7 @@ from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.joined import Joined, Numbers
-from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.masks import part_sizes
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.training.sampling import most_samples

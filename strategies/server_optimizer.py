@@ -15,7 +15,7 @@ import numpy as np
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.config import Settings
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.parts import Part
 
 OWN = "server-optimizer"

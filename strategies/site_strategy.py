@@ -24,7 +24,8 @@ from fedlingua.clustering import Clusters
 from fedlingua.config import Phase, Settings
 from fedlingua.exchange.joined import Numbers, runs
 from fedlingua.exchange.records import Packing, from_record
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, TensorSet
+from fedlingua.exchange.tensor_sets import TENSOR_SETS
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from fedlingua.timing import timed

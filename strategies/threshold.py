@@ -24,7 +24,7 @@ import torch
 from torch.nn import functional
 
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.gates import WIDTH
 from fedlingua.selection.meta_gradient import Deviations, mean_over_sites, score_slope
 

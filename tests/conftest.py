@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
+from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.config import Scalar
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair

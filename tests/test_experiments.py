@@ -12,8 +12,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fedlingua.backbones.build import SPECIAL_TOKENS, ModelSize, build_model, build_tokenizer
+from fedlingua.backbones.build import SPECIAL_TOKENS, build_model, build_tokenizer
 from fedlingua.backbones.load import load_backbone
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.cli.app import app
 from fedlingua.clustering import Relatives, by_families
 from fedlingua.config import known_keys

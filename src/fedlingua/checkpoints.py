@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.folders import check_folder, write_folder
 from fedlingua.parts import PARTS, Part
 

@@ -114,6 +114,8 @@ _AT_LEAST: dict[str, float] = {
     "processes": 1,
     "seed": 0,
 }
+_KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
+"""Types of values -> in words."""
 _TYPES: dict[str, type] = {field.name: field.type for field in dataclasses.fields(Settings)}  # type: ignore[misc]
 
 
@@ -147,7 +149,7 @@ def _checked(name: str, value: Any) -> Scalar:
         value = float(value)
     got = type(value).__name__
     if got != wanted.__name__:
-        raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}")
+        raise ConfigError(f"{key} = {value!r} is of type {got}; wanted {wanted.__name__}, {_KINDS[wanted]}")
     if name == "method" and method_named(str(value)) is None:
         raise ConfigError(f"method = {value!r} is not known{nearest(value, METHODS)}; choose one of {METHOD_NAMES}")
     choices = _CHOICES.get(name)
@@ -333,3 +335,11 @@ def _is_number(text: str) -> bool:
         return 0 <= float(text) < math.inf
     except ValueError:
         return False
+
+
+def choices_of(key: str) -> tuple[str, ...]:
+    """The values that a key may have, where they can be told by name; empty where they are numbers or text of one's own."""
+    if key == "method":
+        return tuple(METHODS)
+    name = key.replace("-", "_")
+    return ("true", "false") if _TYPES.get(name) is bool else tuple(choice for choice in _CHOICES.get(name, ()) if choice)

@@ -9,6 +9,7 @@ from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
 from fedlingua.files import APP_DIR, read_toml
+from fedlingua.kinds import EXPERIMENT, refuse_other_kind
 
 
 def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
@@ -24,7 +25,22 @@ def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
     Raises:
         ConfigError: no such file, not TOML, or what `settings_from` refuses.
     """
-    return settings_from({**default_run_config(), **read_toml(path), **overrides})
+    content = read_toml(path)
+    refuse_other_kind(path, content, EXPERIMENT)
+    in_file = {**default_run_config(), **content}
+    try:
+        return settings_from({**in_file, **overrides})
+    except ConfigError as error:
+        raise ConfigError(f"{path if _wrong_already(in_file, str(error)) else 'command line'}: {error}") from error
+
+
+def _wrong_already(config: Mapping[str, Any], told: str) -> bool:
+    """Whether a run config would be refused in the same words."""
+    try:
+        settings_from(config)
+    except ConfigError as error:
+        return str(error) == told
+    return False
 
 
 def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:

@@ -27,11 +27,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")]) if path.parent.is_dir() else ""
-        raise ConfigError(f"{path}: there is no such file{near}") from error
+    except IsADirectoryError as error:
+        raise ConfigError(f"{path} is a folder; wanted a TOML file{_some(path)}") from error
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a file that this user may read") from error
+        known = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise ConfigError(f"{path}: there is no such file{nearest(path.name, known)}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+        raise ConfigError(f"{path} is not TOML: {error}; mend it there") from error
 
 
 def replace_text(file: Path, text: str) -> None:
@@ -43,3 +47,50 @@ def replace_text(file: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(aside, file)
+
+
+def _some(folder: Path) -> str:
+    """A file in it that may have been meant."""
+    files = sorted(folder.glob("*.toml"))
+    return f", for example {files[0]}" if files else ""
+
+
+def check_new_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that is not to be written: one that holds files already, no folder, or where this user may not write.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"{option} {folder}: holds files already; give a new folder, or remove it")
+    check_folder_to_write(folder, option)
+
+
+def check_folder_to_write(folder: Path, option: str) -> None:
+    """Refuse a place where no folder can be written to, before anything is done for it.
+
+    Raises:
+        ConfigError: names the option, and what stands in the way.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{option} {folder}: is a file; give a folder")
+    _check_writable(folder, option)
+
+
+def check_file_to_write(file: Path, option: str) -> None:
+    """Refuse a place where no file can be written, before anything is done for it.
+
+    Raises:
+        ConfigError: names the option, and what stands in the way.
+    """
+    if file.is_dir():
+        raise ConfigError(f"{option} {file}: is a folder; give a file")
+    _check_writable(file, option)
+
+
+def _check_writable(path: Path, option: str) -> None:
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists() or one.is_symlink())
+    if there != path.absolute() and not there.is_dir():
+        raise ConfigError(f"{option} {path}: {there} is a file, and no folder to write in; give another place")
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give a place that can")

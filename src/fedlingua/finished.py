@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
-from fedlingua.errors import RunError
-from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.errors import ConfigError, RunError
 from fedlingua.experiment import default_run_config
-from fedlingua.runs import RunFolder
+from fedlingua.runs import RunFolder, run_about
+
+if TYPE_CHECKING:  # a run that is not over is told without torch
+    from fedlingua.exchange.trainable import Trainable
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,18 @@ class FinishedRun:
             RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
         """
         folder = RunFolder(run_dir)
-        about = folder.read("run.json")
-        if about is None:
-            raise RunError(f"{run_dir} is no run folder: it has no run.json")
+        about = run_about(run_dir)
         if about.get("status") != "completed":
-            raise RunError(f"{run_dir}: the run is {about.get('status')}, not completed; there is nothing to go on from yet")
-        return cls(folder, about, settings_of(about["config"]))
+            raise RunError(
+                f"{run_dir}: the run is {about.get('status')}, not completed; wait for its end, or go on with it: "
+                f"fedlingua run --resume {run_dir}"
+            )
+        try:
+            return cls(folder, about, settings_of(about["config"]))
+        except ConfigError as error:
+            raise ConfigError(f"{run_dir}: its run.json is of another version of fedlingua, or was changed: {error}") from error
 
-    def trainable(self) -> Trainable:
+    def trainable(self) -> "Trainable":
         """The run's backbone with what its method trains.
 
         Raises:
@@ -54,12 +60,14 @@ def settings_of(config: Mapping[str, Scalar]) -> Settings:
     return settings_from({**default_run_config(), **config})
 
 
-def same_backbone(settings: Settings, wanted: str) -> Trainable:
+def same_backbone(settings: Settings, wanted: str) -> "Trainable":
     """A run's backbone made ready, as long as it has the fingerprint `wanted`.
 
     Raises:
         RunError: it has another. BackboneError: it cannot be loaded.
     """
+    from fedlingua.exchange.trainable import build_trainable
+
     trainable = build_trainable(settings)
     if trainable.backbone.fingerprint != wanted:
         raise RunError(

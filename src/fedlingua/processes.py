@@ -1,6 +1,7 @@
 """Processes of Flower's programs: finding them, their environment, and ending what was started."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from fedlingua.errors import RunError
+from fedlingua.errors import DeploymentError, RunError
 
 HOST = "127.0.0.1"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -57,6 +58,25 @@ def program(name: str) -> str:
     if found is None:
         raise RunError(f"The command `{name}` is not installed beside {sys.executable}; install flwr[simulation].")
     return found
+
+
+def check_free(address: str, where: str) -> None:
+    """Refuse an address, host:port, that no server could listen on now.
+
+    Raises:
+        DeploymentError: the port is in use, this user may not have it, or the host is not this machine.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except PermissionError as error:
+        raise DeploymentError(f"{where} {address!r}: this user may not listen on port {port}; give one from 1024 on") from error
+    except OSError as error:
+        reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
+        raise DeploymentError(f"{where} {address!r}: {reason}; end the other program, or give another host:port") from error
 
 
 def free_port() -> int:

@@ -20,6 +20,7 @@ from fedlingua.errors import RunError
 from fedlingua.files import APP_DIR
 from fedlingua.files import replace_text as replace_text
 from fedlingua.hashing import sha256
+from fedlingua.languages import nearest
 
 HOLD_TRIES = 5
 LIBRARIES = ("fedlingua", "flwr", "ray", "torch", "transformers", "numpy", "safetensors", "sentencepiece", "sacrebleu")
@@ -181,11 +182,22 @@ class RunFolder:
         replace_text(self.directory / name, text)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the folder, or None when there is none."""
+        """A JSON file of the folder, or None when there is none.
+
+        Raises:
+            RunError: it is no whole JSON object.
+        """
         file = self.directory / name
         if not file.is_file():
             return None
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(
+                f"{file} is not JSON: {error}; it was broken off or changed: give it back as it was, or run anew"
+            ) from error
+        if not isinstance(content, dict):
+            raise RunError(f"{file} holds a {type(content).__name__}; wanted a JSON object, as a run writes it")
         return content
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
@@ -201,6 +213,33 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
+def run_about(directory: Path) -> dict[str, Any]:
+    """A run folder's run.json.
+
+    Raises:
+        RunError: no such folder, one that is no run's, or its run.json is broken.
+    """
+    about = RunFolder(directory).read("run.json")
+    if about is None:
+        raise no_run(directory)
+    return about
+
+
+def no_run(directory: Path) -> RunError:
+    """What is said of a place that holds no run."""
+    if directory.is_dir():
+        why = "it has no run.json"
+    else:
+        near = nearest(directory.name, [path.parent.name for path in directory.parent.glob("*/run.json")])
+        why = f"it is {'a file' if directory.exists() else 'not there'}{near}"
+    return RunError(f"{directory} is no run folder: {why}; give a folder that a run has made (runs/<name>)")
+
+
+def no_scores(directory: Path) -> RunError:
+    """What is said of a completed run without its scores."""
+    return RunError(f"{directory}: the run is completed, and its scores.json is gone; give it back as it was, or run anew")
+
+
 def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
     """Refuse what cannot be gone on with.
 
@@ -208,13 +247,15 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
         RunError: no run.json, one of before attempts were counted, or a run that is completed.
     """
     if run is None:
-        raise RunError(f"{directory} is no run folder: it has no run.json; give the folder of a run that was broken off")
+        raise no_run(directory)
     if "attempt" not in run or "config" not in run:
         raise RunError(
             f"{directory}: its run.json says no attempt and no config, so the run ended before it began; start it anew"
         )
     if run.get("status") == "completed":
-        raise RunError(f"{directory}: the run is completed; there is nothing to go on with")
+        raise RunError(
+            f"{directory}: the run is completed; there is nothing to go on with: see its report.html, or start another run"
+        )
 
 
 def library_versions() -> dict[str, str]:

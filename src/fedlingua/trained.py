@@ -5,15 +5,17 @@ A site's come from what was delivered to it; where nothing was, and where no sit
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedlingua.config import Settings
 from fedlingua.exchange.delivery import delivered
-from fedlingua.exchange.tensor_sets import Tensors
-from fedlingua.exchange.trainable import Trainable
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.finished import same_backbone, settings_of
 from fedlingua.languages import Direction, parse_written
 from fedlingua.variants import RunVariants, Variant
+
+if TYPE_CHECKING:  # what a run cannot give is told without torch
+    from fedlingua.exchange.trainable import Trainable
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Trained:
         load = None if tensors is None else lambda: tensors
         return Variant(self.direction, self.site, {}, ("given", whose), self.number, load)
 
-    def trainable(self, **changes: Any) -> Trainable:
+    def trainable(self, **changes: Any) -> "Trainable":
         """The backbone with what the run's method trains, as before any training. changes: of the settings, such as `device`.
 
         Raises:

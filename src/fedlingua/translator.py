@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from fedlingua.backbones.layouts import most_tokens
 from fedlingua.config import Settings
 from fedlingua.errors import ConfigError
-from fedlingua.evaluation.decode import translate
-from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
-from fedlingua.exchange.trainable import Trainable
+from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.languages import Direction
 from fedlingua.trained import Trained
 from fedlingua.variants import RunVariants, Variant, check_translates
+
+if TYPE_CHECKING:  # what a run cannot give is told without torch
+    from fedlingua.exchange.trainable import Trainable
 
 MOST_BEAMS = 64
 
@@ -47,11 +47,13 @@ class Decoding:
 class Translator:
     """A backbone in memory and one variant's tensors in it."""
 
-    def __init__(self, settings: Settings, trainable: Trainable, variant: Variant, decoding: Decoding | None = None) -> None:
+    def __init__(self, settings: Settings, trainable: "Trainable", variant: Variant, decoding: Decoding | None = None) -> None:
         """
         Raises:
             BackboneError: it has no such language. ConfigError: decoding asks for what cannot be.
         """
+        from fedlingua.backbones.layouts import most_tokens
+
         decoding = decoding or Decoding()
         decoding.check()
         self.settings, self.trainable = settings, trainable
@@ -74,6 +76,8 @@ class Translator:
         Raises:
             BackboneError: the backbone has no such language. ExchangeError: the tensors do not fit on it.
         """
+        from fedlingua.exchange.tensor_sets import write_tensors
+
         self.trainable.backbone.codec.check([variant.direction])
         if variant.key != self._written and variant.load is not None:
             self._written = ()  # should it break off, nobody takes what is half there for anything
@@ -153,6 +157,8 @@ class Translator:
             return self._translated(sentences)
 
     def _translated(self, sentences: list[str]) -> list[str]:
+        from fedlingua.evaluation.decode import translate
+
         found = translate(
             self.trainable.model,
             self.trainable.backbone.codec,

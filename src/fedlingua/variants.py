@@ -11,7 +11,7 @@ from fedlingua.config import Settings
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.errors import RunError
 from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors
+from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors
 from fedlingua.files import resolve
 from fedlingua.finished import FinishedRun
 from fedlingua.languages import Direction, nearest, parse_written
@@ -73,7 +73,7 @@ class RunVariants:
             return ""
         if not self.settings.how.travels:
             return f"method {self.settings.method} leaves nothing at the server"
-        if not TENSOR_SETS[self.settings.trained_set].travels_whole:
+        if self.settings.trained_set not in TRAVEL_WHOLE:
             return (
                 f"tensor-set = {self.settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest "
                 "of it"

@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.checkpoints import Checkpoint, Checkpoints
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.parts import Part
 from tests.damage import flip, truncate
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedlingua.config_checks import settings_from
 from fedlingua.exchange.joined import Joined, join
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from strategies import aggregation
 from strategies.aggregation import (
     Update,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection
 from strategies.aggregation import Update
 from strategies.checks import check_about, over_ratio, size_limit

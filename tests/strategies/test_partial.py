@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlingua.exchange.joined import Joined, join
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.gates import gate
 from strategies import partial
 from strategies.aggregation import Update, fed_avg

@@ -13,7 +13,7 @@ from fedlingua.config_checks import settings_from
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import runs
 from fedlingua.exchange.records import pack
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from strategies.readings import Asked, Training, read_probe, read_training
 
 SET = TensorSet("toy", (TensorSpec("w", (2,), "encoder", 0),))

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.experiment import default_run_config
 from fedlingua.methods import SERVER_OPTIMIZERS
 from strategies.aggregation import Update, equally

@@ -10,8 +10,9 @@ from transformers import M2M100Tokenizer
 
 from clients import client_app
 from fedlingua import protocol
-from fedlingua.backbones.build import ModelSize, build_model
+from fedlingua.backbones.build import build_model
 from fedlingua.backbones.load import load_backbone
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import BackboneError, RunError
 from fedlingua.exchange.delivery import delivered

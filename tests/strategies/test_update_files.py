@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.errors import RunError
 from fedlingua.exchange.joined import Joined
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection
 from strategies.aggregation import Update, equally, fed_mean
 from strategies.partial import MISSING, pseudo_gradients, selective_aggregation, sent_to_clusters

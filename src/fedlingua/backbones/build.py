@@ -3,30 +3,16 @@
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import sentencepiece
 import torch
 from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tokenizer
 
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.errors import BackboneError
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
-
-
-@dataclass(frozen=True)
-class ModelSize:
-    """Shape of a small M2M-100; the defaults are the demo's."""
-
-    d_model: int = 128
-    encoder_layers: int = 2
-    decoder_layers: int = 2
-    heads: int = 4
-    ffn_dim: int = 256
-    vocab_size: int = 1000
-    dropout: float = 0.1
-    max_positions: int = 512
 
 
 def build_tokenizer(sentences: Iterable[str], languages: Sequence[str], vocab_size: int, directory: Path) -> M2M100Tokenizer:

@@ -2,27 +2,14 @@
 
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import sentencepiece
 import torch
 from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaTokenizer
 
+from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.errors import BackboneError
-
-
-@dataclass(frozen=True)
-class EncoderSize:
-    """Shape of a small encoder; the defaults are the demo's."""
-
-    d_model: int = 128
-    layers: int = 2
-    heads: int = 4
-    ffn_dim: int = 512
-    vocab_size: int = 1200
-    dropout: float = 0.1
-    max_positions: int = 512
 
 
 def build_text_tokenizer(sentences: Iterable[str], vocab_size: int, directory: Path) -> XLMRobertaTokenizer:

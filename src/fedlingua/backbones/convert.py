@@ -9,18 +9,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from fedlingua.backbones.published import PICKLED, SAFETENSORS, has_safetensors
 from fedlingua.cache import cache_dir, making
 from fedlingua.errors import BackboneError
 
-SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
-PICKLED = "pytorch_model.bin"
 KEPT = {".json", ".model"}
 """Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
-
-
-def has_safetensors(directory: Path) -> bool:
-    """Whether the weights in `directory` are safetensors, in one file or in several with an index."""
-    return any((directory / name).is_file() for name in SAFETENSORS)
 
 
 def as_safetensors(directory: Path) -> Path:

@@ -18,9 +18,8 @@ from transformers import (
 from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.backbones.convert import KEPT, PICKLED, as_safetensors, files_hash, has_safetensors
+from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
 from fedlingua.backbones.layouts import LAYOUTS
-from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.errors import BackboneError
 from fedlingua.tasks import TaskName
 
@@ -106,42 +105,3 @@ def _codec(tokenizer: PreTrainedTokenizerBase, task: TaskName, name: str) -> Cod
     if not hasattr(tokenizer, "lang_code_to_id"):
         raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted M2M-100's or mBART-50's")
     return Codec(tokenizer)
-
-
-def published_or_local(name: str, revision: str = "") -> Path:
-    """The local directory of a backbone; a hub id is downloaded into the hub's cache.
-
-    Raises:
-        BackboneError: neither a directory nor a reachable hub id at a pinned revision.
-    """
-    local = Path(name).expanduser()
-    if local.is_dir():
-        return local.resolve()
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise BackboneError(
-            f"backbone = {name!r}: there is no such directory, and no recipe of this name was trained here (`fedlingua pretrain`); "
-            "a hub id looks like 'facebook/m2m100_418M', and 'demo' is built in"
-        )
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    pinned = revision or PINNED_REVISIONS.get(name)
-    if pinned is None:
-        raise BackboneError(
-            f"backbone = {name!r} has no pinned revision; give backbone-revision, the commit of the hub repository to use"
-        )
-    try:
-        return _download(name, pinned)
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise BackboneError(
-            f"backbone = {name!r} at {pinned} cannot be downloaded ({error}); give a local directory instead"
-        ) from error
-
-
-def _download(name: str, revision: str) -> Path:
-    """The snapshot of a hub repository in the hub's cache; pytorch_model.bin comes only where there are no safetensors."""
-    from huggingface_hub import snapshot_download
-
-    directory = Path(snapshot_download(name, revision=revision, allow_patterns=["*.json", "*.model", "*.safetensors"]))
-    if has_safetensors(directory):
-        return directory
-    return Path(snapshot_download(name, revision=revision, allow_patterns=[PICKLED]))

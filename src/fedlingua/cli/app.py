@@ -8,7 +8,7 @@ import typer
 
 from fedlingua.cli import corpus_commands, finetune_commands, server_commands, site_commands
 from fedlingua.cli import translate_options as options
-from fedlingua.cli.output import Answer, Commands, console, run_commands
+from fedlingua.cli.output import Answer, Commands, console, example, run_commands
 
 app = Commands(no_args_is_help=True, pretty_exceptions_enable=False, help="Federated translation models and encoders.")
 app.add_typer(corpus_commands.commands, name="corpus")
@@ -20,7 +20,11 @@ Data = Annotated[Path | None, typer.Option("--data", help="Folder that the corpo
 RunFolderOption = Annotated[Path, typer.Option("--run", help="Run folder.")]
 
 
-@app.command()
+@app.command(
+    epilog=example(
+        "fedlingua run experiments/demo.toml --set rounds=3 --seed 2023", "fedlingua run --resume runs/demo-adapter-families-2022"
+    )
+)
 def run(
     experiment: Annotated[
         Path | None, typer.Argument(help="Experiment file (TOML); it holds the keys that differ from the defaults.")
@@ -30,7 +34,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of the run.")] = None,
     to: Annotated[Path | None, typer.Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
     profile: Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.")] = "simulation",
-    nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of a simulation; default: one for each site.")] = None,
     server: Annotated[Path | None, typer.Option(help="A server's folder or file: run where its sites are.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to go on with, after its last whole round.")] = None,
 ) -> Answer:
@@ -49,7 +53,7 @@ def run(
     return told_run(folder)
 
 
-@app.command()
+@app.command(epilog=example("fedlingua suite experiments/fed_mnmt/table2_phrasebook.toml --jobs 2"))
 def suite(
     file: Annotated[Path | None, typer.Argument(help="Suite file (TOML): rows of settings, and seeds.")] = None,
     data: Data = None,
@@ -60,7 +64,7 @@ def suite(
         Path | None,
         typer.Option(help="The result; default: experiments/results/<folder>/<suite>, with --set ./runs/<suite>."),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes of a simulation; default: one for each site.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes of a simulation; default: one for each site.")] = None,
     profile: Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.")] = "simulation",
     rebuild: Annotated[Path | None, typer.Option(help="Only write a result's tables anew, from its files.")] = None,
 ) -> Answer:
@@ -76,7 +80,7 @@ def suite(
     return told_suite(run_suite(file, data, set_ or [], jobs, runs, to, nodes, profile, console()))
 
 
-@app.command()
+@app.command(epilog=example("fedlingua pretrain experiments/backbones/tatoeba_half.toml --data ../shared/data"))
 def pretrain(
     recipe: Annotated[Path, typer.Argument(help="Recipe file (TOML): corpora, share, size, schedule.")],
     data: Data = None,
@@ -95,7 +99,7 @@ def pretrain(
     return told_backbone(pretrain_recipe(recipe, data or Path(), to, set_ or [], console()))
 
 
-@app.command()
+@app.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital letter.txt"))
 def translate(
     file: options.Text = None,
     run: Annotated[Path | None, typer.Option("--run", help="Run folder; or an adapter, below.")] = None,
@@ -126,7 +130,7 @@ def translate(
     return translate_run(run, site, direction, asked, sys.stdout)
 
 
-@app.command()
+@app.command(epilog=example("fedlingua export --run runs/demo-adapter-families-2022 --site hospital --to hospital-model"))
 def export(
     run: RunFolderOption,
     to: Annotated[Path, typer.Option(help="Folder to write; there whole or not at all.")],
@@ -145,16 +149,13 @@ def export(
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
 ) -> Answer:
-    """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card.
-
-    For example: fedlingua export --run runs/R --site hospital --to hospital-model
-    """
+    """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card."""
     from fedlingua.cli.export import export_run
 
     return export_run(run, site, direction, to, form, quantization, force, console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua serve --run runs/demo-adapter-families-2022 --port 8000"))
 def serve(
     run: RunFolderOption,
     host: Annotated[
@@ -183,7 +184,12 @@ def serve(
     serve_run(run, host, port, decoding, limits, threads)
 
 
-@app.command()
+@app.command(
+    epilog=example(
+        "fedlingua score --run runs/demo-adapter-families-2022 --metric bleu --metric ter",
+        "fedlingua score --source text.de --hypothesis mt.fr --reference text.fr --direction de-fr",
+    )
+)
 def score(
     run: Annotated[Path | None, typer.Option("--run", help="Run folder: what its sites translated; or the files below.")] = None,
     site: Annotated[list[str] | None, typer.Option(help="Of the run; again for each; default: all.")] = None,
@@ -211,7 +217,7 @@ def score(
     return score_files(source, hypothesis, reference, direction, names, model, console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua compare runs/demo-adapter-local-2022 runs/demo-adapter-families-2022"))
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; the first is what the others are compared with.")],
     metric: Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter, comet, ...; default: the first of the runs' task.")] = "",
@@ -238,7 +244,7 @@ def compare(
     return {**as_object(compare_runs(runs, metric, samples, sentences, console(), text, model, to)), "report": to}
 
 
-@app.command()
+@app.command(epilog=example("fedlingua personalize --run runs/demo-adapter-families-2022 --site hospital --epochs 2"))
 def personalize(
     run: RunFolderOption,
     data: Data = None,
@@ -251,12 +257,12 @@ def personalize(
 ) -> Answer:
     """Let sites go on by themselves from a round's model, and find how much of their own model they should use."""
     from fedlingua.cli.personalize import personalize_run
-    from fedlingua.personalization.personalize import Personalizing
+    from fedlingua.personalization.settings import Personalizing
 
     return personalize_run(run, data, site or [], round_, Personalizing(epochs, learning_rate, alpha_rate, seed), console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua report runs/demo-adapter-families-2022 --bandwidth 100"))
 def report(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     keep: Annotated[
@@ -267,8 +273,11 @@ def report(
     ] = 1000.0,
 ) -> Answer:
     """Write report.html anew and print the table of scores."""
+    from fedlingua.files import check_folder_to_write
     from fedlingua.report import keep_run, score_table, write_report
 
+    if keep:
+        check_folder_to_write(keep, "--keep")
     page = write_report(run, bandwidth)
     told = console()
     told.print(score_table(run))
@@ -278,7 +287,7 @@ def report(
     return {"report": page, "kept": keep}
 
 
-@app.command()
+@app.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
 def status(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
 ) -> Answer:
@@ -288,7 +297,7 @@ def status(
     return show_status(run, console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua watch runs/demo-adapter-families-2022 --once"))
 def watch(
     run: Annotated[Path, typer.Argument(help="Run folder, also one that lies on a shared disk.")],
     once: Annotated[bool, typer.Option("--once", help="Show how it stands, and no more.")] = False,
@@ -303,7 +312,7 @@ def watch(
     return watch_run(run, once, wait, silence, console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua track runs/demo-adapter-families-2022 --to tensorboard"))
 def track(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, with commas; default: what the run names.")] = "",
@@ -314,7 +323,7 @@ def track(
     return track_run(run, to, console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua doctor"))
 def doctor() -> Answer:
     """Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing is changed."""
     from fedlingua.cli.doctor import examine
@@ -322,14 +331,17 @@ def doctor() -> Answer:
     return examine(console())
 
 
-@app.command()
+@app.command(epilog=example("fedlingua bundle --to fedlingua.fab"))
 def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> Answer:
     """Show the hash of the bundle that this checkout's runs carry, which a site approves."""
     from fedlingua.deployment.bundle import build_bundle, bundle_hash
-    from fedlingua.files import APP_DIR
+    from fedlingua.files import APP_DIR, check_file_to_write
 
+    if to:
+        check_file_to_write(to, "--to")
     content = build_bundle(APP_DIR)
     if to:
+        to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(content)
     found = bundle_hash(content)
     console().print(found, highlight=False, soft_wrap=True)

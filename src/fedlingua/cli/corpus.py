@@ -21,6 +21,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.corpora.uncorpus import prepare_uncorpus
 from fedlingua.errors import ConfigError
+from fedlingua.files import check_folder_to_write
 from fedlingua.languages import Direction, nearest
 
 
@@ -53,6 +54,7 @@ def prepare_corpus(
     target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
     if target.exists():
         raise ConfigError(f"{target} is there already; remove it, or give another folder with --to")
+    check_folder_to_write(target, "--to")
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(name)
 

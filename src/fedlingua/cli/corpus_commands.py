@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedlingua.cli.output import Answer, Commands, console
+from fedlingua.cli.output import Answer, Commands, console, example
 
 commands = Commands(no_args_is_help=True, help="Text for the sites of a federation: look at it, convert it, divide it.")
 
 
-@commands.command("prepare")
+@commands.command("prepare", epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
 def corpus_prepare(
     name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
     source: Annotated[
@@ -46,7 +46,7 @@ RuleChanges = Annotated[list[str] | None, typer.Option("--set", help="key=value 
 StrictOption = Annotated[bool, typer.Option("--strict", help="Fail where a pair would be dropped.")]
 
 
-@commands.command("check")
+@commands.command("check", epilog=example("fedlingua corpus check de-fr.tsv.gz --direction de-fr --set max-words=80"))
 def corpus_check(
     corpus: CorpusArgument,
     direction: DirectionOption,
@@ -65,7 +65,7 @@ def corpus_check(
     return check_corpus(found, cleaning_rules(rules, set_ or [], strict), samples, console())
 
 
-@commands.command("convert")
+@commands.command("convert", epilog=example("fedlingua corpus convert memory.tmx --direction de-fr --to de-fr.tsv.gz --clean"))
 def corpus_convert(
     corpus: CorpusArgument,
     direction: DirectionOption,
@@ -93,7 +93,7 @@ def corpus_convert(
     return convert_corpus(found, target_of(to, as_, found.direction), asked, console())
 
 
-@commands.command("overlap")
+@commands.command("overlap", epilog=example("fedlingua corpus overlap federation.toml --data data --to apart"))
 def corpus_overlap(
     where: Annotated[
         Path, typer.Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")
@@ -118,7 +118,9 @@ def corpus_overlap(
     return show_overlap(found, to, console())
 
 
-@commands.command("split")
+@commands.command(
+    "split", epilog=example("fedlingua corpus split de-fr.tsv.gz --direction de-fr --to data/de-fr --shares 0.8,0.1,0.1")
+)
 def corpus_split(
     corpus: CorpusArgument,
     direction: DirectionOption,

@@ -17,7 +17,7 @@ from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.runs import RunFolder
+from fedlingua.runs import RunFolder, run_about
 from fedlingua.simulated_texts import OVERLAP_KEY, texts_by_site
 
 Found = Mapping[str, Mapping[str, Any]]
@@ -32,9 +32,13 @@ def told_by_run(run_dir: Path) -> Found:
     Raises:
         RunError: no run, or one that compared nothing.
     """
+    run_about(run_dir)
     told = RunFolder(run_dir).read("overlap.json")
     if told is None:
-        raise RunError(f"{run_dir} has no overlap.json: a run compares its sites' text with overlap = 'report' or 'remove' alone")
+        raise RunError(
+            f"{run_dir} has no overlap.json: a run compares its sites' text only where it is asked to; give a run with overlap = 'report' "
+            "or 'remove', or a federation file"
+        )
     sites: Found = told["sites"]
     return sites
 

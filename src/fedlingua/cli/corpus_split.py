@@ -11,6 +11,7 @@ from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.prepared import Prepared, account_of, has_tab, leaks_of_pairs, without_tabs
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.errors import ConfigError, CorpusError
+from fedlingua.files import check_folder_to_write
 
 _NOTE = "in train: pairs with a sentence that train has too"
 
@@ -25,6 +26,7 @@ def split_corpus(corpus: CorpusInput, cleaning: CleaningRules, rules: SplitRules
     check_shares(rules, "--shares")
     if to.exists():
         raise ConfigError(f"{to} is there already; remove it, or give another folder with --to")
+    check_folder_to_write(to, "--to")
     direction, account = corpus.direction, Account()
     pairs = list(clean(corpus.read(), direction, cleaning, account, corpus.name))
     account.check(corpus.name)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,11 +11,16 @@ from rich.table import Table
 
 from fedlingua.cli.progress import duration
 from fedlingua.errors import BackboneError, ConfigError
-from fedlingua.finetuning.encoder_of_run import encoder_directory
-from fedlingua.finetuning.loop import Epoch, FineTuning, best_epoch
-from fedlingua.finetuning.result import FILE, Result, new_folder
-from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
-from fedlingua.pretraining.directories import backbone_directory
+from fedlingua.files import check_new_folder
+from fedlingua.finetuning.pairs import read_pairs_folder
+from fedlingua.finetuning.run_encoder import encoder_run
+from fedlingua.finetuning.settings import FineTuning
+from fedlingua.finetuning.tagged import read_tagged
+from fedlingua.pretraining.directories import backbone_directory, known_backbone
+
+if TYPE_CHECKING:  # a mistake is told without torch
+    from fedlingua.finetuning.loop import Epoch
+    from fedlingua.finetuning.result import Result
 
 
 def finetune(
@@ -40,7 +45,13 @@ def finetune(
     if (given is None) == (run is None):
         raise ConfigError(f"got {'--encoder and --run' if run else 'no encoder'}; wanted one of --encoder and --run")
     name = (run or Path(given or "")).resolve().name
-    folder = new_folder(to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{how.seed}")  # before an encoder is made ready
+    folder = to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{how.seed}"
+    _check(task, given, run, site, data, layout, folder)
+    from fedlingua.finetuning.encoder_of_run import encoder_directory
+    from fedlingua.finetuning.loop import best_epoch
+    from fedlingua.finetuning.result import FILE
+    from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
+
     encoder = encoder_directory(run, site) if run else _named(given or "")
     where = Setting(encoder, data, folder, max_tokens, device, threads, "" if run else name)
     report = _reporter(how.epochs, console)
@@ -52,6 +63,22 @@ def finetune(
     return {"folder": folder, **result.as_json()}
 
 
+def _check(task: str, encoder: str | None, run: Path | None, site: str | None, data: Path, layout: str, folder: Path) -> None:
+    """Refuse what can be seen to be wrong before torch is loaded, or an encoder made ready; text is read for it, which takes a moment."""
+    check_new_folder(folder, "--to")
+    if run:
+        encoder_run(run, site)
+    else:
+        try:
+            known_backbone(encoder or "")
+        except BackboneError as error:
+            raise BackboneError(f"--encoder {encoder}: {error}") from error
+    if task == "ner":
+        read_tagged(data, layout)
+    else:
+        read_pairs_folder(data)
+
+
 def _named(encoder: str) -> Path:
     """A directory, or what a run's `backbone` may name."""
     try:
@@ -60,7 +87,7 @@ def _named(encoder: str) -> Path:
         raise BackboneError(f"--encoder {encoder}: {error}") from error
 
 
-def score_tables(result: Result) -> list[Table]:
+def score_tables(result: "Result") -> list[Table]:
     """F1 of dev and test in every reckoning, and test's by label."""
     names = [name for name in result.scores["test"].overall if name.endswith("_f1") or name == "accuracy"]
     overall = Table("split", *(name.removesuffix("_f1") for name in names), title=escape(f"{result.data}: F1, 0 to 1"))
@@ -72,8 +99,8 @@ def score_tables(result: Result) -> list[Table]:
     return [overall, by_label]
 
 
-def _reporter(epochs: int, console: Console) -> Callable[[Epoch], None]:
-    def report(epoch: Epoch) -> None:
+def _reporter(epochs: int, console: Console) -> Callable[["Epoch"], None]:
+    def report(epoch: "Epoch") -> None:
         console.print(
             f"epoch {epoch.number} of {epochs}  train loss {epoch.loss:.3f}  dev F1 {epoch.dev_f1:.4f}  "
             f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"

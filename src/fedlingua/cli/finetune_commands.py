@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedlingua.cli.output import Answer, Commands, console
+from fedlingua.cli.output import Answer, Commands, console, example
 
 commands = Commands(no_args_is_help=True, help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 EncoderOption = Annotated[
@@ -30,7 +30,7 @@ Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it trains.")
 Precision = Annotated[Literal["fp32", "bf16"], typer.Option(help="Of the arithmetic; weights stay fp32.")]
 
 
-@commands.command("ner")
+@commands.command("ner", epilog=example("fedlingua finetune ner --encoder demo-encoder --data NCBI-disease --epochs 3"))
 def finetune_ner(
     data: Annotated[Path, typer.Option(help="Folder with train, devel and test.")],
     encoder: EncoderOption = None,
@@ -51,13 +51,13 @@ def finetune_ner(
 ) -> Answer:
     """Named entities: micro, macro and weighted F1, strict and type matching."""
     from fedlingua.cli.finetune import finetune
-    from fedlingua.finetuning.loop import FineTuning
+    from fedlingua.finetuning.settings import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
     return finetune("ner", (encoder, run, site), data, to, how, max_tokens, device, threads, console(), layout)
 
 
-@commands.command("pairs")
+@commands.command("pairs", epilog=example("fedlingua finetune pairs --run runs/encoder --data relations --to runs/relations"))
 def finetune_pairs(
     data: Annotated[Path, typer.Option(help="Folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz.")],
     encoder: EncoderOption = None,
@@ -75,7 +75,7 @@ def finetune_pairs(
 ) -> Answer:
     """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
     from fedlingua.cli.finetune import finetune
-    from fedlingua.finetuning.loop import FineTuning
+    from fedlingua.finetuning.settings import FineTuning
 
     how = FineTuning(epochs, learning_rate, batch_size, seed, precision)
     return finetune("pairs", (encoder, run, site), data, to, how, max_tokens, device, threads, console())

@@ -6,6 +6,7 @@ with a traceback; 130, ended by Ctrl-C.
 
 import itertools
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperOption
 
+from fedlingua.cli.completion import mend_words, offered
 from fedlingua.errors import FedlinguaError
 
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
@@ -32,6 +34,25 @@ class AnsweringCommand(TyperCommand):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.params.append(_format_option())
+        names = [parameter.name or "" for parameter in self.params]
+        for parameter in self.params:
+            if complete := offered(self.name or "", parameter, names):
+                # What `shell_complete` of click's constructor sets, which typer fills itself; so a new command has it by its names alone.
+                parameter._custom_shell_complete = complete
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's; a key of a run that was given as an option is told how to be given."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from fedlingua.config import known_keys  # only once something is wrong
+
+            key = error.option_name.lstrip("-")
+            if key in known_keys() and any("--set" in parameter.opts for parameter in self.params):
+                raise click.UsageError(
+                    f"{error.option_name} is no option but a key: give it as --set {key}=VALUE", ctx
+                ) from error
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, and print its answer where JSON is asked for."""
@@ -47,6 +68,11 @@ class Commands(typer.Typer):
     def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
         """As typer's; the command takes `--format` too."""
         return super().command(name, cls=options.pop("cls", AnsweringCommand), **options)
+
+
+def example(*lines: str) -> str:
+    """How a command's help ends: command lines that a user can begin with. Every command has one, and a test tries each."""
+    return "\n\n".join(f"Example: {line}" for line in lines)
 
 
 def console() -> Console:
@@ -68,17 +94,28 @@ def print_json(answer: Answer) -> None:
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     """Carry a command line out and end with its exit code; a mistake is told without a traceback, and as JSON where that is asked for."""
     as_json = _asked_json(arguments)
+    mend_words(os.environ)
     try:
         code = app(list(arguments), standalone_mode=not as_json)
     except FedlinguaError as error:
         _end(as_json, FAILED, type(error).__name__, str(error), error.answer)
     except click.ClickException as error:  # of a JSON answer alone: typer shows the others
         _end(as_json, error.exit_code, "UsageError", error.format_message())
+    except OSError as error:
+        if error.filename is None:  # of no file that a user could look at
+            _fault(as_json, error)
+        told = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
+        _end(as_json, FAILED, type(error).__name__, told)
     except Exception as error:
-        traceback.print_exc()
-        told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
-        _end(as_json, FAULT, type(error).__name__, told)
+        _fault(as_json, error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fault(as_json: bool, error: Exception) -> NoReturn:
+    """Of fedlingua's own."""
+    traceback.print_exc()
+    told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
+    _end(as_json, FAULT, type(error).__name__, told)
 
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:

@@ -7,10 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from fedlingua.cli.progress import duration
-from fedlingua.personalization.kept import FOLDER, keep
-from fedlingua.personalization.personalize import Personalizing, personalize
+from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
-from fedlingua.report.personal_page import write_personal_page
 from fedlingua.report.personal_table import personal_csv, personal_markdown, personal_table
 from fedlingua.runs import replace_text
 
@@ -27,6 +25,11 @@ def personalize_run(
     """
     how.check()
     start = Start.of(run, sites, number, str(data.expanduser().resolve()) if data else "")
+    # What loads torch comes after all that can be refused without it.
+    from fedlingua.personalization.kept import FOLDER, keep
+    from fedlingua.personalization.personalize import personalize
+    from fedlingua.report.personal_page import write_personal_page
+
     trainable = start.run.trainable()
     results = []
     for site in start.sites:

@@ -7,27 +7,30 @@ from functools import partial
 from math import exp
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedModel
 
-from fedlingua.backbones.build import ModelSize
-from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.cache import cache_dir
 from fedlingua.cli.progress import duration
-from fedlingua.errors import ConfigError
-from fedlingua.evaluation.decode import translate
+from fedlingua.devices import check_device
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.experiment import parse_override
+from fedlingua.files import check_new_folder
 from fedlingua.pretraining.card import model_card
-from fedlingua.pretraining.loop import Around, Material, Outcome, Progress, pretrain
-from fedlingua.pretraining.material import Corpora, masked_material, translation_material
+from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.recipe import BaseText, Recipe, base_text, made_of, read_recipe
 from fedlingua.pretraining.settings import EncoderSettings
 from fedlingua.runs import library_versions
+
+if TYPE_CHECKING:  # a recipe that is wrong is told without torch
+    from transformers import PreTrainedModel
+
+    from fedlingua.backbones.codec import Codec
+    from fedlingua.pretraining.loop import Material, Outcome
+    from fedlingua.pretraining.material import Corpora
 
 
 def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str], console: Console) -> Path:
@@ -35,13 +38,16 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
     weights; returns the directory.
     """
     recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
-    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ConfigError(f"--to {to}: holds files already; give a new folder, or remove it")
+    if to is not None:
+        check_new_folder(to, "--to")
+    check_device(recipe.training.device)
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
     translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
     if translates:
         check_tokenizers(recipe.trained)
     text = base_text(recipe)
+    from fedlingua.pretraining.loop import Around, pretrain
+
     for direction, account in text.accounts.items():
         dropped = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items()) or "none"
         used = len(text.train.get(direction, []))
@@ -55,7 +61,7 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
             f"{bleu}{duration(progress.seconds)}, {duration(left)} left"
         )
 
-    def describe(folder: Path, outcome: Outcome) -> None:
+    def describe(folder: Path, outcome: "Outcome") -> None:
         content = about(recipe, text, outcome)
         (folder / "pretraining.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(model_card(content), encoding="utf-8")
@@ -83,8 +89,10 @@ def told_backbone(directory: Path) -> dict[str, Any]:
     return {"backbone": directory, **json.loads((directory / "pretraining.json").read_text(encoding="utf-8"))}
 
 
-def about(recipe: Recipe, text: BaseText, outcome: Outcome) -> dict[str, Any]:
+def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:
     """What pretraining.json holds: recipe, figures of the weights kept and on the way to them, text and versions."""
+    import torch
+
     last, kept = outcome.looks[-1], outcome.kept
     dev = first(text.dev, recipe.watching.dev_sentences)
     measured: dict[str, Any] = {"dev_perplexity": exp(kept.dev_loss)}
@@ -111,13 +119,15 @@ def about(recipe: Recipe, text: BaseText, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def first(corpora: Corpora, number: int) -> Corpora:
+def first(corpora: "Corpora", number: int) -> "Corpora":
     """Of every text so many pairs, from its beginning."""
     return {direction: pairs[:number] for direction, pairs in corpora.items()}
 
 
-def dev_bleu(model: PreTrainedModel, codec: Codec, pairs: Corpora, max_tokens: int) -> dict[str, float]:
+def dev_bleu(model: "PreTrainedModel", codec: "Codec", pairs: "Corpora", max_tokens: int) -> dict[str, float]:
     """BLEU (0-100) by direction, of greedy translations."""
+    from fedlingua.evaluation.decode import translate
+
     scores = {}
     for direction, held in pairs.items():
         hypotheses = translate(model, codec, [pair.source for pair in held], direction, 1, max_tokens, max_tokens)
@@ -125,7 +135,9 @@ def dev_bleu(model: PreTrainedModel, codec: Codec, pairs: Corpora, max_tokens: i
     return scores
 
 
-def _material(recipe: Recipe, text: BaseText) -> Callable[[Path], Material]:
+def _material(recipe: Recipe, text: BaseText) -> Callable[[Path], "Material"]:
+    from fedlingua.pretraining.material import masked_material, translation_material
+
     if isinstance(recipe.model, ModelSize):
         return partial(translation_material, text.train, text.dev, recipe.model, recipe.training)
     assert isinstance(recipe.training, EncoderSettings), recipe.training  # read with the model

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fedlingua.cli.attempt import STOPPED, Attempt, close_run, num_nodes
 from fedlingua.cli.engine import Engine
+from fedlingua.cli.profile import PROFILES_FILE, Profile
 from fedlingua.cli.progress import follow, view_on
 from fedlingua.cli.server import profile_of
 from fedlingua.cluster_plan import planned_clusters
@@ -19,10 +20,11 @@ from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
+from fedlingua.devices import check_device
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.experiment import parse_override, read_experiment
-from fedlingua.files import APP_DIR, read_toml
+from fedlingua.files import APP_DIR, check_folder_to_write, read_toml
 from fedlingua.measuring import check_measuring
 from fedlingua.pretraining.directories import check_backbone
 from fedlingua.report import score_table, write_report
@@ -49,6 +51,8 @@ def run_experiment(
     """
     at = read_server_file(server) if server else None
     settings, federation = check_experiment(experiment, data, overrides, seed, at)
+    if at is None:
+        Profile.read(APP_DIR / PROFILES_FILE, profile)
     folder = RunFolder(_new_folder(experiment, settings, to, at.runs if at else Path("runs")))
     return _carry_out(settings, federation, folder, profile, nodes, at, console)
 
@@ -68,11 +72,17 @@ def resume_run(
     given = _given(data, overrides, None)
     if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
+    try:
+        settings_from(content["config"])
+    except ConfigError as error:
+        raise ConfigError(f"{run}: its run.json is of another version of fedlingua, or was changed: {error}") from error
     settings = settings_from({**content["config"], **given, "resume": True, "run-dir": str(folder.directory)})
     settings = _at_home_anywhere(settings)
     at = read_server_file(server) if server else None
     federation = _federation(settings, at)
     check_trackers(tracker_names(settings.track))
+    if at is None:
+        Profile.read(APP_DIR / PROFILES_FILE, profile)
     with folder.held():  # refused here rather than after everything has been started
         pass
     return _carry_out(settings, federation, folder, profile, nodes, at, console)
@@ -153,7 +163,8 @@ def check_experiment(
     check_task(settings.task, federation.directions)
     check_backbone(settings)
     check_trackers(tracker_names(settings.track))
-    if server is None:  # each deployed site sees to its own, see `fedlingua site check`
+    if server is None:
+        check_device(settings.device)  # each deployed site sees to its own, see `fedlingua site check`
         check_measuring(settings.more_metrics, settings.comet_model, Console(stderr=True).print)
     return settings, federation
 
@@ -195,6 +206,7 @@ def _new_folder(experiment: Path, settings: Settings, to: Path | None, runs: Pat
     if to is not None:
         if (to / "run.json").exists():
             raise ConfigError(f"--to {to}: holds a run already; give another folder, or remove it")
+        check_folder_to_write(to, "--to")
         return to.resolve()
     stem = f"{experiment.stem}-{settings.method}-{settings.seed}"
     number = 1

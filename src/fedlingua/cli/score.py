@@ -67,7 +67,7 @@ def score_files(
         ConfigError: no such metric or direction, or COMET cannot be had. CorpusError: the files do not fit together.
     """
     names = _checked(metrics, model)
-    text = read_files(source, hypothesis, reference, parse_direction(direction).target)
+    text = read_files(source, hypothesis, reference, parse_direction(direction, "--direction").target)
     (found,) = _measure({str(hypothesis): text}, names, model).values()
     for name, one in found.items():
         metric = OF_TEXT[name]

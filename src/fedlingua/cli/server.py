@@ -18,7 +18,7 @@ from fedlingua.deployment.server_file import ServerFile, add_site, init_server, 
 from fedlingua.deployment.service import Service, answers
 from fedlingua.errors import DeploymentError, FedlinguaError
 from fedlingua.files import APP_DIR
-from fedlingua.processes import flower_environment
+from fedlingua.processes import check_free, flower_environment
 
 START_S = 90.0
 LOOK_S = 5.0
@@ -57,8 +57,10 @@ def start(file: Path, console: Console) -> dict[str, Any]:
         DeploymentError: it cannot start, or ends by itself.
     """
     server = read_server_file(file)
-    os.umask(0o077)
     keys = _keys(server)
+    for what, address in (("fleet", server.fleet), ("control", server.control)):
+        check_free(address, f"{server.path} {what} =")
+    os.umask(0o077)
     if server.insecure:
         _warn(console)
     environment = flower_environment(server.home)

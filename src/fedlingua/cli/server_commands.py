@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from fedlingua.cli.output import Answer, Commands, console
+from fedlingua.cli.output import Answer, Commands, console, example
 
 commands = Commands(no_args_is_help=True, help="The server of a federation across machines.")
 ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
 
 
-@commands.command("init")
+@commands.command("init", epilog=example("fedlingua server init --host server.example.org --name hospitals --to server"))
 def server_init(
     to: Annotated[Path, typer.Option(help="The server's folder.")] = Path("server"),
     name: Annotated[str, typer.Option(help="The federation's name.")] = "federation",
@@ -28,10 +28,12 @@ def server_init(
 
     if not host and not insecure and sys.stdin.isatty():
         host = typer.prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
+    if not host and not insecure:
+        raise typer.BadParameter("give --host, a name or address that sites reach this server by; its certificate is for it")
     return server.init(to, name, host or [], fleet, control, insecure, console())
 
 
-@commands.command("add")
+@commands.command("add", epilog=example("fedlingua server add server hospital.join.toml"))
 def server_add(
     file: ServerFileArgument,
     join_files: Annotated[list[Path], typer.Argument(help="Files that the sites' `site init` wrote.")],
@@ -42,7 +44,7 @@ def server_add(
     return server.add(file, join_files, console())
 
 
-@commands.command("start")
+@commands.command("start", epilog=example("fedlingua server start server"))
 def server_start(file: ServerFileArgument) -> Answer:
     """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
     from fedlingua.cli import server

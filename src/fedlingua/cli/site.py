@@ -54,13 +54,13 @@ def check(
     Raises:
         DeploymentError: something is not as it has to be; the lines before say what.
     """
+    site = _site(file)
+    settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
+    known = read_federation(federation, Path()) if federation else None
     # torch and transformers, which nothing else here needs, take seconds to load.
     from fedlingua.deployment.checks import check_site, sends
     from fedlingua.exchange.trainable import build_trainable
 
-    site = _site(file)
-    settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
-    known = read_federation(federation, Path()) if federation else None
     told: dict[str, Any] = {"checks": [], "approved": sorted(approved(site.approvals))}
     faults = 0
     for finding in check_site(site, settings, known, expected, knock):
@@ -201,6 +201,8 @@ def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
 
 
 def _site(file: Path) -> SiteFile:
+    if not file.exists():
+        raise ConfigError(f"{file}: there is no such site; give its folder or its site.toml, which `fedlingua site init` makes")
     return read_site_file(file / FILE if file.is_dir() else file)
 
 

@@ -7,13 +7,19 @@ from typing import Annotated
 import typer
 
 from fedlingua.cli import translate_options as options
-from fedlingua.cli.output import Answer, Commands, console
+from fedlingua.cli.output import Answer, Commands, console, example
 
 commands = Commands(no_args_is_help=True, help="One site of a federation across machines.")
 SiteFileArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
 
 
-@commands.command("init")
+@commands.command(
+    "init",
+    epilog=example(
+        "fedlingua site init --name hospital --direction de-fr --server server.example.org:9092 "
+        "--tsv de-fr.tsv.gz --authority ca.crt"
+    ),
+)
 def site_init(
     name: Annotated[str, typer.Option(prompt="The site's name", help="The site's name.")],
     direction: Annotated[
@@ -59,7 +65,7 @@ def site_init(
     return site.init(to, name, direction, given, server, None if insecure else authority, console())
 
 
-@commands.command("check")
+@commands.command("check", epilog=example("fedlingua site check site --federation federation.toml"))
 def site_check(
     file: SiteFileArgument = Path("site"),
     experiment: Annotated[Path | None, typer.Option(help="The run's experiment file; default: the demo's settings.")] = None,
@@ -73,7 +79,7 @@ def site_check(
     return site.check(file, experiment, federation, expect, knock, console())
 
 
-@commands.command("approve")
+@commands.command("approve", epilog=example("fedlingua site approve --site site"))
 def commandsrove(
     bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
@@ -84,7 +90,7 @@ def commandsrove(
     return site.approve(file, bundle, console())
 
 
-@commands.command("overlap-key")
+@commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))
 def site_overlap_key(
     file: Annotated[Path, typer.Argument(help="Where to write it; or, with --show, the key's file.")] = Path("overlap.key"),
     show: Annotated[bool, typer.Option("--show", help="Make none: show by which digits this one is told from others.")] = False,
@@ -95,7 +101,7 @@ def site_overlap_key(
     return site.overlap_key(file, show, console())
 
 
-@commands.command("start")
+@commands.command("start", epilog=example("fedlingua site start site"))
 def site_start(file: SiteFileArgument = Path("site")) -> Answer:
     """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved."""
     from fedlingua.cli import site
@@ -103,7 +109,7 @@ def site_start(file: SiteFileArgument = Path("site")) -> Answer:
     return site.start(file, console())
 
 
-@commands.command("translate")
+@commands.command("translate", epilog=example("fedlingua site translate --site site letter.txt"))
 def site_translate(
     text: options.Text = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
@@ -123,7 +129,7 @@ def site_translate(
     return site.translate(file, name, run, asked)
 
 
-@commands.command("export")
+@commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
 def site_export(
     to: Annotated[Path, typer.Option(help="Folder to write; there whole or not at all.")],
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
@@ -140,10 +146,7 @@ def site_export(
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
 ) -> Answer:
-    """Take away what the federation has delivered to this site, with its model card; needs no server.
-
-    For example: fedlingua site export --site site --to hospital-model
-    """
+    """Take away what the federation has delivered to this site, with its model card; needs no server."""
     from fedlingua.cli import site
 
     return site.export(file, name, run, to, form, quantization, force, console())

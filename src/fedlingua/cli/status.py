@@ -13,8 +13,7 @@ from rich.table import Table
 
 from fedlingua import units
 from fedlingua.cli.progress import PROGRESS_FILE, duration, one_line
-from fedlingua.errors import RunError
-from fedlingua.runs import RunFolder
+from fedlingua.runs import RunFolder, run_about
 
 
 @dataclass
@@ -36,9 +35,7 @@ def show_status(run_dir: Path, console: Console) -> dict[str, Any]:
         RunError: no run folder.
     """
     folder = RunFolder(run_dir)
-    run = folder.read("run.json")
-    if run is None:
-        raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made")
+    run = run_about(run_dir)
     alive = run.get("status") == "running" and folder.is_held()
     console.print(headline(run, alive), markup=False, highlight=False, soft_wrap=True)
     sites = gather_status(read_events(run_dir / PROGRESS_FILE), folder.read("sites.json") or {})

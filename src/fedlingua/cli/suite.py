@@ -22,7 +22,7 @@ from fedlingua.cli.progress import PlainView, duration
 from fedlingua.config import Scalar
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.experiment import parse_override
-from fedlingua.files import APP_DIR
+from fedlingua.files import APP_DIR, check_folder_to_write
 from fedlingua.report import write_suite_report
 from fedlingua.runs import RunFolder
 from fedlingua.suites.read import Suite, read_suite
@@ -53,6 +53,8 @@ def run_suite(
     given: dict[str, Scalar] = dict(parse_override(text) for text in overrides)
     suite = read_suite(file, given, str(data.expanduser().resolve()) if data else "")
     result_dir = _result_dir(suite, to)
+    Profile.read(APP_DIR / PROFILES_FILE, profile)
+    check_folder_to_write(runs_dir, "--runs")
     runs = plan(suite, runs_dir.resolve())
     started, shared = time.monotonic(), RunFolder(runs_dir.resolve())
     if shared.is_held():

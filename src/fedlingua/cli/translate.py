@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-import torch
 from rich.console import Console
 
 from fedlingua.cli.output import Answer, asks_json
@@ -18,7 +17,6 @@ from fedlingua.corpora.read import Pair, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
 from fedlingua.errors import ConfigError, CorpusError, RunError
-from fedlingua.export.adapter import read_adapter
 from fedlingua.languages import parse_direction
 from fedlingua.translator import Decoding, Translator
 from fedlingua.variants import RunVariants
@@ -50,7 +48,9 @@ class Asked:
         """
         self.decoding.check()
         if self.file is not None and not self.file.is_file():
-            raise CorpusError(f"{self.file}: there is no such file; check the path")
+            raise CorpusError(
+                f"{self.file}: there is no such file; give a text with a sentence a line, or none to read standard input"
+            )
         if self.to is not None and self.to.exists():
             raise ConfigError(f"{self.to} is there already; remove it, or give another name with --to")
         if self.to is not None and self.to.parent.exists() and not self.to.parent.is_dir():
@@ -70,8 +70,9 @@ def translate_run(run: Path, site: str | None, direction: str | None, asked: Ask
     if (site is None) == (direction is None):
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
     asked.check()
+    wanted = parse_direction(direction, "--direction") if direction else None
     variants = RunVariants(run)
-    variant = variants.of_site(site) if site else variants.of_direction(parse_direction(direction or ""))
+    variant = variants.of_direction(wanted) if wanted else variants.of_site(site or "")
     return translate_with(Translator.of_variant(variants, variant, asked.decoding), asked, output)
 
 
@@ -81,6 +82,8 @@ def translate_adapter(adapter: Path, backbone: str, asked: Asked, output: TextIO
     Raises:
         RunError: no exported adapter, or another backbone than its own. BackboneError: the backbone cannot be loaded.
     """
+    from fedlingua.export.adapter import read_adapter
+
     asked.check()
     return translate_with(Translator.of_trained(read_adapter(adapter), adapter, asked.decoding, backbone), asked, output)
 
@@ -94,6 +97,8 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
     """
     console, variant = Console(stderr=True), translator.variant
     if asked.threads:
+        import torch
+
         torch.set_num_threads(asked.threads)
     console.print(f"{variant.direction}: {variant.told}", highlight=False, markup=False, soft_wrap=True)
     work = _Work(translator, asked, console if asked.to or not output.isatty() else None)

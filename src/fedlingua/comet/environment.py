@@ -57,7 +57,7 @@ def is_ready() -> bool:
 
 def _install_torch(python: Path) -> None:
     """The version that is ours, and where ours knows no GPU, the build without: the other has several GB of CUDA."""
-    import torch  # takes seconds; who only asks whether the environment is made needs none of it
+    import torch  # where no environment is to be made, nothing here needs it
 
     wanted = f"torch=={torch.__version__.partition('+')[0]}"
     if torch.version.cuda is None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedlingua.comet.environment import VERSION, comet_python
 from fedlingua.errors import ConfigError, RunError
@@ -70,6 +69,8 @@ def check_comet(model: str, say: Callable[[str], None]) -> None:
 
 def _run(model: str, texts: Mapping[str, Any], say: Callable[[str], None], progress: Callable[[int], None]) -> dict[str, Any]:
     """A job of COMET's process, and its result. progress: told how many sentences are done."""
+    import torch  # a name or a checkpoint that is wrong is told without it
+
     python = comet_python(say)
     job = {"model": model, "gpus": int(torch.cuda.is_available()), "batch_size": BATCH_SIZE, "texts": texts}
     # The folder is for its owner alone: text stands in it.

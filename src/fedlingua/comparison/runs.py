@@ -1,6 +1,5 @@
 """Runs that are compared: read, and refused where their numbers are not of the same test text."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from fedlingua.errors import RunError
 from fedlingua.evaluation.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.metrics import Metric, metrics_of
+from fedlingua.runs import RunFolder, no_scores, run_about
 
 Json = dict[str, Any]
 NO_VARIANT = {"method", "seed", "data-dir", "run-dir", "resume"}
@@ -88,27 +88,19 @@ def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def _read(folder: Path, name: str) -> ComparedRun:
-    files = {}
-    for file in ("run.json", "scores.json"):
-        try:
-            files[file] = json.loads((folder / file).read_bytes())
-        except FileNotFoundError:
-            if file == "run.json":
-                raise RunError(
-                    f"{folder} is no run folder: it has no run.json; name a folder that a run has made (runs/<name>)"
-                ) from None
-        except ValueError as error:
-            raise RunError(f"{folder / file} is not JSON: {error}") from error
-    status = files["run.json"].get("status")
-    if status != "completed" or "scores.json" not in files:
+    about, scores = run_about(folder), RunFolder(folder).read("scores.json")
+    if about.get("status") != "completed":
         raise RunError(
-            f"{folder}: the run is {status}, and it is scored at its end; wait for it, or go on with it: fedlingua run --resume {folder}"
+            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or go on with it: "
+            f"fedlingua run --resume {folder}"
         )
+    if scores is None:
+        raise no_scores(folder)
     try:
         texts = {site: written.hypothesis for site, written in read_site_translations(folder).items()}
     except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
         texts = {}
-    return ComparedRun(name, files["run.json"], files["scores.json"], texts)
+    return ComparedRun(name, about, scores, texts)
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:

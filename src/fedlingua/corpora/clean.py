@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedlingua.corpora.identify import is_other_language
+from fedlingua.corpora.identify import check_identifier, is_other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 from fedlingua.errors import ConfigError, CorpusError
@@ -123,8 +123,11 @@ def clean(
     """The pairs that every rule keeps, stripped of outer white space; `account` counts the rest by reason.
 
     Raises:
-        CorpusError: the two sides are swapped, by their scripts; or a pair would be dropped where `rules` are strict. Begins with `where`.
+        ConfigError: the library that identifies languages is asked for and not here. CorpusError: the two sides are swapped, by their
+            scripts; or a pair would be dropped where `rules` are strict. Begins with `where`.
     """
+    if rules.identify_language:
+        check_identifier()
     return usable(normalized(in_order(pairs, direction, where), rules), judge(direction, rules, where), account)
 
 

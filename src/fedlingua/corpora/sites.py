@@ -65,6 +65,7 @@ from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.files import read_toml
+from fedlingua.kinds import FEDERATION, refuse_other_kind
 from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction, parse_language
 from fedlingua.tables import check_options, fill, refuse_unknown, table
 
@@ -131,6 +132,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             with a language, no hook where de-identification is required.
     """
     raw = read_toml(path)
+    refuse_other_kind(path, raw, FEDERATION)
     where = path.name
     split_table, sizes_table, cleaning_table, text_table, families_table, clusters_table = (
         table(raw, name, where) for name in ("split", "sizes", "cleaning", "text", "families", "clusters")

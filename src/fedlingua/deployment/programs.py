@@ -3,8 +3,6 @@
 from importlib.metadata import version
 from pathlib import Path
 
-from flwr.supercore.error import ApiErrorCode
-
 from fedlingua.deployment.server_file import ServerFile
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import ConfigError
@@ -68,4 +66,6 @@ def refused_bundles(site: SiteFile) -> Path:
 
 def believed_there(printed: str) -> bool:
     """Whether a SuperNode ended because its SuperLink has its key as one that is online; it checks keys that it does not know before."""
+    from flwr.supercore.error import ApiErrorCode  # flwr takes most of a second to load
+
     return f"[code: {int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)}]" in printed

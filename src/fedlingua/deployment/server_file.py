@@ -24,7 +24,8 @@ from fedlingua.deployment.certificates import make_certificates, subject_alterna
 from fedlingua.deployment.keys import read_public_key
 from fedlingua.deployment.site_file import site_table
 from fedlingua.errors import ConfigError
-from fedlingua.files import read_toml
+from fedlingua.files import check_folder_to_write, read_toml
+from fedlingua.kinds import SERVER, refuse_other_kind
 from fedlingua.tables import refuse_unknown
 
 FILE = "server.toml"
@@ -77,6 +78,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     for what, address in (("fleet", fleet), ("control", control)):
         _check_address(what, address, "the command line")
     subject_alternative_names(hosts)
+    check_folder_to_write(directory, "--to")
     directory.mkdir(parents=True, exist_ok=True)
     if not insecure:
         # The server asks its own control API under the address that it listens on.
@@ -98,8 +100,13 @@ def read_server_file(path: Path) -> ServerFile:
     Raises:
         ConfigError: an unknown key, a wrong type, an address that is none.
     """
+    if not path.exists():
+        raise ConfigError(
+            f"{path}: there is no such server; give its folder or its server.toml, which `fedlingua server init` makes"
+        )
     path = path / FILE if path.is_dir() else path
     raw = read_toml(path)
+    refuse_other_kind(path, raw, SERVER)
     folder = path.resolve().parent
     refuse_unknown(raw, {"federation", "hosts", "fleet", "control", "insecure", "certificates", "home", "runs"}, path.name)
     insecure, hosts = raw.get("insecure", False), raw.get("hosts", [])

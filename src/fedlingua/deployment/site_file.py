@@ -45,8 +45,11 @@ from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, read_site
 from fedlingua.errors import ConfigError, ExchangeError
 from fedlingua.files import read_toml
+from fedlingua.kinds import SITE, refuse_other_kind
 from fedlingua.methods import METHOD_NAMES, METHODS
 from fedlingua.tables import fill, refuse_unknown, table
+
+_TABLES = {"site", "text", "server", "node", "backbones"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,9 @@ def read_site_file(path: Path) -> SiteFile:
     """
     raw = read_toml(path)
     folder = path.resolve().parent
-    refuse_unknown(raw, {"site", "text", "server", "node", "backbones"}, path.name)
+    if not set(raw) <= _TABLES:
+        refuse_other_kind(path, raw, SITE)
+    refuse_unknown(raw, _TABLES, path.name)
     server, node, backbones = (table(raw, name, path.name) for name in ("server", "node", "backbones"))
     refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
     refuse_unknown(
@@ -148,8 +153,7 @@ def read_site_file(path: Path) -> SiteFile:
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
     address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")
-    if not isinstance(address, str) or not address.rpartition(":")[2].isdigit() or not address.rpartition(":")[0]:
-        raise ConfigError(f"{path.name} [server]: address = {address!r}; wanted host:port of the SuperLink's fleet API")
+    check_address(address, f"{path.name} [server]: address =")
     if node.get("device", "") not in ("", "cpu", "cuda"):
         raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
     return SiteFile(
@@ -169,6 +173,17 @@ def read_site_file(path: Path) -> SiteFile:
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
         backbones={name: folder / str(place) for name, place in backbones.items()},
     )
+
+
+def check_address(address: Any, where: str) -> None:
+    """Refuse what no server can be reached at.
+
+    Raises:
+        ConfigError: names the place.
+    """
+    host, _, port = str(address).rpartition(":")
+    if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{where} {address!r}; wanted host:port of the server's fleet API, such as server.example.org:9092")
 
 
 def site_table(entry: Mapping[str, Any]) -> str:

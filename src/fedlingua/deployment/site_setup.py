@@ -10,8 +10,9 @@ import tomli_w
 
 from fedlingua.corpora.sites import check_corpora, read_site
 from fedlingua.deployment.keys import make_key
-from fedlingua.deployment.site_file import SiteFile, read_site_file, site_table
+from fedlingua.deployment.site_file import SiteFile, check_address, read_site_file, site_table
 from fedlingua.errors import ConfigError
+from fedlingua.files import check_folder_to_write
 
 FILE = "site.toml"
 PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "notes")
@@ -34,6 +35,8 @@ def init_site(
         raise ConfigError(f"{file} is there already; give another folder with --to, or remove it")
     if authority is not None and not authority.is_file():
         raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
+    check_address(address, "--server")
+    check_folder_to_write(directory, "--to")
     # Everything is checked before anything is written.
     who = {"name": name, "direction" if "-" in direction else "language": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])

@@ -7,8 +7,8 @@ from pathlib import Path
 from fedlingua.corpora.read import read_lines
 from fedlingua.errors import CorpusError, RunError
 from fedlingua.evaluation.text_metrics import Translated
-from fedlingua.languages import parse_direction
-from fedlingua.runs import RunFolder
+from fedlingua.languages import nearest, parse_direction
+from fedlingua.runs import RunFolder, no_scores, run_about
 
 HEADER = ["source", "reference", "base", "hypothesis"]
 
@@ -33,13 +33,14 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
         CorpusError: a file is not as a site writes it.
     """
     folder = RunFolder(run_dir)
-    about, scores = folder.read("run.json"), folder.read("scores.json")
-    if about is None:
-        raise RunError(f"{run_dir} is no run folder: it has no run.json")
-    if about.get("status") != "completed" or scores is None:
+    about, scores = run_about(run_dir), folder.read("scores.json")
+    if about.get("status") != "completed":
         raise RunError(
-            f"{run_dir}: the run is {about.get('status')}, and what sites translate is scored at its end; wait, or resume it"
+            f"{run_dir}: the run is {about.get('status')}, and what sites translate is scored at its end; wait, or go on with it: "
+            f"fedlingua run --resume {run_dir}"
         )
+    if scores is None:
+        raise no_scores(run_dir)
     if about["config"].get("task") == "masked-language":
         raise RunError(
             f"{run_dir}: this run pre-trains an encoder, which translates nothing; its perplexities stand in scores.json"
@@ -47,7 +48,7 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
     known = scores["sites"]
     for name in sites:
         if name not in known:
-            raise RunError(f"{run_dir}: no site {name!r} has scores here; there are {', '.join(known)}")
+            raise RunError(f"{run_dir}: no site {name!r} has scores here{nearest(name, known)}; there are {', '.join(known)}")
     return {name: _site_translations(run_dir, name, known[name]["direction"]) for name in sites or known}
 
 

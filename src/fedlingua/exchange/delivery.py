@@ -7,22 +7,26 @@ Of what was attached to the backbone `adapter/` holds `adapter.safetensors` and 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.config import Settings
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors
-from fedlingua.exchange.trainable import Trainable
+from fedlingua.exchange.tensors import Tensors
+
+if TYPE_CHECKING:  # what was delivered is read without torch
+    from fedlingua.exchange.trainable import Trainable
 
 ADAPTER = Path("adapter", "adapter.safetensors")
 _MODEL = Path("model.safetensors")
 _ABOUT = "delivered.json"
 
 
-def deliver(folder: Path, trainable: Trainable, settings: Settings, site: Mapping[str, Any]) -> None:
+def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapping[str, Any]) -> None:
     """Keep the trained tensors that the model holds now; `site`: its name, direction and best round, as the files say them."""
+    from fedlingua.exchange.tensor_sets import read_tensors
+
     tensors = read_tensors(trainable.model, trainable.trained)
     file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
     file.parent.mkdir(parents=True, exist_ok=True)

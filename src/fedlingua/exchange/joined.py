@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.parts import PARTS, Part
 
 Numbers = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers, end_to_end, joined_set, separate
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, check_form, check_tensors
+from fedlingua.exchange.tensors import Tensors, TensorSet, check_form, check_tensors
 from fedlingua.parts import PARTS
 
 NPY = "numpy.ndarray"

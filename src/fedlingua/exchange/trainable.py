@@ -12,15 +12,8 @@ from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.config import Settings
 from fedlingua.errors import BackboneError
-from fedlingua.exchange.tensor_sets import (
-    TENSOR_SETS,
-    Tensors,
-    TensorSet,
-    read_tensors,
-    tensor_set,
-    travelling,
-    write_tensors,
-)
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.pretraining.directories import backbone_directory
 
 

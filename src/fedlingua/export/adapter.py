@@ -9,7 +9,8 @@ from safetensors.numpy import load_file, save_file
 
 from fedlingua.config import Settings
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import Tensors, check_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import write_tensors
+from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.export.facts import public_name
 from fedlingua.export.place import FILE

@@ -7,7 +7,7 @@ from typing import Any
 from safetensors.numpy import save_file
 
 from fedlingua.backbones.lora import lora_modules, peft_name, peft_targets
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.export.plain import write_tokenizer
 from fedlingua.runs import json_text, replace_text

@@ -8,7 +8,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import check_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import write_tensors
+from fedlingua.exchange.tensors import check_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.export.adapter import write_adapter
 from fedlingua.export.card import model_card

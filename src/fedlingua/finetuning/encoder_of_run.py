@@ -18,12 +18,12 @@ from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_lora
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
-from fedlingua.errors import RunError
-from fedlingua.exchange.delivery import ADAPTER, delivered, is_delivered
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, read_tensors, tensor_set, write_tensors
+from fedlingua.exchange.delivery import ADAPTER, delivered
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.finished import FinishedRun, same_backbone
-from fedlingua.languages import nearest
+from fedlingua.finetuning.run_encoder import encoder_run
+from fedlingua.finished import same_backbone
 from fedlingua.runs import RunFolder, json_text, replace_text
 
 
@@ -31,24 +31,11 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     """The directory, made in the run folder when it is not there yet. site: whose; needed where sites end with different ones.
 
     Raises:
-        RunError: no such run or site, one that is not completed, trained nothing, or no encoder; sites with different ones, and none
-            named; a backbone that has changed since.
+        RunError: as `encoder_run`; a backbone that has changed since.
     """
-    finished = FinishedRun.of(run)
+    finished, name = encoder_run(run, site)
     folder, settings = finished.folder, finished.settings
-    if settings.task != "masked-language":
-        raise RunError(f"{run}: task = {settings.task!r} trains no encoder; wanted a run with task = 'masked-language'")
-    if not settings.how.trains:
-        raise RunError(
-            f"{run}: method {settings.method} trains nothing; give its backbone itself with --encoder {settings.backbone}"
-        )
-    name = site or _only_site(folder)
     left = folder.directory / "sites" / name
-    if not is_delivered(left):
-        there = [one.name for one in sorted((folder.directory / "sites").glob("*")) if is_delivered(one)]
-        raise RunError(
-            f"{run}: nothing was delivered to site {name!r}{nearest(name, there)}; delivered: {', '.join(there) or 'to nobody'}"
-        )
     directory = folder.directory / "encoder" / name
     if (directory / "config.json").is_file():
         return directory
@@ -108,15 +95,6 @@ def save_with_adapters(model: PreTrainedModel, settings: Settings, directory: Pa
     model.save_pretrained(directory, state_dict=plain)
     chosen = tensor_set(model, settings.trained_set, settings.adapter_layers)
     _write_adapter(directory, read_tensors(model, chosen), settings)
-
-
-def _only_site(folder: RunFolder) -> str:
-    """Any site, where all end with the same tensors."""
-    clusters = folder.read("clusters.json") or {}
-    if any(len(named) > 1 for named in clusters.values()):
-        sites = list(folder.read("sites.json") or {})
-        raise RunError(f"{folder.directory}: its sites have different encoders; say whose with --site, one of {', '.join(sites)}")
-    return next(iter(folder.read("sites.json") or {}), "")
 
 
 _SETTINGS = "settings.json"

@@ -13,8 +13,9 @@ from typing import Any
 from fedlingua.errors import ConfigError
 from fedlingua.finetuning.encoder import Encoder
 from fedlingua.finetuning.encoder_of_run import save_with_adapters
-from fedlingua.finetuning.loop import Epoch, FineTuning, best_epoch
+from fedlingua.finetuning.loop import Epoch, best_epoch
 from fedlingua.finetuning.scores import Scores
+from fedlingua.finetuning.settings import FineTuning
 from fedlingua.finetuning.splits import SPLITS
 from fedlingua.runs import json_text, library_versions, replace_text
 

@@ -9,18 +9,16 @@ import torch
 
 from fedlingua.finetuning.encoder import Encoder, load_encoder
 from fedlingua.finetuning.examples import Example
-from fedlingua.finetuning.i2b2 import read_i2b2
-from fedlingua.finetuning.iob import Tagged, TaggedCorpus, read_iob
-from fedlingua.finetuning.loop import Epoch, FineTuning, answers, fine_tune
+from fedlingua.finetuning.iob import Tagged
+from fedlingua.finetuning.loop import Epoch, answers, fine_tune
 from fedlingua.finetuning.marking import add_markers, pair_examples
 from fedlingua.finetuning.pairs import read_pairs_folder
 from fedlingua.finetuning.result import Result, new_folder, write_result
 from fedlingua.finetuning.scores import Scores, label_scores, tagging_scores
+from fedlingua.finetuning.settings import FineTuning
 from fedlingua.finetuning.splits import SPLITS, Split
+from fedlingua.finetuning.tagged import read_tagged
 from fedlingua.finetuning.tagging import predicted_tags, tagging_examples
-
-LAYOUTS: dict[str, Callable[[Path], TaggedCorpus]] = {"iob": read_iob, "i2b2": read_i2b2}
-"""How tagged text may lie in a folder."""
 
 Answers = list[list[int]]
 Report = Callable[[Epoch], None]
@@ -47,7 +45,7 @@ def finetune_tagging(where: Setting, how: FineTuning, layout: str, report: Repor
     """
     started = time.monotonic()
     folder = new_folder(where.to)
-    corpus = LAYOUTS[layout](where.data)
+    corpus = read_tagged(where.data, layout)
     torch.set_num_threads(where.threads)
     encoder = load_encoder(where.encoder, "ner", corpus.tags, how.seed, where.max_tokens, where.device, where.name)
     examples = {split: tagging_examples(corpus.splits[split], corpus.tags, encoder) for split in SPLITS}

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedlingua.config import Settings
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.training.batches import TrainingExample
 from fedlingua.training.crew import Crew

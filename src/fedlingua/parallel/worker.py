@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from fedlingua.errors import FedlinguaError, without_words
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.parallel.job import Done, Failed, work
 from fedlingua.parallel.processes import Processes

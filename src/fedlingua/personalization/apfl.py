@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.interpolation import interpolated
 from fedlingua.training.accumulate import Step

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedlingua.errors import ConfigError, ExchangeError
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 
 ALPHAS = tuple(step / 20 for step in range(21))
 """The values that figure 3 looks at: 0 is the federation's model, 1 the site's own."""

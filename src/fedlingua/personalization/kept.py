@@ -9,9 +9,10 @@ from typing import Any
 
 from safetensors.numpy import save_file
 
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization.personalize import Personalized, Personalizing
+from fedlingua.personalization.personalize import Personalized, training_of
+from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs import json_text, library_versions, replace_text
 
@@ -35,7 +36,7 @@ def keep(start: Start, site: str, trainable: Trainable, how: Personalizing, resu
 
 def told(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
     """All that decided the result, and all of it but the tensors."""
-    run, training = start.run.about, how.training(start.settings)
+    run, training = start.run.about, training_of(how, start.settings)
     return {
         "site": site,
         "direction": str(start.texts[site][site].direction),

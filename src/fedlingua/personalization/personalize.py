@@ -16,12 +16,14 @@ import torch
 
 from fedlingua.config import Settings
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import ConfigError, RunError
+from fedlingua.errors import RunError
 from fedlingua.evaluation.text_scores import TEXT_SCORERS
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.apfl import LearnedAlpha
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
+from fedlingua.personalization.settings import Personalizing
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
@@ -32,38 +34,12 @@ DIVERGED = 100.0
 """Nats a token of dev text that no training can be said to have learned: one of a million guessed blindly costs 14."""
 
 
-@dataclass(frozen=True)
-class Personalizing:
-    """How a site goes on. epochs: passes over its training text; alpha_rate: of alpha's own steps; None takes the run's."""
-
-    epochs: int = 1
-    learning_rate: float | None = None
-    alpha_rate: float = 1.0
-    seed: int | None = None
-
-    def check(self) -> None:
-        """Refuse what trains nothing.
-
-        Raises:
-            ConfigError: names the option.
-        """
-        if self.epochs < 1:
-            raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text")
-        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"--learning-rate {self.learning_rate:g}: wanted a number above 0; leave it out for the run's")
-        if not 0 < self.alpha_rate < math.inf:
-            raise ConfigError(f"--alpha-rate {self.alpha_rate:g}: wanted a number above 0, for example 1")
-
-    def training(self, settings: Settings) -> LocalTraining:
-        """As the run trains, but that every pass takes all of the text once."""
-        rate = settings.step_learning_rate if self.learning_rate is None else self.learning_rate
-        return dataclasses.replace(
-            LocalTraining.of(settings), epochs=self.epochs, learning_rate=rate, sampling=Sampling(), whole_steps=False
-        )
-
-    def seed_of(self, settings: Settings) -> int:
-        """Decides order, masks and dropout, with the site's name."""
-        return settings.seed if self.seed is None else self.seed
+def training_of(how: Personalizing, settings: Settings) -> LocalTraining:
+    """As the run trains, but that every pass takes all of the text once."""
+    rate = settings.step_learning_rate if how.learning_rate is None else how.learning_rate
+    return dataclasses.replace(
+        LocalTraining.of(settings), epochs=how.epochs, learning_rate=rate, sampling=Sampling(), whole_steps=False
+    )
 
 
 @dataclass(frozen=True)
@@ -105,10 +81,10 @@ def personalize(
     training_texts = [maker.trained(text, "train", codec, settings) for text in texts.values()]
     seed = f"{how.seed_of(settings)}/{site}/personal"
     training = train_locally(
-        model, trainable.trained.names, training_texts, codec, how.training(settings), seed, before_step=learned
+        model, trainable.trained.names, training_texts, codec, training_of(how, settings), seed, before_step=learned
     )
     personal = read_tensors(model, trainable.trained)
-    rate = how.training(settings).learning_rate
+    rate = training_of(how, settings).learning_rate
     diverged = RunError(
         f"site {site}: its own model diverged at the learning rate {rate:g}, so nothing is kept of it; give a smaller --learning-rate"
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
@@ -12,11 +12,13 @@ from fedlingua.corpora.leaks_file import left_of
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import RunError
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, check_tensors
-from fedlingua.exchange.trainable import Trainable
+from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors, check_tensors
 from fedlingua.finished import FinishedRun
 from fedlingua.languages import nearest
 from fedlingua.simulated_texts import OVERLAP_KEY, texts_by_site
+
+if TYPE_CHECKING:  # what cannot be gone on from is told without torch
+    from fedlingua.exchange.trainable import Trainable
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Start:
         clusters = cast(Clusters, run.folder.read("clusters.json"))
         return cls(run, settings, chosen, number, clusters, tensors, texts)
 
-    def federated(self, site: str, trainable: Trainable) -> Tensors:
+    def federated(self, site: str, trainable: "Trainable") -> Tensors:
         """The tensors that the site got of the round: those of its encoder cluster, its decoder cluster, and what is shared.
 
         Raises:
@@ -81,7 +83,7 @@ def _check_method(settings: Settings) -> None:
             f"method {settings.method}: nothing that was trained left a site, so there is no model of the federation's to go on from; "
             "personalize a run of a federated method"
         )
-    if not TENSOR_SETS[settings.trained_set].travels_whole:
+    if settings.trained_set not in TRAVEL_WHOLE:
         raise RunError(
             f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, and each site's model is its own "
             "already; personalize a run under which all that trains travels"

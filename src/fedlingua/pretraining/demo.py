@@ -10,13 +10,12 @@ from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
 
-from fedlingua.backbones.build import ModelSize
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.cache import cache_dir, making
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
-from fedlingua.pretraining.loop import Progress, pretrain
-from fedlingua.pretraining.material import translation_material
+from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.settings import PretrainSettings, decisive
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
@@ -61,6 +60,9 @@ def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
     directory = cache_dir() / "backbones" / f"demo-{demo_hash()}"
     with making(directory):
         if not (directory / "model.safetensors").is_file():
+            from fedlingua.pretraining.loop import pretrain  # what is cached is found without torch
+            from fedlingua.pretraining.material import translation_material
+
             train, dev = base_register()
             pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print)
     return directory

@@ -9,13 +9,12 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from fedlingua.backbones.build_encoder import EncoderSize
+from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.cache import cache_dir, making
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
-from fedlingua.pretraining.loop import Progress, pretrain
-from fedlingua.pretraining.material import masked_material
+from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.settings import EncoderSettings, decisive
 
 SIZE = EncoderSize(d_model=96, layers=2, heads=4, ffn_dim=192, vocab_size=1200, dropout=0.0)
@@ -40,6 +39,9 @@ def demo_encoder(report: Callable[[Progress], None] | None = None) -> Path:
     directory = cache_dir() / "backbones" / f"demo-encoder-{demo_encoder_hash()}"
     with making(directory):
         if not (directory / "model.safetensors").is_file():
+            from fedlingua.pretraining.loop import pretrain  # what is cached is found without torch
+            from fedlingua.pretraining.material import masked_material
+
             text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
             pairs = {Direction(code, code): [Pair(one, one) for one in sentences] for code, sentences in text.items()}
             train, dev = (

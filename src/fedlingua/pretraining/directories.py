@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.backbones.layouts import LAYOUTS
-from fedlingua.backbones.load import published_or_local
 from fedlingua.backbones.pruning import thirds
+from fedlingua.backbones.published import local_or_pinned, published_or_local
 from fedlingua.cache import cache_dir
 from fedlingua.config import Settings
 from fedlingua.errors import BackboneError
 from fedlingua.parts import Part
 from fedlingua.pretraining import demo, demo_encoder
-from fedlingua.pretraining.loop import Progress
+from fedlingua.pretraining.progress import Progress
 from fedlingua.tasks import TaskName
 
 
@@ -57,14 +57,30 @@ def backbone_directory(name: str, revision: str = "") -> Path:
     return published_or_local(name, revision)
 
 
+def known_backbone(name: str, revision: str = "") -> None:
+    """Refuse a name behind which no backbone stands; nothing is trained or fetched for it.
+
+    Raises:
+        BackboneError: neither built in, nor trained here from a recipe, nor a directory of transformers' layout, nor a pinned hub id.
+    """
+    if name in BUILT_IN or (name and "/" not in name and (cache_dir() / "backbones" / name / "config.json").is_file()):
+        return
+    found = local_or_pinned(name, revision)
+    if isinstance(found, Path) and not (found / "config.json").is_file():
+        raise BackboneError(
+            f"backbone = {name!r}: {found} has no config.json, so no model lies there; give a directory as save_pretrained writes it"
+        )
+
+
 def check_backbone(settings: Settings) -> None:
-    """Refuse a backbone of another task, and a pruning that keeps nothing, before one is trained; one that only the hub has is checked once
-    it is here.
+    """Refuse a backbone that is not there or is of another task, and a pruning that keeps nothing, before one is trained; of one that only
+    the hub has, the rest is checked once it is here.
 
     Raises:
         BackboneError: with the numbers.
     """
     name = settings.backbone
+    known_backbone(name, settings.backbone_revision)
     places = (cache_dir() / "backbones" / name, Path(name).expanduser())
     config: dict[str, Any] = next(
         (json.loads((place / "config.json").read_text()) for place in places if (place / "config.json").is_file()), {}

@@ -17,24 +17,13 @@ from transformers.utils import logging
 from fedlingua.backbones.codec import Codec
 from fedlingua.errors import BackboneError
 from fedlingua.pretraining.epoch import epoch
+from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.settings import PretrainSettings, Watching
 from fedlingua.pretraining.unfinished import MadeOf, State, Unfinished
 from fedlingua.training.batches import Example, TrainingExample, by_tokens, pad
 from fedlingua.training.objective import corpus_nll
 from fedlingua.training.optimizers import optimizer_state, restore_optimizer
 from fedlingua.training.precision import autocast
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a pre-training stands: `done` in 0..1, losses in nats a token, BLEU (0-100) by direction where dev was translated."""
-
-    step: int
-    done: float
-    seconds: float
-    train_loss: float
-    dev_loss: float
-    bleu: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

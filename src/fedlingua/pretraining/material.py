@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
-from fedlingua.backbones.build_encoder import EncoderSize, build_encoder, build_text_tokenizer
+from fedlingua.backbones.build import build_model, build_tokenizer
+from fedlingua.backbones.build_encoder import build_encoder, build_text_tokenizer
 from fedlingua.backbones.codec import Codec, TextCodec
+from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
 from fedlingua.pretraining.loop import Material

@@ -19,14 +19,14 @@ several corpora.
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedlingua.backbones.build import ModelSize
-from fedlingua.backbones.build_encoder import EncoderSize
+from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.config import Scalar
 from fedlingua.corpora.clean import Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
@@ -35,6 +35,7 @@ from fedlingua.corpora.sites import FOLDER_NAME
 from fedlingua.corpora.split import Components, Side, base_sides, position
 from fedlingua.errors import ConfigError
 from fedlingua.files import read_toml
+from fedlingua.kinds import RECIPE, refuse_other_kind
 from fedlingua.languages import Direction, nearest, parse_direction, parse_language
 from fedlingua.pretraining.settings import EncoderSettings, PretrainSettings, Watching
 from fedlingua.tables import fill, refuse_unknown, table
@@ -92,7 +93,9 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     Raises:
         ConfigError: an unknown key, task or language, no corpus, a value that cannot be.
     """
-    raw = _overridden(read_toml(path), overrides)
+    content = read_toml(path)
+    refuse_other_kind(path, content, RECIPE)
+    raw = _overridden(content, overrides)
     task = raw.get("task", "translation")
     if task not in TASKS:
         raise ConfigError(f"{path.name}: task = {task!r} is not known{nearest(task, TASKS)}; choose one of {', '.join(TASKS)}")
@@ -130,12 +133,14 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     training = fill(PretrainSettings if translates else EncoderSettings, tables["training"], f"{path.name} [training]")
     watching = fill(Watching, tables["watching"], f"{path.name} [watching]")
     _check_numbers(training, watching, base, path.name)
-    model, here = tables["model"], f"{path.name} [model]"
+    shape, here = tables["model"], f"{path.name} [model]"
+    model = fill(ModelSize, shape, here) if translates else fill(EncoderSize, shape, here)
+    _check_shape(model, here)
     return Recipe(
         name=name,
         base=base,
         cleaning=read_cleaning(tables["cleaning"], f"{path.name} [cleaning]"),
-        model=fill(ModelSize, model, here) if translates else fill(EncoderSize, model, here),
+        model=model,
         training=training,
         corpora=tuple(corpora),
         sources=tuple(str(next(entry[kind] for kind in (*KINDS, "lines") if kind in entry)) for entry in raw["corpus"]),
@@ -162,6 +167,17 @@ def _check_numbers(training: PretrainSettings, watching: Watching, base: BaseSha
     here = f"{where} [training]"
     if training.steps < 1 or training.tokens_per_batch < 1:
         raise ConfigError(f"{here}: steps = {training.steps}, tokens-per-batch = {training.tokens_per_batch}; wanted 1 or more")
+    for key, value, wanted, right in (
+        ("learning-rate", training.learning_rate, "above 0", 0 < training.learning_rate < math.inf),
+        ("minutes", training.minutes, "0 (no limit) or more", 0 <= training.minutes < math.inf),
+        ("warmup-steps", training.warmup_steps, "0 or more", training.warmup_steps >= 0),
+        ("label-smoothing", training.label_smoothing, "0 or more and below 1", 0 <= training.label_smoothing < 1),
+        ("weight-average", training.weight_average, "0 or more and below 1", 0 <= training.weight_average < 1),
+        ("max-tokens", training.max_tokens, "4 or more", training.max_tokens >= 4),
+        ("threads", training.threads, "1 or more", training.threads >= 1),
+    ):
+        if not right:
+            raise ConfigError(f"{here}: {key} = {value:g}; wanted a number {wanted}")
     if not training.sampling_temperature >= 1:
         raise ConfigError(
             f"{here}: sampling-temperature = {training.sampling_temperature:g}; wanted 1 (by size) or more (more alike)"
@@ -173,6 +189,18 @@ def _check_numbers(training: PretrainSettings, watching: Watching, base: BaseSha
         raise ConfigError(
             f"{where} [watching]: keep = 'best' needs text that watches, and [base] dev = 0; give dev = 0.01, or keep = 'last'"
         )
+
+
+def _check_shape(model: ModelSize | EncoderSize, here: str) -> None:
+    """Refuse a model that cannot be."""
+    for name, value in asdict(model).items():
+        key = name.replace("_", "-")
+        if name == "dropout" and not 0 <= value < 1:
+            raise ConfigError(f"{here}: {key} = {value:g}; wanted 0 or more and below 1")
+        if name != "dropout" and value < 1:
+            raise ConfigError(f"{here}: {key} = {value}; wanted 1 or more")
+    if model.d_model % model.heads:
+        raise ConfigError(f"{here}: d-model = {model.d_model}, heads = {model.heads}; wanted a d-model that its heads divide")
 
 
 def _pairs_corpus(entry: Mapping[str, Any], here: str, data_dir: Path) -> tuple[Direction, CorpusFiles]:

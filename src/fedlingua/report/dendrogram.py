@@ -6,7 +6,6 @@ from html import escape
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
-from scipy.cluster.hierarchy import dendrogram
 
 from fedlingua.report.canvas import BEFORE, INK, TWO_PANELS, frame, keep_wide, row_axis, short
 from fedlingua.report.site_signatures import SiteSignatures
@@ -65,6 +64,8 @@ def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[floa
     """The order of the leaves from top to bottom, and each merge as the (heights, rows) of its bracket."""
     if not signatures.merges:
         return list(range(len(signatures.sites))), []
+    from scipy.cluster.hierarchy import dendrogram  # half a second, which most pages need not wait for
+
     drawn = dendrogram(np.array(signatures.merges, dtype=float), no_plot=True)
     brackets = zip(drawn["dcoord"], drawn["icoord"], strict=True)
     rows = [([float(x) for x in heights], [(y - LEAF_STEP / 2) / LEAF_STEP for y in places]) for heights, places in brackets]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import TensorSet, not_finite
+from fedlingua.exchange.tensors import TensorSet, not_finite
 from fedlingua.selection.blocks import BLOCK, cuts
 
 ROW = 1024

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedlingua.errors import RunError
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.parts import PARTS
 from fedlingua.selection.blocks import cuts
 from fedlingua.selection.masks import Selection, part_sizes

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers, join, joined_set, runs
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.selection.blocks import cuts
 
 MASK, INDICES = "mask", "indices"

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedlingua.exchange.joined import Flat, Numbers, flat
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.blocks import cuts
 from fedlingua.selection.gates import Keep, gate, gate_slope
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.gates import Keep
 from fedlingua.selection.masks import Selection
 

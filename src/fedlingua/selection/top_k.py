@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from fedlingua.exchange.joined import Numbers, runs
-from fedlingua.exchange.tensor_sets import TensorSet
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.blocks import BLOCK, cuts
 from fedlingua.selection.masks import Selection, part_sizes
 from fedlingua.selection.rules import rounded

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from functools import lru_cache
 
 from fedlingua.errors import FedlinguaError
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.languages import LANGUAGES, Direction
 from fedlingua.translator import Decoding, Translator
 from fedlingua.variants import RunVariants, Variant

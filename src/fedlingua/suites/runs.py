@@ -14,6 +14,7 @@ from fedlingua.corpora import phrasebook
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_files, corpus_paths, read_federation
 from fedlingua.corpora.texts import check_sizes
+from fedlingua.devices import check_device
 from fedlingua.errors import BackboneError, ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.hashing import sha256
@@ -90,6 +91,7 @@ def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
         planned_clusters(settings, federation)
         check_task(settings.task, federation.directions)
         check_backbone(settings)
+        check_device(settings.device)
         check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
         check_trackers(tracker_names(settings.track))
     except (ConfigError, BackboneError) as error:

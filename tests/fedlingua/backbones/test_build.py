@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedlingua.backbones.build import ModelSize, build_model, build_tokenizer
+from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.load import Backbone
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.errors import BackboneError
 
 SIZE = ModelSize(d_model=8, encoder_layers=1, decoder_layers=2, heads=2, ffn_dim=16, max_positions=32)

@@ -10,7 +10,9 @@ import torch
 from transformers import AutoTokenizer
 
 from fedlingua.backbones.codec import TextCodec
-from fedlingua.backbones.load import PINNED_REVISIONS, Backbone, load_backbone, published_or_local
+from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.backbones.pinned import PINNED_REVISIONS
+from fedlingua.backbones.published import published_or_local
 from fedlingua.errors import BackboneError
 from tests.encoders import build_bert
 

@@ -22,7 +22,8 @@ from fedlingua.backbones.lora import (
     peft_targets,
 )
 from fedlingua.errors import BackboneError
-from fedlingua.exchange.tensor_sets import TensorSet, tensor_set
+from fedlingua.exchange.tensor_sets import tensor_set
+from fedlingua.exchange.tensors import TensorSet
 from tests.mbart import mbart_50
 
 

@@ -102,7 +102,7 @@ def test_what_cannot_be_compared_is_refused(file: Path, tmp_path: Path) -> None:
     (tmp_path / "three.tsv").unlink()
     assert "three.tsv: there is no such file" in refusal(CorpusError, file, "--data", tmp_path)
     (tmp_path / "no run").mkdir()
-    assert "has no overlap.json" in refusal(RunError, tmp_path / "no run")
+    assert "it has no run.json" in refusal(RunError, tmp_path / "no run")
     assert command(tmp_path / "no run", "--whole").exit_code == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Some, end_to_end, flat, join, joined_set, runs, separate
 from fedlingua.exchange.records import from_record, pack, unpack
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 
 # The order of the set mixes the parts, as a model's does where an embedding stands first.
 CHOSEN = TensorSet(

@@ -29,7 +29,8 @@ from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.records import Packing, from_record, message_bytes, pack, to_record, view
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec, tensor_set
+from fedlingua.exchange.tensor_sets import tensor_set
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from tests.mbart import mbart_50
 
 Reply = Callable[[RecordDict], Message]

@@ -11,7 +11,8 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.config import Scalar
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import BackboneError
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 
 

@@ -13,7 +13,7 @@ from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.finetuning.encoder import load_encoder
 from fedlingua.finetuning.encoder_of_run import encoder_directory
-from fedlingua.finetuning.loop import FineTuning
+from fedlingua.finetuning.settings import FineTuning
 from fedlingua.finetuning.tasks import Setting, finetune_tagging
 from fedlingua.finished import FinishedRun
 from fedlingua.runs import RunFolder

@@ -9,7 +9,8 @@ import torch
 
 from fedlingua.finetuning.encoder import Encoder, load_encoder
 from fedlingua.finetuning.iob import Tagged
-from fedlingua.finetuning.loop import Epoch, FineTuning, answers, best_epoch, fine_tune, rate
+from fedlingua.finetuning.loop import Epoch, answers, best_epoch, fine_tune, rate
+from fedlingua.finetuning.settings import FineTuning
 from fedlingua.finetuning.tagging import tagging_examples
 
 TAGS = ["O", "B-Drug", "I-Drug"]

@@ -17,7 +17,8 @@ import torch
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.parallel.job import Failed, Job, work
 from fedlingua.parallel.launch import check_processes, start, told_of, train_in_processes

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fedlingua.config_checks import settings_from
-from fedlingua.exchange.tensor_sets import Tensors, read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.personalization.apfl import START, LearnedAlpha, alpha_slope, alpha_step
 from fedlingua.personalization.interpolation import interpolated

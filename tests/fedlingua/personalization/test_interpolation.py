@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlingua.errors import ConfigError, ExchangeError
-from fedlingua.exchange.tensor_sets import Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 
 

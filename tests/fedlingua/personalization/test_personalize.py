@@ -17,7 +17,8 @@ from fedlingua.cli.personalize import personalize_run
 from fedlingua.errors import RunError
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.kept import MOST_POINTS, thinned
-from fedlingua.personalization.personalize import Personalizing, chosen_alpha, personalize
+from fedlingua.personalization.personalize import chosen_alpha, personalize
+from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs import RunFolder
 

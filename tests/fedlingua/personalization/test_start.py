@@ -10,7 +10,7 @@ from rich.console import Console
 from fedlingua import finished
 from fedlingua.cli.personalize import personalize_run
 from fedlingua.errors import ConfigError, FedlinguaError
-from fedlingua.personalization.personalize import Personalizing
+from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs import RunFolder
 from tests.in_process import run

@@ -58,7 +58,21 @@ def test_a_directory_is_refused_for_another_task_by_its_configuration_alone(
 
 
 def test_a_backbone_that_only_the_hub_has_is_checked_later(run_config: dict[str, Any], cache: Path) -> None:
-    check_backbone(settings_from({**run_config, **MASKED, "backbone": "somebody/some-encoder"}))
+    hub = {**run_config, **MASKED, "backbone": "somebody/some-encoder"}
+    check_backbone(settings_from({**hub, "backbone-revision": "0" * 40}))
+    with pytest.raises(BackboneError, match="has no pinned revision; give backbone-revision"):
+        check_backbone(settings_from(hub))
+
+
+@pytest.mark.parametrize("name", ["nobodys", "./nowhere", "empty"])
+def test_a_backbone_that_is_nowhere_is_refused_before_anything_starts(
+    run_config: dict[str, Any], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    told = refusal(run_config, backbone=name)
+    assert f"backbone = '{name}'" in told
+    assert ("no config.json" if name == "empty" else "no such directory") in told
 
 
 def test_what_was_loaded_is_held_to_the_task_all_the_same(tiny_run_config: dict[str, Any], tiny_encoder: Path) -> None:

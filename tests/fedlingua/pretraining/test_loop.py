@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedlingua.backbones.build import ModelSize
 from fedlingua.backbones.load import load_backbone
+from fedlingua.backbones.sizes import ModelSize
 from fedlingua.corpora.read import Pair
 from fedlingua.errors import BackboneError, ConfigError
 from fedlingua.languages import Direction
-from fedlingua.pretraining.loop import Around, Outcome, Progress, pretrain
+from fedlingua.pretraining.loop import Around, Outcome, pretrain
 from fedlingua.pretraining.material import translation_material
+from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.settings import PretrainSettings, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.objective import corpus_nll

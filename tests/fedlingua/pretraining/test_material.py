@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.backbones.build_encoder import EncoderSize, build_text_tokenizer
+from fedlingua.backbones.build_encoder import build_text_tokenizer
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.load import load_backbone
+from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.corpora.read import Pair
 from fedlingua.errors import BackboneError
 from fedlingua.languages import Direction
-from fedlingua.pretraining.loop import Around, Progress, pretrain
+from fedlingua.pretraining.loop import Around, pretrain
 from fedlingua.pretraining.material import EVALUATION_KEY, masked_material
+from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.settings import EncoderSettings, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.masked_language import encode_text

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.backbones.build import ModelSize
-from fedlingua.backbones.build_encoder import EncoderSize
+from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.config import Scalar
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile

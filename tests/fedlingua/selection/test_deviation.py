@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, join
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.blocks import BLOCK, cuts
 from fedlingua.selection.deviation import ROW, deviations, differences, magnitudes
 

@@ -10,7 +10,7 @@ import pytest
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import join, runs
 from fedlingua.exchange.records import from_record, to_record
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection, counted, everything, pack_selected, unpack_selected
 
 Array = np.ndarray[Any, Any]

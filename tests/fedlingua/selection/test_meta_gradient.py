@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlingua.exchange.joined import Joined, join
-from fedlingua.exchange.tensor_sets import Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.selection import meta_gradient
 from fedlingua.selection.gates import Keep, gate, gate_slope
 from fedlingua.selection.meta_gradient import (

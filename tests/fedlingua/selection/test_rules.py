@@ -8,7 +8,7 @@ import pytest
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import join, runs
 from fedlingua.exchange.records import from_record, to_record
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step
 from fedlingua.selection.masks import Selection, counted, pack_selected, unpack_selected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlingua.exchange.joined import join
-from fedlingua.exchange.tensor_sets import TensorSet, TensorSpec
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection import top_k as module
 from fedlingua.selection.top_k import top_k
 

@@ -56,7 +56,11 @@ def test_places_and_patience_with_sites_share_a_run(file: Path) -> None:
 
 def test_what_can_change_a_result_is_another_run(file: Path) -> None:
     before = folders(file)
-    for changed in (folders(file, rounds=3), folders(file, backbone="other"), folders(file, **{"backbone-revision": "abc"})):
+    for changed in (
+        folders(file, rounds=3),
+        folders(file, backbone="facebook/m2m100_418M"),
+        folders(file, **{"backbone-revision": "abc"}),
+    ):
         assert not set(before) & set(changed)
     federation = file.with_name("two.toml")
     federation.write_text(TWO_SITES.replace("sentences = 40", "sentences = 44"))

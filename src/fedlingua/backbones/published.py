@@ -1,0 +1,65 @@
+"""Where a backbone's files lie: in a local directory, or on the hub at a pinned revision, from where they are fetched."""
+
+from pathlib import Path
+
+from fedlingua.backbones.pinned import PINNED_REVISIONS
+from fedlingua.errors import BackboneError
+
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+PICKLED = "pytorch_model.bin"
+
+
+def published_or_local(name: str, revision: str = "") -> Path:
+    """The local directory of a backbone; a hub id is downloaded into the hub's cache.
+
+    Raises:
+        BackboneError: neither a directory nor a reachable hub id at a pinned revision.
+    """
+    found = local_or_pinned(name, revision)
+    if isinstance(found, Path):
+        return found
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return _download(name, found)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise BackboneError(
+            f"backbone = {name!r} at {found} cannot be downloaded ({error}); give a local directory instead"
+        ) from error
+
+
+def local_or_pinned(name: str, revision: str = "") -> Path | str:
+    """A local directory, or the revision at which a hub id would be fetched; nothing is fetched.
+
+    Raises:
+        BackboneError: neither a directory nor a hub id at a pinned revision.
+    """
+    local = Path(name).expanduser()
+    if local.is_dir():
+        return local.resolve()
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise BackboneError(
+            f"backbone = {name!r}: there is no such directory, and no recipe of this name was trained here (`fedlingua pretrain`); "
+            "a hub id looks like 'facebook/m2m100_418M', and 'demo' is built in"
+        )
+    pinned = revision or PINNED_REVISIONS.get(name)
+    if pinned is None:
+        raise BackboneError(
+            f"backbone = {name!r} has no pinned revision; give backbone-revision, the commit of the hub repository to use"
+        )
+    return pinned
+
+
+def _download(name: str, revision: str) -> Path:
+    """The snapshot of a hub repository in the hub's cache; pytorch_model.bin comes only where there are no safetensors."""
+    from huggingface_hub import snapshot_download
+
+    directory = Path(snapshot_download(name, revision=revision, allow_patterns=["*.json", "*.model", "*.safetensors"]))
+    if has_safetensors(directory):
+        return directory
+    return Path(snapshot_download(name, revision=revision, allow_patterns=[PICKLED]))
+
+
+def has_safetensors(directory: Path) -> bool:
+    """Whether the weights in `directory` are safetensors, in one file or in several with an index."""
+    return any((directory / name).is_file() for name in SAFETENSORS)

@@ -1,0 +1,85 @@
+"""Named tensors and the sets they belong to, without any model: what checkpoints, records and rules are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlingua.errors import ExchangeError
+from fedlingua.parts import Part
+
+Tensors = dict[str, np.ndarray[Any, Any]]
+"""Named float32 arrays, in the order of their tensor set."""
+
+TRAVEL_WHOLE = ("adapters", "full", "lora")
+"""Values of `tensor-set` under which all that trains travels, so that nothing personal stays at a site."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor: its name in the model, shape, part, and layer (None outside the layer stacks)."""
+
+    name: str
+    shape: tuple[int, ...]
+    part: Part
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class TensorSet:
+    """Ordered tensors that train together, or travel together."""
+
+    name: str
+    specs: tuple[TensorSpec, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [spec.name for spec in self.specs]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(int(np.prod(spec.shape)) for spec in self.specs)
+
+    def of_part(self, part: Part) -> list[TensorSpec]:
+        return [spec for spec in self.specs if spec.part == part]
+
+
+def check_form(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
+    """The tensors in the set's order, once every name, shape and dtype is as it has to be; the numbers are not looked at.
+
+    Raises:
+        ExchangeError: names the first tensor that is missing, unexpected, or of another shape or dtype.
+    """
+    extra = sorted(set(tensors) - set(wanted.names))
+    if extra:
+        raise ExchangeError(f"got {len(extra)} tensor(s) that the set {wanted.name!r} does not have, {extra[0]!r} first")
+    checked: Tensors = {}
+    for spec in wanted.specs:
+        if spec.name not in tensors:
+            raise ExchangeError(f"tensor {spec.name!r} is missing; wanted all {len(wanted.specs)} of the set {wanted.name!r}")
+        array = tensors[spec.name]
+        if array.dtype != np.float32:
+            raise ExchangeError(f"tensor {spec.name!r} is {array.dtype}; wanted float32")
+        if array.shape != spec.shape:
+            raise ExchangeError(f"tensor {spec.name!r} has shape {array.shape}; wanted {spec.shape}")
+        checked[spec.name] = array
+    return checked
+
+
+def check_tensors(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
+    """The tensors in the set's order, once every name, shape, dtype and number is as it has to be.
+
+    Raises:
+        ExchangeError: what `check_form` refuses, or names the first tensor that is not finite.
+    """
+    checked = check_form(tensors, wanted)
+    for name, array in checked.items():
+        if not np.isfinite(array).all():
+            raise not_finite(name)
+    return checked
+
+
+def not_finite(name: str) -> ExchangeError:
+    """What is said of a tensor that holds something else than numbers."""
+    return ExchangeError(f"tensor {name!r} holds NaN or infinity; wanted finite numbers")
