@@ -161,6 +161,7 @@ TABLE = [
     Mistake("run small.toml --set method=adapter-familes", "not known", "method = 'adapter-familes'", "mean 'adapter-families'?"),
     Mistake("run small.toml --data . --profile simulate", "--profile 'simulate'", "pyproject-flwr.toml", "choose one of them"),
     Mistake("run small.toml --data . --set backbone=nope", "no such directory", "backbone = 'nope'", "'demo' is built in"),
+    Mistake("run small.toml --data . --set strategy=mine:Mean", "no mine.py", "strategy = 'mine:Mean'", "beside"),
     Mistake("run small.toml --set metrics=bleu,comett", "no metric 'comett'", "command line", "did you mean 'comet'?"),
     Mistake("suite suite.toml --set method=base", "sets it itself", "--set method | suite.toml", "leave it out"),
     Mistake("suite suite.toml --jobs 0", "0 is not in the range", "--jobs", "x>=1", USAGE),
