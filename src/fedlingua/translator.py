@@ -47,8 +47,16 @@ class Decoding:
 class Translator:
     """A backbone in memory and one variant's tensors in it."""
 
-    def __init__(self, settings: Settings, trainable: "Trainable", variant: Variant, decoding: Decoding | None = None) -> None:
-        """
+    def __init__(
+        self,
+        settings: Settings,
+        trainable: "Trainable",
+        variant: Variant,
+        decoding: Decoding | None = None,
+        tensors: Tensors | None = None,
+    ) -> None:
+        """tensors: the variant's, where they are loaded already.
+
         Raises:
             BackboneError: it has no such language. ConfigError: decoding asks for what cannot be.
         """
@@ -68,7 +76,7 @@ class Translator:
                     f"--{option} {value}: backbone = {settings.backbone!r} has positions for {positions} tokens; give fewer"
                 )
         self._written: tuple[str, ...] = ()
-        self.use(variant)
+        self.use(variant, None if tensors is None else lambda _: tensors)
 
     def use(self, variant: Variant, load: Callable[[Variant], Tensors] | None = None) -> None:
         """Translate in another direction, or with other tensors, from now on. load: takes the place of the variant's own.
@@ -123,8 +131,9 @@ class Translator:
         Raises:
             RunError: the backbone is not the run's. ConfigError: decoding asks for what cannot be.
         """
-        (decoding or Decoding()).check()  # before anything loads
-        return cls(run.settings, run.finished.trainable(), variant, decoding)
+        (decoding or Decoding()).check()
+        tensors = variant.load() if variant.load else None  # what is gone is told before the backbone loads
+        return cls(run.settings, run.finished.trainable(), variant, decoding, tensors)
 
     @classmethod
     def of_trained(cls, trained: Trained, where: Path, decoding: Decoding | None = None, backbone: str = "") -> Self:

@@ -48,7 +48,7 @@ class AnsweringCommand(TyperCommand):
             from fedlingua.config import known_keys  # only once something is wrong
 
             key = error.option_name.lstrip("-")
-            if key in known_keys() and any("--set" in parameter.opts for parameter in self.params):
+            if self.name in ("run", "suite") and key in known_keys():
                 raise click.UsageError(
                     f"{error.option_name} is no option but a key: give it as --set {key}=VALUE", ctx
                 ) from error

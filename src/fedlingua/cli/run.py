@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.experiment import parse_override, read_experiment
 from fedlingua.files import APP_DIR, check_folder_to_write, read_toml
+from fedlingua.languages import nearest
 from fedlingua.measuring import check_measuring
 from fedlingua.pretraining.directories import check_backbone
 from fedlingua.report import score_table, write_report
@@ -163,10 +165,21 @@ def check_experiment(
     check_task(settings.task, federation.directions)
     check_backbone(settings)
     check_trackers(tracker_names(settings.track))
+    _check_strategy(settings.strategy)
     if server is None:
         check_device(settings.device)  # each deployed site sees to its own, see `fedlingua site check`
         check_measuring(settings.more_metrics, settings.comet_model, Console(stderr=True).print)
     return settings, federation
+
+
+def _check_strategy(strategy: str) -> None:
+    """Refuse a strategy of one's own whose file is not there; what stands in it is read by the server."""
+    module = strategy.partition(":")[0]
+    if strategy and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
+        near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
+        raise ConfigError(
+            f"strategy = {strategy!r}: there is no {module}.py{near}; it has to lie beside {APP_DIR / 'pyproject.toml'}"
+        )
 
 
 def _at_home_anywhere(settings: Settings) -> Settings:

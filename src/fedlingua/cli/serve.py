@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-import torch
 import uvicorn
 from rich.console import Console
 
@@ -47,6 +46,8 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
                 soft_wrap=True,
             )
         if threads:
+            import torch  # takes seconds, and what speaks against a start is told before
+
             torch.set_num_threads(threads)
         models = Models(variants, decoding)
         app = Guard(application(models, limits), limits.body_bytes, (host, *LOOPBACK) if is_loopback(listening) else None)

@@ -49,6 +49,7 @@ RUN = {
     "compare": {"runs/demo-adapter-local-2022": "runs/done", "runs/demo-adapter-families-2022": "runs/done"},
     "report": {"runs/demo-adapter-families-2022": "runs/done"},
     "status": {"runs/demo-adapter-families-2022": "runs/killed"},
+    "watch": {"runs/demo-adapter-families-2022": "runs/done"},
     "bundle": {},
     "corpus check": {"de-fr.tsv.gz": "de-fr.tsv"},
     "corpus convert": {"memory.tmx": "memory.tmx"},
@@ -66,6 +67,10 @@ NOT_RUN = {
     "suite": "takes minutes: tests/fedlingua/cli/test_suite.py",
     "pretrain": "takes an hour: tests/fedlingua/cli/test_pretrain.py",
     "translate": "needs a trained model: tests/fedlingua/test_translator.py",
+    "export": "needs a trained model: tests/fedlingua/export",
+    "serve": "does not end: tests/fedlingua/cli/test_serve.py",
+    "track": "needs an extra: tests/fedlingua/cli/test_track.py",
+    "doctor": "tells of this machine, which may lack something: tests/fedlingua/cli/test_doctor.py",
     "personalize": "needs a trained model: tests/fedlingua/personalization",
     "corpus prepare": "needs downloads: tests/fedlingua/cli/test_corpus.py",
     "finetune ner": "trains: tests/fedlingua/cli/test_finetune.py",
@@ -73,6 +78,7 @@ NOT_RUN = {
     "server start": "does not end: tests/fedlingua/cli/test_server.py",
     "site check": "loads a backbone: tests/fedlingua/cli/test_site.py",
     "site start": "does not end: tests/fedlingua/cli/test_site.py",
+    "site export": "needs a delivery: tests/fedlingua/cli/test_site.py",
     "site translate": "needs a delivery: tests/fedlingua/cli/test_site.py",
 }
 """Command -> why its example is only read here, and who runs it."""

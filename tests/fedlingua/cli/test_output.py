@@ -133,3 +133,20 @@ def test_what_a_sites_words_would_do_to_a_terminal_is_not_done(capsys: pytest.Ca
         raise ConfigError("[bold]x[/bold]")
 
     assert "[bold]x[/bold]" in told(made, capsys)[2]
+
+
+@pytest.mark.parametrize(("error", "wanted"), [(FileExistsError(17, "File exists", "x.toml"), FAILED), (OSError("odd"), FAULT)])
+def test_a_file_that_cannot_be_had_is_told_by_name_and_anything_else_is_a_fault(
+    capsys: pytest.CaptureFixture[str], error: OSError, wanted: int
+) -> None:
+    made = Commands(pretty_exceptions_enable=False)
+
+    @made.command()
+    def bad() -> Answer:
+        """Cannot be done."""
+        raise error
+
+    code, _, err = told(made, capsys)
+    assert code == wanted
+    assert ("x.toml: File exists; check the path" in err) == (wanted == FAILED)
+    assert ("Traceback" in err) == (wanted == FAULT)

@@ -82,7 +82,7 @@ def asked(run: Path, *arguments: object) -> str:
 def test_what_speaks_against_a_start_is_told_before_the_model_loads(
     finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedlingua.finished.build_trainable", lambda settings: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("fedlingua.exchange.trainable.build_trainable", lambda settings: pytest.fail("the model was loaded"))
     monkeypatch.setattr(serve.signal, "signal", lambda *handler: None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

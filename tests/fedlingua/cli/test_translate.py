@@ -70,7 +70,7 @@ def test_nothing_gives_nothing_and_a_mark_of_utf8_is_no_text(finished_run: Path,
 
 def test_a_line_break_that_a_model_writes_makes_no_line(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "fedlingua.translator.translate", lambda model, codec, sentences, *more: [f"a\nb\r\n{s}" for s in sentences]
+        "fedlingua.evaluation.decode.translate", lambda model, codec, sentences, *more: [f"a\nb\r\n{s}" for s in sentences]
     )
     done = asked(finished_run, "--site", "hospital", text="x\ny\n")
     assert done.stdout == "a b  x\na b  y\n"
@@ -195,7 +195,7 @@ def test_options_of_decoding_are_the_runs_unless_given(finished_run: Path) -> No
 def test_mistakes_are_told_before_the_model_loads(
     finished_run: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
 ) -> None:
-    monkeypatch.setattr("fedlingua.finished.build_trainable", lambda settings: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("fedlingua.exchange.trainable.build_trainable", lambda settings: pytest.fail("the model was loaded"))
     done = asked(finished_run, *arguments)
     assert done.exit_code == 1
     assert isinstance(done.exception, FedlinguaError)

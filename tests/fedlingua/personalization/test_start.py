@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedlingua import finished
 from fedlingua.cli.personalize import personalize_run
 from fedlingua.errors import ConfigError, FedlinguaError
+from fedlingua.exchange import trainable
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs import RunFolder
@@ -30,7 +30,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(settings: object) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(finished, "build_trainable", build)
+    monkeypatch.setattr(trainable, "build_trainable", build)
 
 
 def refused(folder: Path, *sites: str, number: int | None = None, how: Personalizing | None = None) -> str:
