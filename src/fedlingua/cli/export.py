@@ -8,7 +8,9 @@ from rich.console import Console
 from fedlingua.errors import ConfigError
 from fedlingua.export.forms import check_form
 from fedlingua.export.place import check_place
+from fedlingua.finished import FinishedRun
 from fedlingua.languages import parse_direction
+from fedlingua.trained import Trained
 
 if TYPE_CHECKING:  # an unknown form, or a folder that is there, is told without torch
     from fedlingua.export.model import Export
@@ -25,14 +27,13 @@ def export_run(
     """
     check_form(form, quantization)
     check_place(to, force)
-    from fedlingua.export.model import export_model
-    from fedlingua.finished import FinishedRun
-    from fedlingua.trained import Trained
-
     if (site is None) == (direction is None):
         sites = ", ".join(FinishedRun.of(run).folder.read("sites.json") or {})
         raise ConfigError(f"export needs either --site or --direction; the run's sites are {sites}")
-    trained = Trained.of_site(run, site) if site else Trained.of_direction(run, parse_direction(direction or ""))
+    wanted = parse_direction(direction, "--direction") if direction else None
+    trained = Trained.of_direction(run, wanted) if wanted else Trained.of_site(run, site or "")
+    from fedlingua.export.model import export_model  # loads torch
+
     return told_export(export_model(trained, to, form, run, force, quantization), console)
 
 

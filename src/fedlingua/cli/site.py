@@ -170,14 +170,14 @@ def export(
     from fedlingua.cli.export import told_export
     from fedlingua.export.forms import check_form
     from fedlingua.export.place import check_place
+    from fedlingua.trained import Trained
 
     check_form(form, quantization)
     check_place(to, force)
-    from fedlingua.export.model import export_model
-    from fedlingua.trained import Trained
-
     site = _site(file)
     trained = Trained.of_delivery(_newest(site, site_name, run))
+    from fedlingua.export.model import export_model  # loads torch
+
     # What the run calls the backbone that lies here under a path.
     names = {str(path): name for name, path in site.backbones.items()}
     name = names.get(trained.settings.backbone, "")

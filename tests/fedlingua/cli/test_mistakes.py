@@ -245,7 +245,7 @@ TABLE = [
     Mistake("track runs/done --to tensorbord", "'tensorbord'", "tensorboard", "did you mean"),
     Mistake("track runs/done", "no tracker", "runs/done", "--to"),
     Mistake("doctor --colour", "No such option", "--colour", "Usage", USAGE),
-    Mistake("compare runs/done runs/done --to runs", "is a folder", "--to runs", ".html"),
+    Mistake("compare runs/done runs/done --to runs", "a page is one file", "--to runs", "runs/comparison.html"),
     Mistake("run small.toml --data . --set track=tensorbord", "'tensorbord'", "track", "did you mean 'tensorboard'?"),
     # Targets that are there, or cannot be.
     Mistake("run small.toml --data . --to runs/done", "holds a run already", "--to runs/done", "another folder"),
