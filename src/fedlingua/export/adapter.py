@@ -53,6 +53,9 @@ def read_adapter(directory: Path) -> Trained:
     """
     try:
         told = RunFolder(directory).read(FILE) or {}
+    except RunError as error:
+        raise RunError(f"{directory / FILE} is damaged (no whole JSON object); export it again, or copy it anew") from error
+    try:
         if "settings" not in told:
             form = f"; it is of form {told['form']}, which needs no fedlingua" if "form" in told else ""
             raise RunError(

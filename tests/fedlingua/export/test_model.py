@@ -140,7 +140,7 @@ def test_an_adapter_is_refused_on_another_backbone_and_when_damaged(run_of: RunO
         read_adapter(done)
     for damage in ("{", '{"settings": 3}', '{"settings": {}, "sha256": ""}', "[1]"):
         (done / FILE).write_text(damage)
-        with pytest.raises(RunError, match=r"is damaged|is no exported adapter|is not JSON"):
+        with pytest.raises(RunError, match=r"is damaged|is no exported adapter"):
             read_adapter(done)
     with pytest.raises(RunError, match="is no exported adapter; wanted a folder"):
         read_adapter(tmp_path)
