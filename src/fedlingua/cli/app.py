@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedlingua.cli import corpus_commands, finetune_commands, server_commands, site_commands
+from fedlingua.cli import corpus_commands, export_options, finetune_commands, server_commands, site_commands
 from fedlingua.cli import translate_options as options
 from fedlingua.cli.output import Answer, Commands, console, example, run_commands
 
@@ -133,21 +133,14 @@ def translate(
 @app.command(epilog=example("fedlingua export --run runs/demo-adapter-families-2022 --site hospital --to hospital-model"))
 def export(
     run: RunFolderOption,
-    to: Annotated[Path, typer.Option(help="Folder to write; there whole or not at all.")],
+    to: export_options.To,
     site: Annotated[str | None, typer.Option(help="What this site uses.")] = None,
     direction: Annotated[
         str | None, typer.Option(help="Or what the run has for this direction, also one that no site holds.")
     ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            help="adapter, peft, transformers, ctranslate2; default: adapter, of LoRA peft, of a whole model transformers."
-        ),
-    ] = "",
-    quantization: Annotated[
-        str, typer.Option(help="Of ctranslate2: int8, float16, ...; default: as the backbone is stored.")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    form: export_options.Form = "",
+    quantization: export_options.Quantization = "",
+    force: export_options.Force = False,
 ) -> Answer:
     """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card."""
     from fedlingua.cli.export import export_run

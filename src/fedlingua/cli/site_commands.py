@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedlingua.cli import export_options
 from fedlingua.cli import translate_options as options
 from fedlingua.cli.output import Answer, Commands, console, example
 
@@ -131,20 +132,13 @@ def site_translate(
 
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
 def site_export(
-    to: Annotated[Path, typer.Option(help="Folder to write; there whole or not at all.")],
+    to: export_options.To,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
     name: Annotated[str | None, typer.Option(help="Which site, where the node speaks for several.")] = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest that delivered.")] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            help="adapter, peft, transformers, ctranslate2; default: adapter, of LoRA peft, of a whole model transformers."
-        ),
-    ] = "",
-    quantization: Annotated[
-        str, typer.Option(help="Of ctranslate2: int8, float16, ...; default: as the backbone is stored.")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    form: export_options.Form = "",
+    quantization: export_options.Quantization = "",
+    force: export_options.Force = False,
 ) -> Answer:
     """Take away what the federation has delivered to this site, with its model card; needs no server."""
     from fedlingua.cli import site

@@ -96,13 +96,13 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._next():
             started = time.monotonic()
+            self.batches += 1  # before anybody has an answer, who may ask for the counts next
+            self.requests += len(batch)
+            self.sentences += sum(len(one.sentences) for one in batch)
             allowed = [one for one in batch if not self._is_refused(one)]
             if not self._answer(allowed) and len(allowed) > 1:
                 for one in allowed:  # what one brought about is no fault of the others
                     self._answer([one])
-            self.batches += 1
-            self.requests += len(batch)
-            self.sentences += sum(len(one.sentences) for one in batch)
             self._request_s = 0.8 * self._request_s + 0.2 * (time.monotonic() - started) / len(batch)
 
     def _is_refused(self, one: _Waiting) -> bool:
