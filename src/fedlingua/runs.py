@@ -140,10 +140,10 @@ class RunFolder:
         if not file.is_file():
             return
         kept = []
-        for line in file.read_text(encoding="utf-8").split("\n"):
+        for line in file.read_bytes().split(b"\n"):  # it may end inside a letter
             try:
                 if json.loads(line)["round"] <= last:
-                    kept.append(line + "\n")
+                    kept.append(line.decode("utf-8") + "\n")
             except ValueError:
                 continue
         self._replace(name, "".join(kept))

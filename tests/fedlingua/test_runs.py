@@ -176,6 +176,14 @@ def test_rounds_after_the_checkpoint_are_cut_and_so_is_a_broken_line(folder: Run
     assert lines(folder.directory / "rounds.jsonl") == [{"round": 0}, {"round": 1}]
 
 
+def test_a_line_that_was_broken_off_inside_a_letter_is_cut(folder: RunFolder) -> None:
+    folder.add_round({"round": 0, "site": "Zürich"})
+    with (folder.directory / "rounds.jsonl").open("ab") as stream:
+        stream.write('{"round": 1, "site": "Zü'.encode()[:-1])
+    folder.cut_rounds(1)
+    assert lines(folder.directory / "rounds.jsonl") == [{"round": 0, "site": "Zürich"}]
+
+
 def test_a_line_that_was_broken_off_spoils_no_event_of_the_next_attempt(folder: RunFolder, settings: Settings) -> None:
     with (folder.directory / "progress.jsonl").open("a") as stream:
         stream.write('{"event": "rou')

@@ -83,7 +83,7 @@ def gather_status(events: Iterable[Mapping[str, Any]], known: Iterable[str]) -> 
 def read_events(file: Path) -> list[dict[str, Any]]:
     """The whole lines of a run's progress; a line that was broken off is left out."""
     events = []
-    for line in file.read_text(encoding="utf-8").split("\n") if file.is_file() else []:
+    for line in file.read_bytes().split(b"\n") if file.is_file() else []:  # it may end inside a letter
         try:
             event = json.loads(line)
         except ValueError:

@@ -75,6 +75,12 @@ def test_a_line_that_was_broken_off_is_left_out(tmp_path: Path) -> None:
     assert [event["event"] for event in read_events(file)] == ["a", "c \u2028"]
 
 
+def test_a_line_that_was_broken_off_inside_a_letter_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "progress.jsonl"
+    file.write_bytes(b'{"event": "a"}\n' + '{"event": "ü'.encode()[:-1])
+    assert [event["event"] for event in read_events(file)] == ["a"]
+
+
 def test_a_run_whose_server_is_gone_is_broken_off(tmp_path: Path) -> None:
     folder = written(tmp_path, EVENTS)
     assert "demo: broken off (its server is gone; --resume goes on), round 2 of 8, attempt 1" in shown(folder.directory)
