@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,14 @@ def test_a_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ConfigError, match=r"track = 'mlflow' needs the package mlflow.*pip install .*\[mlflow\]"):
         check_trackers(["mlflow"])
+
+
+def test_a_tracker_is_not_imported_where_it_is_only_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mlflow.py").write_text("raise RuntimeError('it would report to its makers')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    check_trackers(["mlflow"])
+    assert "mlflow" not in sys.modules
 
 
 def test_what_is_tracked_changes_no_runs_hash(run_config: dict[str, Scalar]) -> None:
