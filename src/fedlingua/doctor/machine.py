@@ -169,7 +169,7 @@ def check_gpu(
     """Which GPUs device = "cuda" would take; none is good, too.
 
     Raises:
-        ConfigError: torch is not installed.
+        ConfigError: torch is not installed. DeploymentError: it cannot be imported, or its GPUs cannot be asked.
     """
     torch, driver = build(), next((each for each in drivers if Path(each).exists()), "")
     made_for = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs alone"
@@ -178,7 +178,13 @@ def check_gpu(
         if driver:
             return Note(f"{told}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it")
         return f"none; {told}: device = 'cpu'"
-    found = devices()
+    try:
+        found = devices()
+    except (ImportError, RuntimeError) as error:  # a library of CUDA's that is missing; a device that is busy or lost
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DeploymentError(
+            f"{told}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi or rocm-smi), install torch anew, or take its build for CPUs"
+        ) from error
     if not found:
         return Note(f"{told} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
     listed = "; ".join(

@@ -20,7 +20,7 @@ from fedlingua.doctor.machine import (
     torch_build,
 )
 from fedlingua.errors import DeploymentError
-from fedlingua.findings import Note
+from fedlingua.findings import Note, finding_of
 
 CPU, CUDA, ROCM = Build("2.13.0+cpu", "", ""), Build("2.13.0", "13.0", ""), Build("2.13.0", "", "7.0")
 H100 = Device("NVIDIA H100", 70 * 10**9, 80 * 10**9, True)
@@ -50,6 +50,21 @@ def test_a_build_for_gpus_that_sees_none_is_noted() -> None:
     told = gpu(CUDA)
     assert isinstance(told, Note)
     assert told == "torch 2.13.0 is built for CUDA 13.0 and sees no GPU: device = 'cpu'"
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("libcudnn.so.9: cannot open"), RuntimeError("CUDA error: unknown error\nCompile with")]
+)
+def test_gpus_that_cannot_be_asked_are_wrong(error: Exception) -> None:
+    def devices() -> list[Device]:
+        raise error
+
+    found = finding_of("gpu", lambda: check_gpu(lambda: CUDA, devices, ()))
+    assert not found.good
+    assert found.told.startswith("torch 2.13.0 is built for CUDA 13.0, and cannot ask for GPUs (")
+    assert str(error).splitlines()[0] in found.told
+    assert "Compile with" not in found.told
+    assert "check the driver" in found.told
 
 
 def test_torchs_build_is_read_without_importing_it() -> None:
