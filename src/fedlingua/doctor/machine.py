@@ -183,7 +183,7 @@ def check_gpu(
     except (ImportError, RuntimeError) as error:  # a library of CUDA's that is missing; a device that is busy or lost
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise DeploymentError(
-            f"{told}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi or rocm-smi), install torch anew, or take its build for CPUs"
+            f"{told}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or install torch anew"
         ) from error
     if not found:
         return Note(f"{told} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))

@@ -30,15 +30,8 @@ def check_trackers(names: Sequence[str]) -> None:
         ConfigError: names the package that is missing, and how to install it.
     """
     for name in names:
-        if not _is_installed(name):
+        if find_spec(name) is None:
             raise ConfigError(
                 f"track = {name!r} needs the package {name}, which is not installed here; install it with "
                 f"pip install -c constraints.txt -e '.[{name}]', or leave it out of track"
             )
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ValueError:  # one in sys.modules that is none
-        return False
