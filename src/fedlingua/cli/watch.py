@@ -24,6 +24,7 @@ BUSY_SHARE = 0.1
 FILES = ("run.json", "sites.json", "rounds.jsonl", PROGRESS_FILE)
 SPARKS, PLAIN_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 NOTES = 3
+Stamp = list[tuple[int, int]]
 FIXED_LINES = 4 + 3 + NOTES
 """Above the sites, of their table besides them, and below: of a frame as it is at most."""
 
@@ -60,13 +61,14 @@ def watch_run(run_dir: Path, once: bool, wait: bool, silent_s: float, console: C
     """
     while wait and not once and not (run_dir / "run.json").is_file():
         time.sleep(look_s)
+    stamp = _stamp(run_dir)  # before the look: what is written meanwhile is looked at again
     picture = look(run_dir)
     if once:
         console.print(frame(picture, console, time.time(), silent_s))
     elif console.is_terminal:
-        picture = _live(run_dir, picture, silent_s, console, look_s)
+        picture = _live(run_dir, picture, stamp, silent_s, console, look_s)
     else:
-        picture = _lines(run_dir, picture, silent_s, console, look_s)
+        picture = _lines(run_dir, picture, stamp, silent_s, console, look_s)
     if picture.broken_off(silent_s, time.time()) and not once:
         raise RunError(
             f"{run_dir}: no server holds the run, and nothing was written for {duration(time.time() - picture.written)}: it is broken "
@@ -126,16 +128,16 @@ def state(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _live(run_dir: Path, picture: Picture, silent_s: float, console: Console, look_s: float) -> Picture:
+def _live(run_dir: Path, picture: Picture, stamp: Stamp, silent_s: float, console: Console, look_s: float) -> Picture:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
 
         def show(seen: Picture) -> None:
             live.update(frame(seen, console, time.time(), silent_s), refresh=True)
 
-        return _follow(run_dir, picture, silent_s, look_s, show)
+        return _follow(run_dir, picture, stamp, silent_s, look_s, show)
 
 
-def _lines(run_dir: Path, picture: Picture, silent_s: float, console: Console, look_s: float) -> Picture:
+def _lines(run_dir: Path, picture: Picture, stamp: Stamp, silent_s: float, console: Console, look_s: float) -> Picture:
     console.print(headline(picture.run, picture.alive), markup=False, highlight=False, soft_wrap=True)
     view, shown = PlainView(console), 0
 
@@ -145,12 +147,17 @@ def _lines(run_dir: Path, picture: Picture, silent_s: float, console: Console, l
             view.show(event)
         shown = len(seen.events)
 
-    return _follow(run_dir, picture, silent_s, look_s, show)
+    return _follow(run_dir, picture, stamp, silent_s, look_s, show)
 
 
-def _follow(run_dir: Path, picture: Picture, silent_s: float, look_s: float, show: Callable[[Picture], None]) -> Picture:
-    """Look and show until the run has ended or is broken off. A folder that cannot be read for a moment shows as it was before."""
-    seen, pause = _stamp(run_dir), look_s
+def _follow(
+    run_dir: Path, picture: Picture, seen: Stamp, silent_s: float, look_s: float, show: Callable[[Picture], None]
+) -> Picture:
+    """Look and show until the run has ended or is broken off. A folder that cannot be read for a moment shows as it was before.
+
+    seen: the folder's stamp from before it was looked at for `picture`.
+    """
+    pause = look_s
     while True:
         show(picture)
         if picture.status != "running" or picture.broken_off(silent_s, time.time()):
@@ -165,7 +172,8 @@ def _follow(run_dir: Path, picture: Picture, silent_s: float, look_s: float, sho
             pause = max(look_s, (time.monotonic() - started) / BUSY_SHARE)
 
 
-def _stamp(run_dir: Path) -> list[tuple[int, int]]:
+def _stamp(run_dir: Path) -> Stamp:
+    """Other once something has been written."""
     found = [(run_dir / name) for name in FILES]
     return [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else (0, 0) for file in found]
 

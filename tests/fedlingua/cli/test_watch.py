@@ -215,6 +215,21 @@ def test_a_folder_that_is_made_anew_meanwhile_is_waited_for(folder: RunFolder, m
     assert len(calls) == 3
 
 
+def test_a_run_that_ends_while_it_is_looked_at_first_is_no_broken_one(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, real = [], watch.look
+
+    def look(run_dir: Path) -> watch.Picture:
+        picture = real(run_dir)
+        calls.append(1)
+        if len(calls) == 1:
+            folder.close("completed")
+        return picture
+
+    monkeypatch.setattr(watch, "look", look)
+    followed(folder.directory, silent_s=0.5)
+    assert len(calls) == 2
+
+
 def test_in_a_real_terminal_until_the_run_ends(folder: RunFolder) -> None:
     """80 columns, 24 lines; exit code 0 of a completed run."""
     above, below = pty.openpty()
