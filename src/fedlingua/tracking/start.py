@@ -61,7 +61,8 @@ class Tracking:
         for line in feed.stdout:
             said = True
             self._say(f"track: {line.rstrip()}")
-        if feed.wait() and not said:
+        # One that was ended by a signal said nothing of its end, whatever it had said before.
+        if feed.wait() < 0 or (feed.returncode and not said):
             how = f"ended with {feed.returncode}" if feed.returncode > 0 else f"was ended by signal {-feed.returncode}"
             self._say(
                 f"track: the process that tells {name} {how}; {self._folder / FOLDER / f'{name}.log'} has what it printed, and "

@@ -64,6 +64,23 @@ def test_a_tracker_that_hangs_is_not_waited_for(folder: RunFolder, package: Path
     assert seconds < 30
 
 
+def test_a_tracker_that_was_complained_of_before_and_then_hangs_is_told_of_again(folder: RunFolder, package: Path) -> None:
+    mark = package.with_name("failed")
+    package.write_text(
+        f"import pathlib, time\nmark = pathlib.Path({str(mark)!r})\n"
+        "if not mark.exists():\n    mark.touch()\n    raise RuntimeError('no such server')\ntime.sleep(600)\n"
+    )
+    said: list[str] = []
+    tracking = Tracking(folder.directory, ["mlflow"], said.append, 1)
+    ends = time.monotonic() + 60
+    while not said:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    assert not tracking.close()
+    assert "mlflow cannot be told of the run (RuntimeError: no such server)" in said[0]
+    assert "track: the process that tells mlflow was ended by signal 14" in said[1]
+
+
 def test_a_tracker_that_takes_its_process_with_it_is_told_of(folder: RunFolder, package: Path) -> None:
     package.write_text(DIES)
     done, said, _ = closed(folder, ["mlflow"])
