@@ -26,6 +26,7 @@ from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.experiment import parse_override, read_experiment
 from fedlingua.files import APP_DIR, check_folder_to_write, read_toml
+from fedlingua.finished import settings_of
 from fedlingua.languages import nearest
 from fedlingua.measuring import check_measuring
 from fedlingua.pretraining.directories import check_backbone
@@ -75,10 +76,10 @@ def resume_run(
     if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
         raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
     try:
-        settings_from(content["config"])
+        before = settings_of(content["config"])
     except ConfigError as error:
         raise ConfigError(f"{run}: its run.json is of another version of fedlingua, or was changed: {error}") from error
-    settings = settings_from({**content["config"], **given, "resume": True, "run-dir": str(folder.directory)})
+    settings = settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)})
     settings = _at_home_anywhere(settings)
     at = read_server_file(server) if server else None
     federation = _federation(settings, at)

@@ -185,6 +185,19 @@ def test_a_run_that_was_broken_off_is_gone_on_with_under_its_own_settings(broken
     assert federation.site_names == ["hospital", "court"]
 
 
+def test_a_run_of_before_keys_that_have_come_since_is_gone_on_with(broken_off, no_engine):
+    config = broken_off.read("run.json")["config"]
+    new = ("track", "task")
+    broken_off.update(config={key: value for key, value in config.items() if key not in new})
+    resumed(broken_off.directory)
+    ((settings, _),) = no_engine
+    assert settings == replace(settings_from(config), resume=True)
+    broken_off.open(settings, 2)
+    about = broken_off.read("run.json")
+    assert about["attempt"] == 2
+    assert {key: about["config"][key] for key in new} == {key: config[key] for key in new}
+
+
 def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_off, no_engine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     resumed(broken_off.directory, data=Path("data"))
