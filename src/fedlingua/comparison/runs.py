@@ -6,14 +6,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedlingua.config import MAY_CHANGE
 from fedlingua.errors import RunError
 from fedlingua.evaluation.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.experiment import default_run_config
 from fedlingua.metrics import Metric, metrics_of
 from fedlingua.runs import RunFolder, no_scores, run_about
 
 Json = dict[str, Any]
-NO_VARIANT = {"method", "seed", "data-dir", "run-dir", "resume"}
+NO_VARIANT = {"method", "seed", *MAY_CHANGE}
 """Settings that make no other variant of a method: of one draw, of one machine, of one call."""
 
 
@@ -100,6 +102,8 @@ def _read(folder: Path, name: str) -> ComparedRun:
         texts = {site: written.hypothesis for site, written in read_site_translations(folder).items()}
     except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
         texts = {}
+    # Keys that have come since the run have their defaults, under which a run is as it was before.
+    about["config"] = {**default_run_config(), **(about.get("config") or {})}
     return ComparedRun(name, about, scores, texts)
 
 

@@ -95,23 +95,36 @@ def test_a_metric_other_than_the_first_is_what_fairness_is_told_in(folders: list
 
 
 def test_runs_that_differ_in_a_setting_are_no_seeds_of_each_other(tmp_path: Path) -> None:
-    settings = [{"selection": "dp-l"}, {"selection": "dp-l", "run-dir": "/elsewhere"}, {"selection": "top-k", "send-share": 0.5}]
+    settings = [{"selection": "dp-l"}, {"selection": "dp-l", "run-dir": "/elsewhere"}, {"selection": "top-k", "beam": 9}]
     runs = read_runs(
         [
             make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config={"task": "translation", **each})
             for seed, each in enumerate(settings, start=1)
         ]
     )
-    assert variants(runs) == ["adapter-fed+dp-l", "adapter-fed+dp-l", "adapter-fed+top-k+send-share 0.5"]
-    assert differing_settings(runs) == {"selection": ["dp-l", "dp-l", "top-k"], "send-share": [None, None, 0.5]}
+    assert variants(runs) == ["adapter-fed+dp-l+beam 5"] * 2 + ["adapter-fed+top-k+beam 9"]
+    assert differing_settings(runs) == {"selection": ["dp-l", "dp-l", "top-k"], "beam": [5, 5, 9]}
     found = compare(runs, "", 40, 0)
-    assert [(one.method, one.seeds) for one in found.over_seeds] == [("adapter-fed+dp-l", (1, 2))]
+    assert [(one.method, one.seeds) for one in found.over_seeds] == [("adapter-fed+dp-l+beam 5", (1, 2))]
     assert [run.name for run in labelled(found).runs] == [
         f"{each}, seed {run.seed}" for each, run in zip(variants(runs), runs, strict=True)
     ]
     page = seen(render_comparison(found))
     assert "Over seeds" in page
     assert "/elsewhere" not in page
+
+
+def test_seeds_that_were_waited_for_and_kept_otherwise_are_seeds_of_one_variant(tmp_path: Path) -> None:
+    settings = [{}, {"track": "tensorboard", "keep-every": 2}, {"track": "", "deadline-s": 5.0, "task": "translation"}]
+    runs = read_runs(
+        [
+            make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config=each)
+            for seed, each in enumerate(settings, start=1)
+        ]
+    )
+    assert variants(runs) == ["adapter-fed"] * 3
+    assert differing_settings(runs) == {}
+    assert [(one.method, one.seeds) for one in compare(runs, "", 40, 0).over_seeds] == [("adapter-fed", (1, 2, 3))]
 
 
 def test_the_page_tells_all_of_it(found: Comparison, tmp_path: Path) -> None:
