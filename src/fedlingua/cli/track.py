@@ -20,12 +20,17 @@ def track_run(run_dir: Path, to: str, console: Console) -> dict[str, Any]:
     """Tell the trackers of `to` (those of the run's `track` where empty) what they do not know yet; what each of them knows now.
 
     Raises:
-        ConfigError: no such tracker, none named, or its package is missing. RunError: no run folder, or a tracker could not be told.
+        ConfigError: no such tracker, none named, or its package is missing. RunError: no run folder, one of a run that never began, or a
+            tracker could not be told.
     """
     folder = RunFolder(run_dir.resolve())
     run = folder.read("run.json")
     if run is None:
         raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made")
+    if not run.get("id"):
+        raise RunError(
+            f"{run_dir}: its run.json says no id, so the run ended before it began; there is nothing to tell, start it anew"
+        )
     names = tracker_names(to or str((run.get("config") or {}).get("track", "")))
     if not names:
         raise ConfigError(f"{run_dir}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")
@@ -39,6 +44,7 @@ def track_run(run_dir: Path, to: str, console: Console) -> dict[str, Any]:
     if not done:
         raise RunError("; ".join(said) or f"{run_dir}: not all trackers could be told", answer=told)
     for name, each in told.items():
-        known = f"{name}: {run.get('name')} up to round {each['told']}, {each['ended'] or 'still going'}"
+        last = "no round" if each["told"] in (None, -1) else f"round {each['told']}"
+        known = f"{name}: {run.get('name')} up to {last}, {each['ended'] or 'still going'}"
         console.print(known, markup=False, highlight=False, soft_wrap=True)
     return told
