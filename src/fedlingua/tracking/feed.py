@@ -53,20 +53,21 @@ class Feed:
             tracker = self._opened(run)  # which may know of more or fewer rounds than were kept as told
             for number, line in read_rounds(rounds, self.told).items():
                 tracker.tell(number, round_values(line))
-                self._keep(told=number)
+                self._keep(told=number, ended=None)
         self._seen = seen
 
     def finish(self) -> None:
-        """Tell what is left, and of a run that has ended how, with its scores."""
-        self._seen = None
-        self.look()
+        """Tell what is left, and of a run that has ended how, with its scores; all of it again where the tracker has lost it."""
         run = read_object(self.folder / "run.json")
-        status = next((one for one in get_args(Status) if one == run.get("status")), None)
-        if status and run.get("id"):
+        if run.get("id"):
             self._same_run(run)
-            if self._state.get("ended") != status:
+            tracker = self._opened(run)  # even where all was told: it may know of fewer rounds than were kept as told
+            self._seen = None
+            self.look()
+            status = next((one for one in get_args(Status) if one == run.get("status")), None)
+            if status and self._state.get("ended") != status:
                 scores = read_object(self.folder / "scores.json") if status == "completed" else {}
-                self._opened(run).end(status, max(self.told, 0), score_values(scores))
+                tracker.end(status, max(self.told, 0), score_values(scores))
                 self._keep(ended=status)
         self.drop()
 
@@ -91,7 +92,9 @@ class Feed:
         if self._tracker is None:
             about = About(str(run.get("name") or self.folder.name), str(run["id"]), self.folder, parameters(run))
             self._tracker = self._open(about, self.told)
-            self._keep(known=self._tracker.known, told=self._tracker.told, ended=None)
+            now = {"known": self._tracker.known, "told": self._tracker.told}
+            lost = any(self._state.get(key) != value for key, value in now.items())
+            self._keep(**now, ended=None if lost else self._state.get("ended"))
         return self._tracker
 
     def _keep(self, **changes: Any) -> None:

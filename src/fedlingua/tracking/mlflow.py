@@ -29,27 +29,30 @@ def open_run(about: About, told: int) -> Tracker:
     experiment = _experiment(client)
     for found in client.search_runs([experiment], f"tags.`{tag}` = '{about.id}'", max_results=1):
         known = found.info.run_id
-        client.update_run(known, status="RUNNING")
-        return MLflow(client, known, max((one.step for one in client.get_metric_history(known, PROOF)), default=-1))
+        last = max((one.step for one in client.get_metric_history(known, PROOF)), default=-1)
+        return MLflow(client, known, last, running=False)
     created = client.create_run(experiment, run_name=about.name, tags={tag: about.id}).info.run_id
     params = [Param(mlflow_name(key), str(value)) for key, value in about.parameters.items()]
     for part in _parts(params, MOST["params"]):
         client.log_batch(created, params=part)
-    return MLflow(client, created, -1)
+    return MLflow(client, created, -1, running=True)
 
 
 class MLflow:
     """Metrics by round; the settings are the run's parameters, the status is MLflow's own."""
 
-    def __init__(self, client: MlflowClient, known: str, told: int) -> None:
+    def __init__(self, client: MlflowClient, known: str, told: int, running: bool) -> None:
         self.known, self.told = known, told
-        self._client = client
+        self._client, self._running = client, running
 
     def tell(self, step: int, values: Mapping[str, float]) -> None:
         now = int(1000 * time.time())
         # The proof last: a round that was broken off in the middle has none, and is told again.
         ordered = sorted(values.items(), key=lambda item: item[0] == PROOF)
         metrics = [Metric(mlflow_name(name), value, now, step) for name, value in ordered]
+        if not self._running:  # it may have ended before
+            self._client.update_run(self.known, status="RUNNING")
+            self._running = True
         for part in _parts(metrics, MOST["metrics"]):
             self._client.log_batch(self.known, metrics=part)
 

@@ -17,24 +17,35 @@ FOLDER = "tensorboard"
 
 
 def open_run(about: About, told: int) -> Tracker:
-    """A writer that goes on after round `told`: readers forget what a killed one may have written beyond it."""
-    return TensorBoard(about, told)
+    """A writer that goes on after round `told`: readers forget what a killed one may have written beyond it; anew where no file is left."""
+    return TensorBoard(about, told if any((about.folder / FOLDER).glob("events.*")) else -1)
 
 
 class TensorBoard:
-    """Scalars by round; the settings and the status are there for TensorBoard's HParams page."""
+    """Scalars by round; the settings and the status are there for TensorBoard's HParams page. Its file is begun once there is something to
+    tell."""
 
     def __init__(self, about: About, told: int) -> None:
         self.known, self.told = FOLDER, told
-        self._writer = EventFileWriter(str(about.folder / FOLDER))
-        start = SessionLog(status=SessionLog.START)
-        self._writer.add_event(Event(wall_time=time.time(), step=told + 1, session_log=start))
-        if told < 0:
-            settings = plugin_data_pb2.SessionStartInfo(group_name=about.name, start_time_secs=time.time())
-            for key, value in about.parameters.items():
-                field = "bool_value" if isinstance(value, bool) else "string_value" if isinstance(value, str) else "number_value"
-                setattr(settings.hparams[key], field, value)
-            self._about(metadata.SESSION_START_INFO_TAG, plugin_data_pb2.HParamsPluginData(session_start_info=settings))
+        self._run = about
+        self._begun: EventFileWriter | None = None
+
+    @property
+    def _writer(self) -> EventFileWriter:
+        if self._begun is None:
+            self._begun = EventFileWriter(str(self._run.folder / FOLDER))
+            start = SessionLog(status=SessionLog.START)
+            self._begun.add_event(Event(wall_time=time.time(), step=self.told + 1, session_log=start))
+            if self.told < 0:
+                self._tell_settings()
+        return self._begun
+
+    def _tell_settings(self) -> None:
+        settings = plugin_data_pb2.SessionStartInfo(group_name=self._run.name, start_time_secs=time.time())
+        for key, value in self._run.parameters.items():
+            field = "bool_value" if isinstance(value, bool) else "string_value" if isinstance(value, str) else "number_value"
+            setattr(settings.hparams[key], field, value)
+        self._about(metadata.SESSION_START_INFO_TAG, plugin_data_pb2.HParamsPluginData(session_start_info=settings))
 
     def tell(self, step: int, values: Mapping[str, float]) -> None:
         summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
@@ -48,7 +59,8 @@ class TensorBoard:
         self._about(metadata.SESSION_END_INFO_TAG, plugin_data_pb2.HParamsPluginData(session_end_info=ended))
 
     def close(self) -> None:
-        self._writer.close()
+        if self._begun:
+            self._begun.close()
 
     def _about(self, tag: str, content: plugin_data_pb2.HParamsPluginData) -> None:
         value = Summary.Value(tag=tag, metadata=metadata.create_summary_metadata(content))

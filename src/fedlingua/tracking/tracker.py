@@ -21,7 +21,10 @@ class About:
 
 
 class Tracker(Protocol):
-    """An open run of a tracker. known: how the tracker names it; told: the last round that it has, -1 for none."""
+    """An open run of a tracker. known: how the tracker names it; told: the last round that it has, -1 for none.
+
+    Until it is told something, a run that it already has stays as it is, ended or not.
+    """
 
     known: str
     told: int

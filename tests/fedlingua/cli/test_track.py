@@ -30,6 +30,11 @@ def test_a_finished_run_is_told_afterwards_and_once(run_config: dict[str, Scalar
     files = {file: file.read_bytes() for file in (tmp_path / "demo" / "tensorboard").iterdir()}
     assert said_of(tmp_path / "demo", "tensorboard")[0] == expected
     assert {file: file.read_bytes() for file in (tmp_path / "demo" / "tensorboard").iterdir()} == files
+    for file in files:
+        file.unlink()
+    assert said_of(tmp_path / "demo", "tensorboard")[0] == expected
+    (again,) = (tmp_path / "demo" / "tensorboard").iterdir()
+    assert abs(again.stat().st_size - sum(len(content) for content in files.values())) < 100
 
 
 def test_what_cannot_be_told_is_refused(run_config: dict[str, Scalar], tmp_path: Path) -> None:
@@ -40,6 +45,20 @@ def test_what_cannot_be_told_is_refused(run_config: dict[str, Scalar], tmp_path:
         said_of(tmp_path / "demo")
     with pytest.raises(ConfigError, match="no tracker 'wandb'"):
         said_of(tmp_path / "demo", "wandb")
+
+
+def test_a_run_that_never_began_has_nothing_to_tell(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write("run.json", {"name": "demo", "status": "failed", "reason": "no such corpus"})
+    with pytest.raises(RunError, match="says no id, so the run ended before it began; there is nothing to tell"):
+        said_of(tmp_path, "tensorboard")
+
+
+def test_a_run_without_a_round_is_told_as_one(run_config: dict[str, Scalar], tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="extra tensorboard is missing")
+    folder = RunFolder(tmp_path / "demo")
+    folder.open(settings_from({**run_config, "run-dir": str(folder.directory)}), 1)
+    folder.close("failed", "no site came")
+    assert said_of(folder.directory, "tensorboard")[1] == "tensorboard: demo up to no round, failed\n"
 
 
 def test_an_attempt_is_tracked_to_its_end_and_its_other_files_are_as_without(

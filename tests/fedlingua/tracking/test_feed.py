@@ -129,6 +129,26 @@ def test_what_a_tracker_has_lost_is_told_again(folder: RunFolder) -> None:
     assert store.runs == {"demo 0": [0, 1, 2]}
 
 
+def test_what_a_tracker_has_lost_of_a_finished_run_is_told_again_with_its_end(folder: RunFolder) -> None:
+    whole: list[object] = [0, 1, ("completed", 1, 25.0)]
+    completed(folder)
+    store = Store()
+    Feed(folder.directory, "fake", store.open_run).finish()
+    assert store.runs == {"demo 0": whole}
+    store.runs.clear()
+    Feed(folder.directory, "fake", store.open_run).finish()
+    assert store.runs == {"demo 0": whole}
+
+
+def test_rounds_that_a_tracker_has_lost_are_told_before_the_end(folder: RunFolder) -> None:
+    store = Store()
+    Feed(folder.directory, "fake", store.open_run).look()
+    store.runs.clear()
+    completed(folder)
+    Feed(folder.directory, "fake", store.open_run).finish()
+    assert store.runs == {"demo 0": [0, 1, ("completed", 1, 25.0)]}
+
+
 def test_another_run_in_the_folder_is_another_run_of_the_tracker(folder: RunFolder) -> None:
     store = Store()
     feed = Feed(folder.directory, "fake", store.open_run)
