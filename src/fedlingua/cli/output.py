@@ -1,15 +1,17 @@
 """How every command answers: in words and tables, or with `--format json` as one JSON document on standard output.
 
 Exit codes: 0, done; 1, something that the message says how to mend; 2, the command line itself is wrong; 70, a fault of fedlingua's own,
-with a traceback; 130, ended by Ctrl-C.
+with a traceback; 130, ended by Ctrl-C; 141, nobody reads the output any more (as `| head` ends it).
 """
 
+import errno
 import itertools
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +23,9 @@ from typer.core import TyperCommand, TyperOption
 from fedlingua.cli.completion import mend_words, offered
 from fedlingua.errors import FedlinguaError
 
-FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
+FAILED, USAGE, FAULT, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What a write can fail with that names no file."""
 TEXT, JSON = "text", "json"
 Answer = Any
 """What a command tells programs: what JSON holds, and paths."""
@@ -56,10 +60,22 @@ class AnsweringCommand(TyperCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, and print its answer where JSON is asked for."""
-        answer = super().invoke(ctx)
-        if ctx.meta.get(_META) == JSON:
-            print_json(answer)
+        try:
+            answer = super().invoke(ctx)
+            if ctx.meta.get(_META) == JSON:
+                print_json(answer)
+            sys.stdout.flush()
+        except BrokenPipeError:  # before typer sees it, for whom it is a 1
+            _unread()
         return None
+
+
+class AnsweringConsole(Console):
+    """A console that ends the command with its own exit code where nobody reads on."""
+
+    def on_broken_pipe(self) -> None:
+        """In the place of rich's, which ends with 1."""
+        _unread()
 
 
 class Commands(typer.Typer):
@@ -77,7 +93,7 @@ def example(*lines: str) -> str:
 
 def console() -> Console:
     """Where a command says what it does: standard output, or standard error where that is left to the answer."""
-    return Console(stderr=asks_json())
+    return AnsweringConsole(stderr=asks_json())
 
 
 def asks_json() -> bool:
@@ -101,7 +117,12 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         _end(as_json, FAILED, type(error).__name__, str(error), error.answer)
     except click.ClickException as error:  # of a JSON answer alone: typer shows the others
         _end(as_json, error.exit_code, "UsageError", error.format_message())
+    except BrokenPipeError:
+        _unread()
     except OSError as error:
+        if error.filename is None and error.errno in OF_THE_DISK:
+            told = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
+            _end(as_json, FAILED, type(error).__name__, told)
         if error.filename is None:  # of no file that a user could look at
             _fault(as_json, error)
         told = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
@@ -119,11 +140,29 @@ def _fault(as_json: bool, error: Exception) -> NoReturn:
 
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:
-    Console(stderr=True).print(f"error: {message}", style="bold red", markup=False, highlight=False, soft_wrap=True)
-    if as_json:
-        error = {"kind": kind, "message": message, "exit_code": code}
-        print_json({"error": error} if answer is None else {"error": error, "answer": answer})
+    with suppress(OSError):  # the exit code tells it where nothing can be written
+        Console(stderr=True).print(f"error: {message}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+    try:
+        if as_json:
+            error = {"kind": kind, "message": message, "exit_code": code}
+            print_json({"error": error} if answer is None else {"error": error, "answer": answer})
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
     sys.exit(code)
+
+
+def _unread() -> NoReturn:
+    """Nobody reads on: end as the shell tells of a process that SIGPIPE ended, and say nothing."""
+    _drop_output()
+    sys.exit(UNREAD)
+
+
+def _drop_output() -> None:
+    """What is still to be written cannot be, and would be complained of when Python ends."""
+    with suppress(OSError, ValueError):
+        out = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out)
 
 
 def _asked_json(arguments: Sequence[str]) -> bool:

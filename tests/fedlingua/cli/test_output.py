@@ -1,7 +1,11 @@
 """How commands answer: words, or one JSON document; mistakes with their exit codes."""
 
+import errno
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 import typer
 
 from fedlingua.cli.app import app
-from fedlingua.cli.output import FAILED, FAULT, INTERRUPTED, USAGE, Answer, Commands, console, run_commands
+from fedlingua.cli.output import FAILED, FAULT, INTERRUPTED, UNREAD, USAGE, Answer, Commands, console, run_commands
 from fedlingua.errors import ConfigError
 
 
@@ -150,3 +154,59 @@ def test_a_file_that_cannot_be_had_is_told_by_name_and_anything_else_is_a_fault(
     assert code == wanted
     assert ("x.toml: File exists; check the path" in err) == (wanted == FAILED)
     assert ("Traceback" in err) == (wanted == FAULT)
+
+
+@pytest.mark.parametrize("option", [[], ["--format", "json"]])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_takes_no_more_is_no_fault(capsys: pytest.CaptureFixture[str], number: int, option: list[str]) -> None:
+    made = Commands(pretty_exceptions_enable=False)
+
+    @made.command()
+    def bad() -> Answer:
+        """Cannot be done."""
+        raise OSError(number, os.strerror(number))
+
+    code, out, err = told(made, capsys, *option)
+    assert code == FAILED
+    assert err.startswith(f"error: {os.strerror(number)}; make room")
+    assert not option or json.loads(out)["error"]["message"] in err
+
+
+UNREAD_CODE = """
+from fedlingua.cli.output import Commands, console, run_commands
+from fedlingua.errors import ConfigError
+import sys
+made = Commands(pretty_exceptions_enable=False)
+@made.command()
+def good():
+    "Say it."
+    print("plain words")
+    if sys.argv[1] == "console":
+        console().print("words")
+    if sys.argv[1] == "mistake":
+        raise ConfigError("no such thing")
+    return {"a": 1}
+run_commands(made, sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "wanted"),
+    [
+        ("print", UNREAD),
+        ("print --format json", UNREAD),
+        ("console", UNREAD),
+        ("mistake", FAILED),
+        ("mistake --format json", FAILED),
+    ],
+)
+def test_output_that_nobody_reads_ends_as_by_a_signal_without_a_word(how: str, wanted: int) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    arguments = [sys.executable, "-c", UNREAD_CODE, *how.split()]
+    done = subprocess.run(arguments, stdout=writes, stderr=subprocess.PIPE, text=True, env=environment, check=False, timeout=60)
+    os.close(writes)
+    assert done.returncode == wanted, done.stderr
+    assert done.stderr == ("error: no such thing\n" if wanted == FAILED else "")
