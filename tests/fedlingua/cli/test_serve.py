@@ -76,7 +76,7 @@ def test_a_signal_ends_it_with_its_code_no_traceback_and_nothing_left(finished_r
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_signals_while_it_translates_end_it_with_their_code_too(finished_run: Path, times: int) -> None:
-    """torch aborts a process whose interpreter ends beside a thread that is inside of it."""
+    """torch may abort a process whose interpreter ends beside a thread that is inside of it."""
     with served(finished_run, "--threads", "1", "--batch", "1", "--beam", "60", "--timeout", "0.3") as (process, address):
         body = json.dumps({"site": "bank", "sentences": [f"Zeman {n} hezky a dlouze čte noviny" for n in range(100)]}).encode()
         asked = urllib.request.Request(f"{address}/v1/translate", body, {"Content-Type": "application/json"})
