@@ -23,8 +23,10 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 
 def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """The same without checksums: files alone, no folders in it. An older one stays until the new one is whole."""
-    aside, old = (final.with_name(f"{final.name}.{ending}") for ending in ("writing", "old"))
+    """The same without checksums: files alone, no folders in it. An older one stays until the new one is whole, and where that cannot take
+    its place.
+    """
+    aside, old = (final.with_name(f".{final.name}.{ending}") for ending in ("writing", "old"))
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
@@ -35,7 +37,12 @@ def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
         if final.exists():
             shutil.rmtree(old, ignore_errors=True)
             os.replace(final, old)
-        os.replace(aside, final)
+        try:
+            os.replace(aside, final)
+        except OSError:
+            if old.exists():
+                os.replace(old, final)
+            raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _to_disk(final.parent)

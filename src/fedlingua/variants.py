@@ -6,10 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from fedlingua.clustering import EVERYBODY, Clusters, cluster_for, cluster_of
+from fedlingua.clustering import EVERYBODY, Clusters, Relatives, cluster_for, cluster_of
 from fedlingua.config import Settings
-from fedlingua.corpora.sites import Federation, read_federation
-from fedlingua.errors import RunError
+from fedlingua.corpora.sites import read_federation
+from fedlingua.errors import ConfigError, RunError
 from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
 from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors
 from fedlingua.files import resolve
@@ -69,6 +69,17 @@ class RunVariants:
     @property
     def why_no_direction(self) -> str:
         """Why sites alone can be asked, and no direction that nobody holds; empty where one can."""
+        if self._why_not_here or not self.settings.how.trains:
+            return self._why_not_here
+        try:
+            _ = self._relatives
+        except ConfigError as error:
+            return f"which languages are related stands in the federation's file, which cannot be read here ({error})"
+        return ""
+
+    @property
+    def _why_not_here(self) -> str:
+        """Why the server has not all that was trained; empty where it has."""
         if not self.settings.how.trains:
             return ""
         if not self.settings.how.travels:
@@ -90,18 +101,24 @@ class RunVariants:
             raise RunError(
                 f"run {self.run_dir} has no site {site!r}{nearest(site, self._hosts)}; it has {', '.join(self._hosts)}"
             )
-        direction, host = self.sites[site], self._hosts[site]
-        left = self.finished.folder.directory / "sites" / host
+        direction, host, left = self.sites[site], self._hosts[site], self._left(site)
         if not self.settings.how.trains:
             return Variant(direction, site, {}, _BASE, None, None)
         if is_delivered(left):
             return Variant(direction, site, {}, ("site", host), delivered_about(left)["round"], lambda: delivered(left)[0])
-        if not self.why_no_direction:
+        if not self._why_not_here:
             return self._of_clusters(direction, site, {part: cluster_of(self.clusters, part, host) for part in self.clusters})
         raise RunError(
             f"{left}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` and "
             "`fedlingua site export` there)"
         )
+
+    def is_here(self, site: str) -> bool:
+        """Whether what one of the sites uses lies here, and not with the site alone."""
+        return not self._why_not_here or is_delivered(self._left(site))
+
+    def _left(self, site: str) -> Path:
+        return self.finished.folder.directory / "sites" / self._hosts[site]
 
     def of_direction(self, direction: Direction) -> Variant:
         """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target; of a
@@ -123,14 +140,24 @@ class RunVariants:
         return tuple(self.clusters[part][cluster])
 
     @cached_property
-    def _federation(self) -> Federation:
-        return read_federation(resolve(self.settings.federation), Path())
+    def _relatives(self) -> Relatives | None:
+        """None where every part is one cluster, so that nobody has to know who is related.
+
+        Raises:
+            ConfigError: the federation's file is not here any more, or is none.
+        """
+        if all(len(named) == 1 for named in self.clusters.values()):
+            return None
+        return read_federation(resolve(self.settings.federation), Path()).relatives(self.settings.cluster_by)
 
     def _nearest(self, direction: Direction) -> dict[Part, str]:
-        federation = self._federation
-        directions = {site.name: [site.direction] for site in federation.sites}
-        relatives = federation.relatives(self.settings.cluster_by)
-        return {part: cluster_for(direction, part, self.clusters, directions, relatives) for part in self.clusters}
+        if self._relatives is None:
+            return {part: next(iter(named)) for part, named in self.clusters.items()}
+        directions = {
+            host: [self.sites[name] for name, its_host in self._hosts.items() if its_host == host]
+            for host in dict.fromkeys(self._hosts.values())
+        }
+        return {part: cluster_for(direction, part, self.clusters, directions, self._relatives) for part in self.clusters}
 
     def _of_clusters(self, direction: Direction, site: str | None, chosen: Mapping[Part, str]) -> Variant:
         number = int(self.finished.about["best_round"])

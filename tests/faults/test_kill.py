@@ -94,7 +94,7 @@ def after(seconds: float) -> Moment:
 
 
 def while_a_checkpoint_is_written(number: int) -> Moment:
-    return lambda folder: (folder.checkpoints.directory / f"{number:04d}.writing").is_dir()
+    return lambda folder: (folder.checkpoints.directory / f".{number:04d}.writing").is_dir()
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """A folder is there whole or not at all, and a damaged one is told."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from fedlingua.errors import RunError
-from fedlingua.folders import CHECKSUMS, check_folder, write_folder
+from fedlingua.folders import CHECKSUMS, check_folder, replace_folder, write_folder
 
 
 def two_files(aside: Path) -> None:
@@ -54,3 +55,32 @@ def test_every_damage_is_told_with_what_to_do(tmp_path: Path) -> None:
 def test_a_folder_without_the_file_that_it_must_have_is_none(tmp_path: Path) -> None:
     write_folder(tmp_path / "x", lambda aside: None)
     assert "differ in a" in refusal(tmp_path / "x")
+
+
+def test_what_is_called_like_it_beside_it_stays(tmp_path: Path) -> None:
+    for name in ("model", "model.old", "model.writing"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text(name)
+    replace_folder(tmp_path / "model", two_files)
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()) == [
+        "model.old/mine",
+        "model.writing/mine",
+        "model/a",
+        "model/b",
+    ]
+
+
+def test_a_new_one_that_cannot_take_its_place_gives_the_old_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path / "x", two_files)
+    real = os.replace
+
+    def full(source: Path, target: Path) -> None:
+        if Path(source).suffix == ".writing":
+            raise OSError("no space")
+        real(source, target)
+
+    monkeypatch.setattr("fedlingua.folders.os.replace", full)
+    with pytest.raises(OSError, match="no space"):
+        write_folder(tmp_path / "x", two_files)
+    check_folder(tmp_path / "x", "a", "use another")
+    assert [folder.name for folder in tmp_path.iterdir()] == ["x"]

@@ -1,5 +1,6 @@
 """Who answers: a site's own tensors or the clusters', told in words, and what a deployment's server does not have."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -60,3 +61,38 @@ def test_what_is_no_site_and_no_relative_is_refused(finished_run: Path) -> None:
         run.of_site("hospitl")
     with pytest.raises(ConfigError, match="no site has source fi or another of Finnic"):
         run.of_direction(Direction("fi", "de"))
+
+
+def of_another_machine(run: Path, to: Path) -> RunVariants:
+    """A copy of the run's folder, where its federation's file is not."""
+    shutil.copytree(run, to)
+    about = json.loads((to / "run.json").read_text())
+    about["config"]["federation"] = "/gone/sites.toml"
+    (to / "run.json").write_text(json.dumps(about))
+    return RunVariants(to)
+
+
+def test_without_the_federations_file_sites_answer_and_directions_say_why_not(finished_run: Path, tmp_path: Path) -> None:
+    run = of_another_machine(finished_run, tmp_path / "run")
+    assert run.of_site("bank").told == "site bank"
+    assert "/gone/sites.toml" in run.why_no_direction
+    with pytest.raises(RunError, match=r"which languages are related stands in the federation's file, .*; give --site"):
+        run.of_direction(Direction("cs", "fr"))
+
+
+def test_of_one_cluster_nobody_has_to_know_who_is_related(finished_run: Path, tmp_path: Path) -> None:
+    run = of_another_machine(finished_run, tmp_path / "run")
+    run.clusters = {part: {"all": [site for sites in named.values() for site in sites]} for part, named in run.clusters.items()}
+    assert run.why_no_direction == ""
+    assert set(run.of_direction(Direction("fi", "de")).clusters.values()) == {"all"}
+
+
+def test_a_site_that_the_federations_file_calls_otherwise_by_now_answers(finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path / "run")
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    text = Path(about["config"]["federation"]).read_text()
+    (tmp_path / "sites.toml").write_text(text.replace('"bank"', '"library"'))
+    about["config"]["federation"] = str(tmp_path / "sites.toml")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(about))
+    near = RunVariants(tmp_path / "run").of_direction(Direction("cs", "fr"))
+    assert near.told == "encoder cluster Slavic, decoder cluster Romance"

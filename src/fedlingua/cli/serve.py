@@ -1,16 +1,19 @@
 """`fedlingua serve`: a run's models over HTTP, until a signal ends it."""
 
+import os
 import signal
-import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import uvicorn
 from rich.console import Console
 
-from fedlingua.cli.output import asks_json, print_json
+from fedlingua.cli.output import INTERRUPTED, asks_json, print_json
 from fedlingua.serving.api import application
+from fedlingua.serving.batching import is_translating
 from fedlingua.serving.guard import Guard
 from fedlingua.serving.limits import Limits
 from fedlingua.serving.listening import is_loopback, listen, url_of
@@ -50,7 +53,11 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
 
             torch.set_num_threads(threads)
         models = Models(variants, decoding)
-        app = Guard(application(models, limits), limits.body_bytes, (host, *LOOPBACK) if is_loopback(listening) else None)
+        app = Guard(
+            application(models, limits),
+            limits.body_bytes,
+            (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
+        )
         console.print(
             f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it",
             markup=False,
@@ -59,7 +66,12 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
         )
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})
-        _server(app, limits).run(sockets=[_own(listening)])
+        try:
+            _server(app, limits).run(sockets=[listening])
+        except (SystemExit, KeyboardInterrupt) as ended:
+            if is_translating():
+                _leave_at_once(INTERRUPTED if isinstance(ended, KeyboardInterrupt) else 0)
+            raise
 
 
 def _server(app: Guard, limits: Limits) -> uvicorn.Server:
@@ -82,9 +94,12 @@ def _server(app: Guard, limits: Limits) -> uvicorn.Server:
     )
 
 
-def _own(listening: socket.socket) -> socket.socket:
-    """A second handle, as the server closes what it is given."""
-    return listening.dup()
+def _leave_at_once(code: int) -> NoReturn:
+    """Past the farewell of the interpreter, which torch would turn into an abort while a thread is inside of it."""
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

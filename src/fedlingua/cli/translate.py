@@ -4,16 +4,16 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from rich.console import Console
 
 from fedlingua.cli.output import Answer, asks_json
-from fedlingua.corpora.read import Pair, lines_of, opened
+from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
 from fedlingua.errors import ConfigError, CorpusError, RunError
@@ -197,8 +197,19 @@ class _Work:
         elif self.asked.is_memory:
             yield read_tmx_side(file, self.translator.direction.source)
         else:
-            with opened(file) as stream:
+            with _opened(file) as stream:
                 yield lines_of(stream, file)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    """As `opened`; what cannot be read is told as such, not as what cannot be written."""
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(opened(file))
+        except UNREADABLE as error:
+            raise CorpusError(damaged(file, "line 0", error)) from None
+        yield stream
 
 
 def _form(to: Path) -> Any:

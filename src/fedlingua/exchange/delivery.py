@@ -5,15 +5,18 @@ Of what was attached to the backbone `adapter/` holds `adapter.safetensors` and 
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.config import Settings
 from fedlingua.errors import RunError
 from fedlingua.exchange.tensors import Tensors
+from fedlingua.files import replace_text
 
 if TYPE_CHECKING:  # what was delivered is read without torch
     from fedlingua.exchange.trainable import Trainable
@@ -21,6 +24,7 @@ if TYPE_CHECKING:  # what was delivered is read without torch
 ADAPTER = Path("adapter", "adapter.safetensors")
 _MODEL = Path("model.safetensors")
 _ABOUT = "delivered.json"
+_AGAIN = "give it back as it was, or take another run"
 
 
 def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapping[str, Any]) -> None:
@@ -30,7 +34,9 @@ def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapp
     tensors = read_tensors(trainable.model, trainable.trained)
     file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
     file.parent.mkdir(parents=True, exist_ok=True)
-    save_file(dict(tensors), file)
+    aside = file.with_name(f".{file.name}")
+    save_file(dict(tensors), aside)
+    os.replace(aside, file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
     if trainable.adapter is not None:
         _write(file.with_name("adapter_config.json"), {**trainable.adapter, **about})
@@ -46,21 +52,31 @@ def delivered(folder: Path) -> tuple[Tensors, dict[str, Any]]:
     """What `deliver` kept: the trained tensors, and what stands in delivered.json.
 
     Raises:
-        RunError: nothing was delivered there, or the tensors are not there any more.
+        RunError: nothing was delivered there, or the tensors are not there any more, or are damaged.
     """
     if not is_delivered(folder):
         raise RunError(f"{folder}: nothing was delivered here; the run has not come to its end, or trained nothing")
     files = [folder / name for name in (ADAPTER, _MODEL) if (folder / name).is_file()]
     if not files:
         raise RunError(f"{folder}: the delivered tensors are gone; wanted {ADAPTER} or {_MODEL}")
-    return load_file(files[0]), delivered_about(folder)
+    try:
+        return load_file(files[0]), delivered_about(folder)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{files[0]} is damaged ({error}); {_AGAIN}") from error
 
 
 def delivered_about(folder: Path) -> dict[str, Any]:
-    """What stands in delivered.json, of a folder that has one."""
-    about: dict[str, Any] = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+    """What stands in delivered.json, of a folder that has one.
+
+    Raises:
+        RunError: it is damaged.
+    """
+    try:
+        about: dict[str, Any] = json.loads((folder / _ABOUT).read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / _ABOUT} is damaged ({error}); {_AGAIN}") from error
     return about
 
 
 def _write(file: Path, content: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -63,11 +63,12 @@ def _what_it_is(told: Told) -> str:
     whose = (
         f"as site `{told['site']}` uses it" if told["site"] else "made of the clusters nearest to its languages; no site's own"
     )
+    how = "a training on all sites' text in one place" if told["pooled"] else "a federated training"
     backbone = told["backbone"]
     revision = f" at revision `{backbone['revision']}`" if backbone["revision"] else ""
     drawn = ", its weights drawn at random before training" if backbone["drawn_at_random"] else ""
     return (
-        f"It {what}: the result of a federated training by fedlingua, {whose}. {forms[told['form']]}\n\n"
+        f"It {what}: the result of {how} by fedlingua, {whose}. {forms[told['form']]}\n\n"
         f"Backbone: `{backbone['name']}`{revision}{drawn}, files with sha256 `{backbone['fingerprint']}` together."
     )
 
@@ -100,6 +101,7 @@ def _shown(metric: Metric, value: float | None) -> float | None:
 
 
 def _training(told: Told) -> str:
+    whose = "all sites together" if told["pooled"] else "the site"
     lines = [
         ("method", f"`{told['method']}`, tensor set `{told['tensor_set']}`"),
         ("rounds", _rounds(told)),
@@ -111,11 +113,11 @@ def _training(told: Told) -> str:
         ("sites", told.get("sites") and f"{told['sites']}: {', '.join(told['directions'])}"),
         ("averaged with", _together(told)),
         (
-            "sentences of the site",
+            f"sentences of {whose}",
             told.get("sentences") and ", ".join(f"{key} {number:,}" for key, number in told["sentences"].items()),
         ),
         ("numbers", _numbers(told)),
-        ("exchanged by the site", _bytes(told)),
+        (f"exchanged by {whose}", _bytes(told)),
         ("seed", str(told["seed"])),
         ("settings", f"config hash `{told['config_hash']}`" + (f", run `{told['run']['id']}`" if "run" in told else "")),
     ]
@@ -153,7 +155,7 @@ def _privacy(told: Told) -> str:
     lines = [
         "## Privacy",
         "",
-        "No text left the sites. Tensors and sums did; tensors can leak training text to who has them, and so can this model.",
+        _what_left(told),
     ]
     signatures = told["signatures"]
     if signatures and signatures["form"] == "private":
@@ -168,6 +170,15 @@ def _privacy(told: Told) -> str:
     else:
         lines[-1] += " No ε bounds the training: it adds no noise."
     return "\n".join(lines)
+
+
+def _what_left(told: Told) -> str:
+    leaks = "tensors can leak training text to who has them, and so can this model."
+    if told["pooled"]:
+        return f"It was trained on the text of all sites in one place, as no federation does. Its {leaks}"
+    if not told["travels"]:
+        return f"No text and no tensor left the sites; sums did. Where this model goes, its {leaks}"
+    return f"No text left the sites. Tensors and sums did; {leaks}"
 
 
 def _limits(told: Told) -> str:

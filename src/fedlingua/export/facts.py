@@ -21,9 +21,9 @@ Facts = dict[str, Any]
 
 
 def public_name(backbone: str) -> str:
-    """A backbone's name as others may read it: of a path its last part."""
+    """A backbone's name as others may read it: of a path its last part, which is no hub id."""
     path = Path(backbone).expanduser()
-    return path.name if path.is_absolute() or backbone.startswith(".") else backbone
+    return path.name if path.is_absolute() or backbone.startswith(".") or path.is_dir() else backbone
 
 
 def facts(trained: Trained, directory: Path, name: str, run_dir: Path | None) -> Facts:
@@ -40,6 +40,8 @@ def facts(trained: Trained, directory: Path, name: str, run_dir: Path | None) ->
         "tensor_set": settings.trained_set,
         "aggregation": settings.aggregation if settings.how.travels else None,
         "selection": settings.selected_by,
+        "pooled": settings.how.pooled,
+        "travels": settings.how.travels,
         "seed": settings.seed,
         "config_hash": settings.hash(),
         "max_tokens": settings.max_tokens,
@@ -74,7 +76,7 @@ def _of_run(trained: Trained, run_dir: Path) -> Facts:
         "sites": len(members),
         "directions": sorted(set(members.values())),
         "sentences": {key: sites[host][key] for key in ("train", "dev", "test")} if host else None,
-        "together_with": _together(folder, host),
+        "together_with": None if trained.settings.how.pooled else _together(folder, host),
         "trained_parameters": about.get("trained_parameters"),
         "exchanged_parameters": scores.get("exchanged_parameters", about.get("exchanged_parameters")),
         "scored_on": scores.get("split", "test"),

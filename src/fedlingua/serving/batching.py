@@ -25,6 +25,9 @@ class ClosedError(Exception):
     """The server is shutting down."""
 
 
+_THREAD = "translating"
+
+
 @dataclass(eq=False)
 class _Waiting:
     variant: Variant
@@ -51,7 +54,7 @@ class Batcher:
         self._closed = False
         self._request_s = 0.1  # what a request has taken of late
         self.requests = self.sentences = self.batches = 0
-        self._thread = threading.Thread(target=self._work, name="translating", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
         self._thread.start()
 
     @property
@@ -152,3 +155,8 @@ class Batcher:
                 size += len(one.sentences)
         self._queue = left
         return batch
+
+
+def is_translating() -> bool:
+    """Whether a thread is still at work that translates, as when a farewell was too short for it."""
+    return any(thread.name == _THREAD and thread.is_alive() for thread in threading.enumerate())

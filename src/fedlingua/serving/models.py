@@ -22,7 +22,7 @@ class Models:
             RunError, BackboneError: what the run cannot give. ConfigError: decoding asks for what cannot be.
         """
         self.run = run
-        self.sites = {name: variant for name in run.sites if (variant := self._there(name))}
+        self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
         self.translator = Translator.of_variant(run, first, decoding)
         known = self.translator.trainable.backbone.codec.language_ids
@@ -30,12 +30,6 @@ class Models:
         self._kept: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
         self._kept_bytes = kept_bytes
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
-
-    def _there(self, site: str) -> Variant | None:
-        try:
-            return self.run.of_site(site)
-        except FedlinguaError:  # it lies with the site itself, in a deployment
-            return None
 
     def _of_direction(self, direction: Direction) -> Variant:
         """The clusters that answer.

@@ -143,7 +143,7 @@ async function translate() {
   } catch (error) {
     if (turn === asking) fail(error instanceof TypeError ? "The server does not answer; is it still running?" : error.message);
   } finally {
-    if (turn === asking) { output.classList.remove("waiting"); at("go").disabled = false; }
+    if (turn === asking) { output.classList.remove("waiting"); show(); }
   }
 }
 

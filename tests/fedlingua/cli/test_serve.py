@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,6 +72,21 @@ def test_a_signal_ends_it_with_its_code_no_traceback_and_nothing_left(finished_r
     assert not [child for child in children if child.is_running()]
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(address.rpartition(":")[2]))) != 0
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_signals_while_it_translates_end_it_with_their_code_too(finished_run: Path, times: int) -> None:
+    """torch may abort a process whose interpreter ends beside a thread that is inside of it."""
+    with served(finished_run, "--threads", "1", "--batch", "1", "--beam", "60", "--timeout", "0.3") as (process, address):
+        body = json.dumps({"site": "bank", "sentences": [f"Zeman {n} hezky a dlouze čte noviny" for n in range(100)]}).encode()
+        asked = urllib.request.Request(f"{address}/v1/translate", body, {"Content-Type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError, match="504"):
+            urllib.request.urlopen(asked, timeout=30)
+        for _ in range(times):
+            os.kill(process.pid, signal.SIGINT)
+            time.sleep(0.3)
+        assert process.wait(60) == 130
+        assert "Traceback" not in process.stderr.read()
 
 
 def asked(run: Path, *arguments: object) -> str:

@@ -16,7 +16,7 @@ from fedlingua.cli import translate
 from fedlingua.cli.app import app
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.tmx import TmxFile, read_tmx
-from fedlingua.errors import FedlinguaError
+from fedlingua.errors import CorpusError, FedlinguaError
 from fedlingua.languages import Direction
 from fedlingua.translator import Translator
 
@@ -109,6 +109,19 @@ def test_what_breaks_off_leaves_no_file(finished_run: Path, tmp_path: Path) -> N
         assert done.exit_code == 1
         assert "line 4: byte 1 of the line is not UTF-8" in str(done.exception)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["in.txt"]
+
+
+def test_text_that_cannot_be_read_is_not_blamed_on_where_it_goes(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shut(file: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    (tmp_path / "in.txt").write_text("Ja\n")
+    monkeypatch.setattr(translate, "opened", shut)
+    done = asked(finished_run, "--site", "hospital", tmp_path / "in.txt", "--to", tmp_path / "out.txt")
+    assert isinstance(done.exception, CorpusError)
+    assert "in.txt" in str(done.exception)
 
 
 def test_text_becomes_a_valid_memory_that_reads_back(finished_run: Path, tmp_path: Path) -> None:

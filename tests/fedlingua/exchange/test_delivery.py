@@ -8,7 +8,7 @@ import pytest
 from fedlingua.config import Scalar
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import RunError
-from fedlingua.exchange.delivery import deliver, delivered, is_delivered
+from fedlingua.exchange.delivery import deliver, delivered, delivered_about, is_delivered
 from fedlingua.exchange.trainable import build_trainable
 
 SITE = {"site": "ward", "direction": "de-fr", "round": 3}
@@ -48,3 +48,16 @@ def test_nothing_delivered_is_said_so_and_lost_tensors_too(tiny_run_config: dict
     (tmp_path / "adapter" / "adapter.safetensors").unlink()
     with pytest.raises(RunError, match="the delivered tensors are gone"):
         delivered(tmp_path)
+
+
+def test_what_is_damaged_is_told_with_the_file(tiny_run_config: dict[str, Scalar], tmp_path: Path) -> None:
+    settings = settings_from(tiny_run_config)
+    deliver(tmp_path, build_trainable(settings), settings, SITE)
+    assert not list(tmp_path.rglob(".*"))
+    tensors = tmp_path / "adapter/adapter.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:200])
+    with pytest.raises(RunError, match=r"adapter\.safetensors is damaged"):
+        delivered(tmp_path)
+    (tmp_path / "delivered.json").write_text('{"site": "wa')
+    with pytest.raises(RunError, match=r"delivered\.json is damaged"):
+        delivered_about(tmp_path)

@@ -100,7 +100,28 @@ def test_a_licence_is_taken_from_the_card_beside_the_backbone(tmp_path: Path) ->
     assert licence_of(tmp_path, "FacebookAI/xlm-roberta-base") == "mit"
 
 
-def test_a_backbone_is_told_by_its_name_not_by_its_path() -> None:
+@pytest.mark.parametrize(
+    ("facts_of_it", "said", "not_said"),
+    [
+        ({"pooled": True, "travels": False}, "trained on the text of all sites in one place", "No text left"),
+        ({"pooled": False, "travels": False}, "No text and no tensor left the sites", "one place"),
+        ({"pooled": False, "travels": True}, "No text left the sites. Tensors and sums did", "one place"),
+    ],
+)
+def test_a_card_says_what_left_the_sites(run_of: RunOf, facts_of_it: dict[str, bool], said: str, not_said: str) -> None:
+    trained = Trained.of_site(run_of("adapters"), "hospital")
+    told = {"form": "adapter", "quantization": None, "use": None, **facts(trained, Path("x"), "demo", run_of("adapters"))}
+    card = model_card({**told, **facts_of_it})
+    assert said in card
+    assert not_said not in card
+    assert ("a federated training" in card) != facts_of_it["pooled"]
+    assert ("exchanged by all sites together" in card) == facts_of_it["pooled"]
+
+
+def test_a_backbone_is_told_by_its_name_not_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret" / "m2m").mkdir(parents=True)
+    assert public_name("secret/m2m") == "m2m"
     assert public_name("/home/ada/models/m2m") == "m2m"
     assert public_name("./models/m2m") == "m2m"
     assert public_name("~/models/m2m") == "m2m"
