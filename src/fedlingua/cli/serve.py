@@ -6,7 +6,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 import uvicorn
 from rich.console import Console
@@ -69,8 +68,7 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
         try:
             _server(app, limits).run(sockets=[listening])
         except (SystemExit, KeyboardInterrupt) as ended:
-            if is_translating():
-                _leave_at_once(INTERRUPTED if isinstance(ended, KeyboardInterrupt) else 0)
+            _leave_if_translating(INTERRUPTED if isinstance(ended, KeyboardInterrupt) else 0)
             raise
 
 
@@ -94,8 +92,10 @@ def _server(app: Guard, limits: Limits) -> uvicorn.Server:
     )
 
 
-def _leave_at_once(code: int) -> NoReturn:
-    """Past the farewell of the interpreter, which torch would turn into an abort while a thread is inside of it."""
+def _leave_if_translating(code: int) -> None:
+    """Past the farewell of the interpreter, which torch turns into an abort while a thread is inside of it."""
+    if not is_translating():
+        return
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

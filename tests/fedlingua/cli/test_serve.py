@@ -76,7 +76,6 @@ def test_a_signal_ends_it_with_its_code_no_traceback_and_nothing_left(finished_r
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_signals_while_it_translates_end_it_with_their_code_too(finished_run: Path, times: int) -> None:
-    """torch may abort a process whose interpreter ends beside a thread that is inside of it."""
     with served(finished_run, "--threads", "1", "--batch", "1", "--beam", "60", "--timeout", "0.3") as (process, address):
         body = json.dumps({"site": "bank", "sentences": [f"Zeman {n} hezky a dlouze čte noviny" for n in range(100)]}).encode()
         asked = urllib.request.Request(f"{address}/v1/translate", body, {"Content-Type": "application/json"})
@@ -87,6 +86,29 @@ def test_signals_while_it_translates_end_it_with_their_code_too(finished_run: Pa
             time.sleep(0.3)
         assert process.wait(60) == 130
         assert "Traceback" not in process.stderr.read()
+
+
+LEFT_BEHIND = """
+import sys, torch
+from fedlingua.cli.serve import _leave_if_translating
+from fedlingua.serving.batching import Batcher
+
+def endless(who, sentences):
+    while True:
+        torch.ones(300, 300) @ torch.ones(300, 300)
+
+batcher = Batcher(endless, 6, lambda sentences: None)
+batcher.ask(None, ["a"])
+batcher.close(0.3)
+_leave_if_translating(0)
+sys.exit(0)
+"""
+
+
+def test_a_translation_that_outlasts_the_farewell_is_no_abort() -> None:
+    """torch aborts a process whose interpreter ends beside a thread that is inside of it."""
+    ended = subprocess.run([sys.executable, "-c", LEFT_BEHIND], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def asked(run: Path, *arguments: object) -> str:
