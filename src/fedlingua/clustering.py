@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from fedlingua.errors import ConfigError
-from fedlingua.languages import LANGUAGES, Direction, nearest
+from fedlingua.languages import Direction, broader, kinship, language_name, nearest
 from fedlingua.parts import PARTS, Part
 
 Clusters = Mapping[Part, Mapping[str, tuple[str, ...]]]
@@ -24,16 +24,18 @@ class Relatives:
     """Which languages are averaged together.
 
     own: language -> family of the federation file, which goes before the built-in table. by: "group" (Germanic) or "family"
-    (Indo-European) of that table.
+    (Indo-European) of that table. What either says of zh is said of zh-Hant, too, unless it says more of that.
     """
 
     own: Mapping[str, str]
     by: str
 
-    def of(self, language: str) -> str:
-        """Name of the family or group that a language is averaged in."""
-        known = LANGUAGES[language]
-        return self.own.get(language) or (known.group if self.by == "group" else known.family)
+    def of(self, language: str) -> str | None:
+        """Name of the family or group that a language is averaged in, None where nobody knows it."""
+        if own := next((self.own[code] for code in broader(language) if code in self.own), None):
+            return own
+        known = kinship(language)
+        return known and known[1 if self.by == "group" else 0]
 
 
 def no_clusters(sites: Sequence[str]) -> Clusters:
@@ -56,7 +58,7 @@ def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relati
     clusters: dict[Part, dict[str, tuple[str, ...]]] = {"encoder": {}, "decoder": {}, "shared": {EVERYBODY: tuple(sites)}}
     for site in sites:
         for part in CLUSTERED:
-            names = {relatives.of(_language(direction, part)) for direction in directions[site]}
+            names = {_cluster_name(_language(direction, part), relatives) for direction in directions[site]}
             if len(names) != 1:
                 raise ConfigError(
                     f"site {site}: its directions belong to {len(names)} {part} clusters ({', '.join(sorted(names))}); "
@@ -167,15 +169,25 @@ def cluster_for(
     near = (
         lambda held: held == direction,
         lambda held: _language(held, part) == language,
-        lambda held: relatives.of(_language(held, part)) == family,
+        lambda held: family is not None and relatives.of(_language(held, part)) == family,
     )
     for is_near in near:
         for site, held in directions.items():
             if any(map(is_near, held)):
                 return cluster_of(clusters, part, site)
+    side, related = "source" if part == "encoder" else "target", f"another of {family}" if family else "a related one"
     raise ConfigError(
-        f"direction {direction}: no site has {'source' if part == 'encoder' else 'target'} {language} or another of {family}, "
-        f"so no {part} cluster knows it; the run has {', '.join(clusters[part])}"
+        f"direction {direction}: no site has {side} {language} or {related}, so no {part} cluster knows it; the run has "
+        f"{', '.join(clusters[part])}"
+    )
+
+
+def _cluster_name(language: str, relatives: Relatives) -> str:
+    if name := relatives.of(language):
+        return name
+    raise ConfigError(
+        f"language {language!r} ({language_name(language)}): its family is in no table, and clusters are made by families; give it one "
+        f'in the federation file, [families] Name = ["{language}"], or choose a method or cluster-by that asks for none'
     )
 
 

@@ -1,5 +1,7 @@
 """Who is averaged with whom, on the paper's two federations and by hand."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from fedlingua.clustering import (
     only,
 )
 from fedlingua.clustering import named as clusters_named
+from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import ConfigError
 from fedlingua.languages import Direction, parse_direction
 from fedlingua.parts import Part
@@ -225,3 +228,44 @@ def test_a_direction_that_a_site_holds_takes_that_sites_clusters_before_its_rela
     # By the source alone the first site that has it decides.
     assert cluster_for(Direction("de", "pl"), "encoder", clusters, directions, relatives) == "random-1"
     assert cluster_for(Direction("nl", "fr"), "decoder", clusters, directions, relatives) == "random-1"
+
+
+def test_every_committed_federation_has_the_clusters_that_it_had() -> None:
+    experiments = Path(__file__).parents[2] / "experiments"
+    had = json.loads(Path(__file__).with_name("experiment_clusters.json").read_text(encoding="utf-8"))
+    assert sorted(had) == sorted(
+        str(file.relative_to(experiments))
+        for file in experiments.rglob("*.toml")
+        if "[[site]]" in file.read_text(encoding="utf-8")
+    )
+    for file, clusters in had.items():
+        federation = read_federation(experiments / file, Path("nowhere"))
+        directions = {site.name: [site.direction] for site in federation.sites}
+        for by, parts in clusters.items():
+            found = by_families(directions, federation.relatives(by))
+            assert {part: {name: list(sites) for name, sites in found[part].items()} for part in parts} == parts, (file, by)
+
+
+def test_the_two_scripts_of_chinese_are_two_languages_that_the_file_can_part() -> None:
+    sites = named(["zh-Hant--en", "zh-Hans--en"])
+    assert by_families(sites, Relatives({}, "group"))["encoder"] == {"Sinitic": tuple(sites)}
+    apart = by_families(sites, Relatives({"zh-Hant": "Traditional", "zh-Hans": "Simplified"}, "group"))
+    assert apart["encoder"] == {"Traditional": ("zh-Hant--en",), "Simplified": ("zh-Hans--en",)}
+    assert Relatives({"zh": "Chinese"}, "group").of("zh-Hant-TW") == "Chinese"
+
+
+def test_a_language_of_no_known_family_is_refused_only_where_families_count() -> None:
+    sites = named(["eo-en", "de-fr"])
+    with pytest.raises(ConfigError, match=r"language 'eo' \(Esperanto\): .*\[families\] Name = \[\"eo\"\]"):
+        by_families(sites, Relatives({}, "group"))
+    assert by_families(sites, Relatives({"eo": "Romance"}, "group"))["encoder"]["Romance"] == ("eo-en",)
+    assert no_clusters(list(sites))["encoder"] == {"all": tuple(sites)}
+
+
+def test_a_direction_of_no_known_family_is_answered_by_who_holds_its_language_alone() -> None:
+    sites = named(["eo-en", "de-fr"])
+    relatives, clusters = Relatives({"eo": "Planned"}, "group"), by_families(sites, Relatives({"eo": "Planned"}, "group"))
+    assert cluster_for(parse_direction("eo-fr"), "encoder", clusters, sites, relatives) == "Planned"
+    assert cluster_for(parse_direction("eo-fr"), "encoder", clusters, sites, Relatives({}, "group")) == "Planned"
+    with pytest.raises(ConfigError, match="no site has source ay or a related one"):
+        cluster_for(parse_direction("ay-fr"), "encoder", clusters, sites, Relatives({}, "group"))

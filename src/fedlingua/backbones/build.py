@@ -11,6 +11,7 @@ from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tok
 
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.errors import BackboneError
+from fedlingua.languages import known_as
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 
@@ -50,7 +51,7 @@ def build_tokenizer(sentences: Iterable[str], languages: Sequence[str], vocab_si
     # Without the language tokens among the special ones, decoded text keeps "__sv__".
     probe = M2M100Tokenizer(vocab_file=str(vocab_file), spm_file=str(spm_file))
     for language in languages:
-        if language not in probe.lang_code_to_id:
+        if known_as(language, probe.lang_code_to_id) is None:
             raise BackboneError(
                 f"M2M-100 has no language token for {language!r}; it has {', '.join(sorted(probe.lang_code_to_id))}"
             )

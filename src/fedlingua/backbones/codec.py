@@ -6,7 +6,7 @@ from random import Random
 from transformers import PreTrainedTokenizerBase
 
 from fedlingua.errors import BackboneError
-from fedlingua.languages import Direction, nearest
+from fedlingua.languages import Direction, kinship, known_as, nearest
 
 
 class Codec:
@@ -32,16 +32,25 @@ class Codec:
         """
         for direction in directions:
             for code in (direction.source, direction.target):
-                if code not in self.language_ids:
-                    known = ", ".join(sorted(self.language_ids))
+                if known_as(code, self.language_ids) is None:
+                    kin, known = kinship(code), sorted(self.language_ids)
+                    related = ", ".join(other for other in known if kin and kinship(other) == kin)
+                    near = f"; of the same group ({kin[1]}) are {related}" if kin and related else nearest(code, known)
                     raise BackboneError(
-                        f"direction {direction}: the backbone has no language {code!r}{nearest(code, self.language_ids)}; it has {known}"
+                        f"direction {direction}: the backbone has no language {code!r}{near}; it has {', '.join(known)}"
                     )
+
+    def language_id(self, language: str) -> int:
+        """Number of a language's token; of zh that of zh-Hant, too."""
+        return self.language_ids[known_as(language, self.language_ids) or language]
+
+    def language_code(self, language: str) -> str:
+        """The tokenizer's own code of a language."""
+        return self.language_codes[known_as(language, self.language_codes) or language]
 
     def encode(self, sentences: Sequence[str], language: str, max_tokens: int) -> list[list[int]]:
         """Ids of each sentence, cut so that at most `max_tokens` stand, language and end included."""
-        language_id = self.language_ids[language]
-        return [[language_id, *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
+        return [[self.language_id(language), *ids[: max_tokens - 2], self.end_id] for ids in self.pieces(sentences)]
 
     def pieces(self, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each sentence, nothing added."""

@@ -51,12 +51,13 @@ def site_init(
 ) -> Answer:
     """Make the site's folder: site.toml, its key, and the file for the server's operator."""
     from fedlingua.cli import site
+    from fedlingua.languages import parse_written
 
     files = {"tsv": tsv, "tmx": tmx, "lines": lines, "jsonl": jsonl, "notes": notes}
     corpus = {key: path and str(path) for key, path in files.items()}
     corpus |= {"moses": moses, "phrasebook": phrasebook}
     if not any(corpus.values()) and sys.stdin.isatty():
-        translates = "-" in direction
+        translates = not parse_written(direction).is_one_language
         wanted = "a file with two columns, source and target" if translates else "a file with a document a line"
         corpus["tsv" if translates else "lines"] = typer.prompt(f"Corpus: {wanted}")
     if authority is None and not insecure:

@@ -13,7 +13,7 @@ from fedlingua.corpora.identify import check_identifier, is_other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import WITHOUT_SPACES, Direction
+from fedlingua.languages import Direction, without_spaces
 from fedlingua.tables import fill
 
 RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
@@ -195,7 +195,7 @@ def fault(pair: Pair, direction: Direction, rules: CleaningRules) -> str | None:
         return "too-short"
     if rules.max_words and max(lengths) > rules.max_words:
         return "too-long"
-    dense = (direction.source in WITHOUT_SPACES) != (direction.target in WITHOUT_SPACES)
+    dense = without_spaces(direction.source) != without_spaces(direction.target)
     limit = rules.max_ratio * (3 if dense else 1)
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     # Short pairs differ in length by nature ("Ja." / "Indeed, sir."), so the ratio speaks from ten characters up.
@@ -226,4 +226,4 @@ def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> s
 
 def length(sentence: str, language: str) -> int:
     """In words; in characters, where the language is written without spaces."""
-    return len(sentence.replace(" ", "")) if language in WITHOUT_SPACES else len(sentence.split())
+    return len(sentence.replace(" ", "")) if without_spaces(language) else len(sentence.split())

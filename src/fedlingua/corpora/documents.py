@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.corpora.json_lines import check_text, read_objects
-from fedlingua.corpora.read import read_lines
+from fedlingua.corpora.read import read_lines, spelled
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.tables import check_options
 
@@ -67,7 +67,8 @@ def document_files(entry: Mapping[str, Any], language: str, where: str, data_dir
         raise ConfigError(
             f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
         )
-    return LineDocuments(data_dir / text.replace("{}", language if kind == "nway" else "{}"), *_share(entry, where))
+    path = spelled(data_dir / text, language) if kind == "nway" else data_dir / text
+    return LineDocuments(path, *_share(entry, where))
 
 
 def _share(entry: Mapping[str, Any], where: str) -> tuple[int, int]:

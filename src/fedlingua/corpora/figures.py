@@ -12,7 +12,7 @@ from typing import Any
 from fedlingua.corpora.clean import Account, CleaningRules, judge, judged, length, normalized
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order
-from fedlingua.languages import WITHOUT_SPACES, Direction
+from fedlingua.languages import Direction, without_spaces
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def summary(counts: Mapping[int, int], language: str) -> dict[str, Any]:
         return 0
 
     return {
-        "unit": "characters" if language in WITHOUT_SPACES else "words",
+        "unit": "characters" if without_spaces(language) else "words",
         "least": quantile(0.0),
         "median": quantile(0.5),
         "mean": round(sum(value * count for value, count in ordered) / max(total, 1), 2),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.corpora.opus import OpusZip, read_download
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, side_paths, tsv_columns
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, side_paths, spelled, tsv_columns
 from fedlingua.corpora.records import (
     Dataset,
     JsonPairs,
@@ -69,7 +69,7 @@ def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, dat
                 raise ConfigError(
                     f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
                 )
-            return LineFiles(data_dir / text.replace("{}", direction.source), data_dir / text.replace("{}", direction.target))
+            return LineFiles(*(spelled(data_dir / text, code) for code in (direction.source, direction.target)))
         case "opus":
             return OpusZip(data_dir / text, direction)
         case "tmx":

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from fedlingua.errors import ConfigError
-from fedlingua.languages import WITHOUT_SPACES, plain_code
+from fedlingua.languages import plain_code, without_spaces
 
 FEWEST_CHARACTERS = 20
 """Of less the library knows little; a third of it, where a language is written without spaces."""
@@ -18,11 +18,11 @@ def is_other_language(sentence: str, language: str) -> bool:
     Raises:
         ConfigError: py3langid is not installed.
     """
-    if len(sentence) * (3 if language in WITHOUT_SPACES else 1) < FEWEST_CHARACTERS:
+    if len(sentence) * (3 if without_spaces(language) else 1) < FEWEST_CHARACTERS:
         return False
     identifier, known = _identifier()
     code, probability = identifier.classify(sentence)
-    return probability >= SURE and plain_code(code) != language and language in known
+    return probability >= SURE and plain_code(code) != plain_code(language) and plain_code(language) in known
 
 
 def check_identifier() -> None:

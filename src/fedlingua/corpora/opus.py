@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from fedlingua.corpora.read import UNREADABLE, LineFiles, Pair, read_pairs
 from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, plain_code
+from fedlingua.languages import Direction, matching
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def read_download(download: OpusZip) -> Iterator[Pair]:
     members = _members(download.path)
 
     def side(code: str) -> zipfile.Path:
-        found = [name for name in members if "." in name and plain_code(name.rpartition(".")[2]) == code]
+        ends = [name.rpartition(".")[2] for name in members if "." in name]
+        means = matching(code, ends)
+        found = [name for name in members if "." in name and name.rpartition(".")[2] in means]
         if len(found) != 1:
             raise CorpusError(
                 f"{download.path}: got {len(found)} files whose names end in .{code} ({', '.join(found) or ', '.join(members)}); wanted one"

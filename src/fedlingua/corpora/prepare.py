@@ -34,7 +34,7 @@ from fedlingua.corpora.prepared import (
 from fedlingua.corpora.read import LineFiles, Pair, read_pairs
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.languages import Direction, parse_direction
+from fedlingua.languages import Direction
 
 CLEANING = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
 UNIFORM = Sizes(train=5000, dev=1500, test=1500)
@@ -50,7 +50,7 @@ class PaperCorpus:
 
 
 def _directions(sizes: Mapping[str, Sizes | None]) -> dict[Direction, Sizes | None]:
-    return {parse_direction(text): size for text, size in sizes.items()}
+    return {Direction(*text.split("-")): size for text, size in sizes.items()}
 
 
 _LARGE, _MIDDLE, _SMALL = Sizes(10_000, 3000, 3000), UNIFORM, Sizes(2000, 600, 600)

@@ -12,11 +12,12 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape, glob
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction
+from fedlingua.languages import Direction, matching
 
 
 class Pair(NamedTuple):
@@ -47,7 +48,17 @@ def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
     """The two files of a Moses pair that is called X: X.de and X.fr; called X.gz: X.de.gz and X.fr.gz."""
     stem = path.name.removesuffix(".gz")
     suffix = path.name.removeprefix(stem)
-    return path.parent / f"{stem}.{direction.source}{suffix}", path.parent / f"{stem}.{direction.target}{suffix}"
+    pattern = path.parent / f"{stem}.{{}}{suffix}"
+    return spelled(pattern, direction.source), spelled(pattern, direction.target)
+
+
+def spelled(pattern: Path, code: str) -> Path:
+    """The file that has a language's code for {}, or the only one that has another spelling of it there: X.iw where there is no X.he."""
+    before, _, after = str(pattern).rpartition("{}")
+    file = Path(before + code + after)
+    others = [] if file.is_file() else glob(f"{escape(before)}*{escape(after)}")
+    found = matching(code, [other[len(before) : len(other) - len(after)] for other in others])
+    return Path(before + found[0] + after) if len(found) == 1 else file
 
 
 UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)

@@ -8,39 +8,21 @@ import regex
 
 from fedlingua.corpora.read import Pair
 from fedlingua.errors import CorpusError
-from fedlingua.languages import WITHOUT_SPACES, Direction
+from fedlingua.languages import Direction, script_of, without_spaces
 
-_WRITTEN_IN = {
-    "Cyrillic": "ba be bg kk mk mn ru uk",
-    "Cyrillic Latin": "bs sr uz",
-    "Arabic": "ar fa ps sd ur",
-    "Hebrew": "he yi",
-    "Devanagari": "hi mr ne",
-    "Bengali": "bn",
-    "Gujarati": "gu",
-    "Gurmukhi": "pa",
-    "Oriya": "or",
-    "Sinhala": "si",
-    "Kannada": "kn",
-    "Malayalam": "ml",
-    "Tamil": "ta",
-    "Telugu": "te",
-    "Greek": "el",
-    "Armenian": "hy",
-    "Georgian": "ka",
-    "Ethiopic": "am",
-    "Han Bopomofo": "zh",
-    "Han Hiragana Katakana": "ja",
-    "Hangul Han": "ko",
-    "Thai": "th",
-    "Lao": "lo",
-    "Khmer": "km",
-    "Myanmar": "my",
+_UNICODE = {
+    script: tuple(names.split())
+    for script, names in regex.findall(
+        r"(\w+) ([^,]+)",
+        "Hans Hani Bopo, Hant Hani Bopo, Hanb Hani Bopo, Hrkt Hira Kana, Jpan Hani Hira Kana, Kore Hang Hani, Jamo Hang, Aran Arab, "
+        "Cyrs Cyrl, Geok Geor, Latf Latn, Latg Latn, Syre Syrc, Syrj Syrc, Syrn Syrc",
+    )
 }
-SCRIPTS: dict[str, tuple[str, ...]] = {
-    code: tuple(scripts.split(" ")) for scripts, codes in _WRITTEN_IN.items() for code in codes.split(" ")
-}
-"""Language -> its scripts, by the names of Unicode; a language that is not here is written in Latin."""
+"""Scripts of ISO 15924 that Unicode has no property for -> those that it has; of others the code itself."""
+_TWO_SCRIPTS = {"bs": ("Cyrl", "Latn"), "sr": ("Cyrl", "Latn"), "uz": ("Cyrl", "Latn")}
+"""Languages that are as often in the one script as in the other, where their code names none."""
+_OTHER_CHINESE = {"Hans": "Hant", "Hant": "Hans"}
+"""Unicode has both as Han; where only the one has a character (GB 2312, Big5), it tells them apart."""
 
 FEWEST_LETTERS = 5
 """Less is no evidence: a name, a unit, an "OK"."""
@@ -49,7 +31,16 @@ _LETTER = regex.compile(r"(?!\p{Script=Common}|\p{Script=Inherited})\p{L}")
 
 
 def scripts_of(language: str) -> tuple[str, ...]:
-    return SCRIPTS.get(language, ("Latin",))
+    """Codes of the scripts that a language is written in; zh is written in either form of Han, zh-Hant in one."""
+    script = script_of(language)
+    if script in _OTHER_CHINESE and "-" not in language:
+        return _UNICODE[script]
+    return _TWO_SCRIPTS.get(language, (script,))
+
+
+def _in_unicode(scripts: Iterable[str]) -> set[str]:
+    """The scripts that Unicode's characters have."""
+    return {each for script in scripts for each in _UNICODE.get(script, (script,))}
 
 
 def script_share(sentence: str, language: str) -> float | None:
@@ -57,16 +48,35 @@ def script_share(sentence: str, language: str) -> float | None:
 
     A character of a language without spaces counts as three letters, since it says as much.
     """
-    own = len(_own(scripts_of(language)).findall(sentence))
+    weight, scripts = 3 if without_spaces(language) else 1, scripts_of(language)
+    own: float = len(_own(scripts).findall(sentence))
     others = len(_LETTER.findall(sentence)) - own
-    own *= 3 if language in WITHOUT_SPACES else 1
+    if (script := scripts[0]) in _OTHER_CHINESE:
+        here, there = (len(_only(each).intersection(sentence)) for each in (script, _OTHER_CHINESE[script]))
+        foreign = own * there / max(here + there, 1)
+        own, others = own - foreign, others + weight * foreign
+    own *= weight
     return own / (own + others) if own + others >= FEWEST_LETTERS else None
 
 
 @functools.cache
+def _only(script: str) -> frozenset[str]:
+    """Characters of simplified Chinese that traditional Chinese has not, or the other way round, as far as the two's character sets go."""
+    return _character_set(script) - _character_set(_OTHER_CHINESE[script])
+
+
+def _character_set(script: str) -> frozenset[str]:
+    encoding = "gb2312" if script == "Hans" else "big5"
+    return frozenset(letter for letter in map(chr, range(0x4E00, 0xA000)) if letter.encode(encoding, "ignore"))
+
+
+@functools.cache
 def _own(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
-    inside = "".join(rf"\p{{Script={script}}}" for script in scripts)
-    return regex.compile(rf"(?=\p{{L}})[{inside}]")
+    inside = "".join(rf"\p{{Script={script}}}" for script in sorted(_in_unicode(scripts)))
+    try:
+        return regex.compile(rf"(?=\p{{L}})[{inside}]")
+    except regex.error:  # a script without characters in Unicode, such as Blis: whatever stands there may stand for it
+        return _LETTER
 
 
 def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterator[Pair]:
@@ -76,13 +86,14 @@ def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterato
         CorpusError: swapped columns, or a direction the wrong way about.
     """
     pairs = iter(pairs)
-    if set(scripts_of(direction.source)) & set(scripts_of(direction.target)):
+    source, target = (scripts_of(language) for language in (direction.source, direction.target))
+    if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):
         return pairs
     return chain(_checked(list(islice(pairs, _SAMPLE)), direction, where), pairs)
 
 
 def _checked(first: list[Pair], direction: Direction, where: str) -> list[Pair]:
-    turned = Direction(direction.target, direction.source)
+    turned = direction.reverse
     swapped = sum(_is_written(pair, turned) for pair in first)
     if 2 * swapped > len(first):
         raise CorpusError(

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from fedlingua.languages import WITHOUT_SPACES
+from fedlingua.languages import plain_code, without_spaces
 
 _HARD = "。！？｡।॥؟។៕။።፧"
 _SOFT = ".!?…۔։"
@@ -61,7 +61,7 @@ def split_sentences(document: str, language: str, max_words: int = 0) -> list[st
 
 
 def _of_line(line: str, language: str) -> Iterator[str]:
-    marks = _MARK_WITHOUT_SPACES if language in WITHOUT_SPACES else _GREEK_MARK if language == "el" else _MARK
+    marks = _MARK_WITHOUT_SPACES if without_spaces(language) else _GREEK_MARK if plain_code(language) == "el" else _MARK
     start = 0
     for mark in marks.finditer(line):
         stands_alone = not set(mark[0]).isdisjoint(_HARD) or not line[mark.end() : mark.end() + 1].isspace()
@@ -74,7 +74,7 @@ def _of_line(line: str, language: str) -> Iterator[str]:
 def _is_end(before: str, mark: str, after: str, language: str) -> bool:
     """Whether a mark that may stand inside a sentence ends one."""
     first = after.lstrip().lstrip(_OPENING + " ")[:1]
-    if first and (not first.isalnum() or (first.islower() and language not in _LOWER_CASE_ALONE)):
+    if first and (not first.isalnum() or (first.islower() and plain_code(language) not in _LOWER_CASE_ALONE)):
         return False
     return mark != "." or not first or not _goes_on(before, first, language)
 
@@ -85,23 +85,22 @@ def _goes_on(before: str, first: str, language: str) -> bool:
     word = words[-1].lstrip(_OPENING).casefold()
     if word.isdigit():
         # "1. Aspirin" at the beginning is a number of a list, wherever.
-        return before.strip() == word or (language in _ORDINAL_DOT.split() and len(word) <= 2 and first.isalpha())
+        return before.strip() == word or (plain_code(language) in _ORDINAL_DOT.split() and len(word) <= 2 and first.isalpha())
     is_initial = len(word) == 1 and word.isalpha() and word.lower() != word.upper()
     if is_initial or re.fullmatch(r"(?:[^\W\d_]\.)+[^\W\d_]", word):  # J. Smith; e.g., z.B., U.S.
         return True
     if first.isdigit() and word in _BEFORE_NUMBERS.split():
         return True
-    return word in _NEVER_LAST[""].split() or word in _NEVER_LAST.get(language, "").split()
+    return word in _NEVER_LAST[""].split() or word in _NEVER_LAST.get(plain_code(language), "").split()
 
 
 def _wrapped(sentence: str, language: str, max_words: int) -> list[str]:
     """Even pieces, so that no crumb is left which a rule for short sentences would drop."""
-    without_spaces = language in WITHOUT_SPACES
-    units = _characters(sentence) if without_spaces else sentence.split()
-    lengths = [len(unit.replace(" ", "")) if without_spaces else 1 for unit in units]
+    units = _characters(sentence) if without_spaces(language) else sentence.split()
+    lengths = [len(unit.replace(" ", "")) if without_spaces(language) else 1 for unit in units]
     if not max_words or sum(lengths) <= max_words:
         return [sentence]
-    joint = "" if without_spaces else " "
+    joint = "" if without_spaces(language) else " "
     return [joint.join(units[start:end]).strip() for start, end in pairwise(_cuts(lengths, max_words))]
 
 

@@ -10,11 +10,11 @@ A federation file is TOML:
     [cleaning]                                # optional, see CleaningRules
     [text]
     deidentify = "required"                   # optional: no document is used that a hook of its site has not passed; or "off"
-    [families]                                # optional: name = ["de", "nl"], goes before the built-in families
+    [families]                                # optional: name = ["de", "zh-Hant"], goes before ISO 639-5's families
     [clusters.encoder]                        # optional, and [clusters.decoder]: name = ["site", "site"], for cluster-by = "given"
     [[site]]
     name = "zh-en"
-    direction = "zh-en"
+    direction = "zh-en"                       # BCP-47 codes; "zh-Hant--en" where one has a hyphen
     tsv = "tatoeba/zh-en.tsv.gz"              # or moses, nway, opus, tmx, jsonl, parquet or dataset, see formats.py;
                                               # or phrasebook = "hospital"; sentences = 540, or as many as the sizes need,
                                               # or splits = "ted2020/zh-en.{}.tsv.gz", {} for train, dev and test
@@ -66,7 +66,7 @@ from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.files import read_toml
 from fedlingua.kinds import FEDERATION, refuse_other_kind
-from fedlingua.languages import LANGUAGES, Direction, nearest, parse_direction, parse_language
+from fedlingua.languages import Direction, parse_direction, parse_language
 from fedlingua.tables import check_options, fill, refuse_unknown, table
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -365,11 +365,7 @@ def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:
             raise ConfigError(
                 f'{where} [families]: {family!r} = {codes!r}; wanted a name of letters and a list, as in Uralic = ["fi", "et"]'
             )
-        for code in codes:
-            if code not in LANGUAGES:
-                raise ConfigError(
-                    f"{where} [families]: {family} = {codes!r}: language {code!r} is not known{nearest(code, LANGUAGES)}"
-                )
+        for code in (parse_language(str(code), f"{where} [families]: {family} = {codes!r}: language").source for code in codes):
             if code in families:
                 raise ConfigError(
                     f"{where} [families]: {code!r} stands in {families[code]!r} and in {family!r}; give it one family"

@@ -16,18 +16,16 @@ from lxml import etree
 
 from fedlingua.corpora.read import UNREADABLE, Pair, damaged, empty, on_one_line, opened
 from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, plain_code
+from fedlingua.languages import Direction, matching
 
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _CHUNK_BYTES = 1 << 15
-_code = lru_cache(plain_code)
-"""A file has few tags, each as often as it has units."""
 
 
 @dataclass(frozen=True)
 class TmxFile:
-    """A file, plain or gzipped; of each unit its first variant in either language, whatever the country: en-GB is en."""
+    """A file, plain or gzipped; of each unit its first variant in either language: en, or, where the unit has none, en-GB."""
 
     path: Path
     direction: Direction
@@ -55,7 +53,7 @@ def read_tmx_side(path: Path, language: str) -> Iterator[str | None]:
 
 def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
     """What every unit has in each of the languages."""
-    units, languages = 0, Counter[str]()
+    units, languages, read = 0, Counter[str](), set[str]()
     try:
         with opened(path) as stream:
             try:
@@ -63,7 +61,9 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
                     units += 1
                     variants = _variants(unit)
                     languages.update(variants.keys())
-                    yield [_text(variants[code], path) if code in variants else None for code in wanted]
+                    tags = [_tag(code, tuple(variants)) for code in wanted]
+                    read.update(code for code, tag in zip(wanted, tags, strict=True) if tag)
+                    yield [_text(variants[tag], path) if tag else None for tag in tags]
             except etree.XMLSyntaxError as error:
                 if stream.tell() == 0:
                     raise CorpusError(empty(path)) from None
@@ -73,9 +73,15 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
     if not units:
         raise CorpusError(f"{path}: holds no unit (<tu>); is it TMX?")
     for code in wanted:
-        if not languages[code]:
+        if code not in read:
             found = ", ".join(f"{language} {count}" for language, count in languages.most_common())
             raise CorpusError(f"{path}: none of {units} units has {code!r}; got {found or 'no language at all'}")
+
+
+@lru_cache
+def _tag(language: str, tags: tuple[str, ...]) -> str | None:
+    """The variant that is read; a file has few sets of tags, each as often as it has units."""
+    return next(iter(matching(language, tags)), None)
 
 
 def _mistake(error: etree.XMLSyntaxError) -> str:
@@ -120,10 +126,10 @@ def _refuse_entities(unit: Any, path: Path) -> None:
 
 
 def _variants(unit: Any) -> dict[str, Any]:
-    """Language -> the first segment in it."""
+    """Tag of a language -> the first segment in it."""
     found: dict[str, Any] = {}
     for variant in unit.iterchildren("tuv"):
-        code = _code(variant.get(_LANG) or variant.get("lang") or "")
+        code = variant.get(_LANG) or variant.get("lang")
         if code and code not in found and (segment := variant.find("seg")) is not None:
             found[code] = segment
     return found

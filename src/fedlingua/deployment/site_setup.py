@@ -13,6 +13,7 @@ from fedlingua.deployment.keys import make_key
 from fedlingua.deployment.site_file import SiteFile, check_address, read_site_file, site_table
 from fedlingua.errors import ConfigError
 from fedlingua.files import check_folder_to_write
+from fedlingua.languages import parse_written
 
 FILE = "site.toml"
 PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "notes")
@@ -38,7 +39,7 @@ def init_site(
     check_address(address, "--server")
     check_folder_to_write(directory, "--to")
     # Everything is checked before anything is written.
-    who = {"name": name, "direction" if "-" in direction else "language": direction}
+    who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
     entry = {**who, **_from(directory, corpus)}
     insecure = authority is None

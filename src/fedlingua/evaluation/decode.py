@@ -52,7 +52,7 @@ def translate(
         output = model.generate(  # type: ignore[operator]
             input_ids=input_ids,
             attention_mask=(input_ids != codec.pad_id).long(),
-            forced_bos_token_id=codec.language_ids[direction.target],
+            forced_bos_token_id=codec.language_id(direction.target),
             num_beams=beam,
             do_sample=False,
             early_stopping=beam > 1,

@@ -11,7 +11,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from fedlingua.errors import ConfigError
-from fedlingua.languages import WITHOUT_SPACES, Direction
+from fedlingua.languages import Direction, plain_code, without_spaces
 
 BLEU_ORDER = 4
 MORE, CHECKPOINT = "more.", "comet-checkpoint"
@@ -92,7 +92,7 @@ def chrf_score(sums: ScoreSums) -> float:
 
 def bleu_tokenizer(target: str) -> str:
     """sacreBLEU's name of the tokenisation: the language's own, characters where words are not written apart, else 13a."""
-    return _OWN_TOKENIZERS.get(target) or ("char" if target in WITHOUT_SPACES else "13a")
+    return _OWN_TOKENIZERS.get(plain_code(target), "char") if without_spaces(target) else "13a"
 
 
 def check_tokenizers(directions: Iterable[Direction]) -> None:
@@ -102,14 +102,14 @@ def check_tokenizers(directions: Iterable[Direction]) -> None:
         ConfigError: names the direction, its tokenizer and what to install.
     """
     for direction in directions:
-        tokenizer = bleu_tokenizer(direction.target)
+        tokenizer, extra = bleu_tokenizer(direction.target), plain_code(direction.target)
         try:
             bleu_metric(tokenizer)
         except RuntimeError as error:  # sacreBLEU's own, where the packages of one of its extras are missing
             raise ConfigError(
                 f"direction {direction}: BLEU into {direction.target!r} takes sacreBLEU's tokenizer {tokenizer!r}, whose packages are not "
-                f"installed here; wanted those of the extra {direction.target!r}: pip install 'fedlingua[{direction.target}]', or "
-                f"pip install -c constraints.txt -e '.[{direction.target}]' in a checkout"
+                f"installed here; wanted those of the extra {extra!r}: pip install 'fedlingua[{extra}]', or "
+                f"pip install -c constraints.txt -e '.[{extra}]' in a checkout"
             ) from error
 
 

@@ -16,6 +16,7 @@ from sacrebleu.metrics.ter import TER
 
 from fedlingua.corpora.identify import is_other_language
 from fedlingua.evaluation.scores import bleu_metric, bleu_tokenizer, chrf_metric
+from fedlingua.languages import plain_code
 
 Counts = NDArray[np.float64]
 
@@ -83,7 +84,7 @@ def _chrf_plus_plus(target: str) -> CHRF:
 
 def _ter(target: str) -> TER:
     """Of Chinese and Japanese of characters, as sacreBLEU's Tercom has it; of Thai and others without spaces it sees no words."""
-    asian = target in ("zh", "ja")
+    asian = plain_code(target) in ("zh", "ja")
     return TER(normalized=asian, asian_support=asian)
 
 

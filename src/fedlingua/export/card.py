@@ -6,7 +6,7 @@ from typing import Any
 
 from fedlingua import units
 from fedlingua.export.usage import usage
-from fedlingua.languages import LANGUAGES
+from fedlingua.languages import language_name, parse_written
 from fedlingua.metrics import METRICS, OF_TEXT, Metric
 
 Told = Mapping[str, Any]
@@ -52,8 +52,9 @@ def _title(told: Told) -> str:
 
 
 def _what_it_is(told: Told) -> str:
-    names = [LANGUAGES[code].name for code in told["direction"].split("-")]
-    what = f"translates from {names[0]} into {names[1]}" if len(names) == 2 else "is an encoder for text"
+    direction = parse_written(told["direction"])
+    names = f"from {language_name(direction.source)} into {language_name(direction.target)}"
+    what = "is an encoder for text" if direction.is_one_language else f"translates {names}"
     forms = {
         "adapter": "What was trained, without its backbone, for fedlingua to load.",
         "peft": "Low-rank additions (LoRA), without their backbone, for peft to load.",

@@ -13,6 +13,7 @@ from typing import Any
 from fedlingua.backbones.pinned import LICENCES, PINNED_REVISIONS
 from fedlingua.clustering import cluster_of
 from fedlingua.finished import FinishedRun
+from fedlingua.languages import parse_written
 from fedlingua.privacy import signature_epsilon
 from fedlingua.runs import RunFolder, library_versions
 from fedlingua.trained import Trained
@@ -69,7 +70,7 @@ def _of_run(trained: Trained, run_dir: Path) -> Facts:
     host = next((name for name, entry in sites.items() if trained.site in entry["members"]), None)
     members = {site: direction for entry in sites.values() for site, direction in entry["members"].items()}
     encoder = trained.settings.task == "masked-language"
-    languages = sorted({code for one in members.values() for code in one.split("-")})
+    languages = sorted({code for one in map(parse_written, members.values()) for code in (one.source, one.target)})
     return {
         **({"languages": languages} if encoder else {}),
         "rounds": about.get("rounds"),

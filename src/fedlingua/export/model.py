@@ -94,5 +94,5 @@ def _use(trained: Trained, trainable: Trainable) -> dict[str, Any] | None:
     if trained.direction.is_one_language:
         return None
     codec = trainable.backbone.codec
-    number = codec.language_ids[trained.direction.target]
+    number = codec.language_id(trained.direction.target)
     return {"target_id": number, "target_token": str(codec.tokenizer.convert_ids_to_tokens(number))}

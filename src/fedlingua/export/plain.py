@@ -46,10 +46,10 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
     for name in tokenizer_files(backbone.codec):
         if (backbone.directory / name).is_file():
             shutil.copyfile(backbone.directory / name, directory / name)
-    codes, file = backbone.codec.language_codes, directory / _TOKENIZER
+    code, file = backbone.codec.language_code, directory / _TOKENIZER
     if not direction.is_one_language:
         told = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        told |= {"src_lang": codes[direction.source], "tgt_lang": codes[direction.target]}
+        told |= {"src_lang": code(direction.source), "tgt_lang": code(direction.target)}
         told.setdefault("tokenizer_class", type(backbone.codec.tokenizer).__name__)
         replace_text(file, json_text(told))
     if _ids(directory, direction) != _ids_in_training(backbone.codec, direction):
@@ -88,7 +88,7 @@ def _generation(model: PreTrainedModel, trained: Trained, codec: Codec) -> Gener
     assert known is not None
     told = {
         **known.to_diff_dict(),
-        "forced_bos_token_id": codec.language_ids[trained.direction.target],
+        "forced_bos_token_id": codec.language_id(trained.direction.target),
         "num_beams": settings.beam,
         "early_stopping": settings.beam > 1,
         "do_sample": False,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedlingua.languages import LANGUAGES
+from fedlingua.languages import language_name, parse_written
 
 
 def usage(told: Mapping[str, Any]) -> str:
@@ -104,8 +104,9 @@ for text in tokenizer.batch_decode(ids, skip_special_tokens=True):
 def _of_the_direction(told: Mapping[str, Any]) -> str:
     if told["task"] != "translation":
         return ""
-    source, target = told["direction"].split("-")
+    direction = parse_written(told["direction"])
+    source, target = map(language_name, (direction.source, direction.target))
     return (
-        f"\n\nThe tokenizer takes its text for {LANGUAGES[source].name} unless told otherwise; `{told['use']['target_token']}`, the first "
-        f"token of every translation, asks for {LANGUAGES[target].name}."
+        f"\n\nThe tokenizer takes its text for {source} unless told otherwise; `{told['use']['target_token']}`, the first "
+        f"token of every translation, asks for {target}."
     )

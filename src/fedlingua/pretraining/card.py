@@ -1,11 +1,10 @@
 """The model card of a backbone that was trained from nothing: README.md beside its weights, all of it from pretraining.json."""
 
-import re
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from fedlingua.languages import LANGUAGES
+from fedlingua.languages import language_name, parse_written, plain_code
 
 About = Mapping[str, Any]
 """What pretraining.json holds; one of an earlier version lacks some keys, and then the card says less."""
@@ -29,7 +28,7 @@ def model_card(about: About) -> str:
 
 def languages(about: About) -> list[str]:
     """Codes of all languages on either side, sorted."""
-    return sorted({code for direction in about["recipe"]["corpora"] for code in re.split("-", direction)})
+    return sorted({code for one in map(parse_written, about["recipe"]["corpora"]) for code in (one.source, one.target)})
 
 
 def _header(about: About, translates: bool) -> str:
@@ -42,7 +41,7 @@ def _header(about: About, translates: bool) -> str:
 
 def _what_it_is(about: About, translates: bool) -> str:
     model = about["recipe"]["model"]
-    names = ", ".join(LANGUAGES[code].name for code in languages(about))
+    names = ", ".join(language_name(code) for code in languages(about))
     kind, layers = (
         ("An M2M-100", f"{model['encoder_layers']} + {model['decoder_layers']}")
         if translates
@@ -65,7 +64,7 @@ def _use(name: str, about: About, translates: bool) -> str:
     code = f'`backbone = "{name}"` in an experiment of fedlingua takes it'
     if not translates:
         return f"## What it is for\n\n{what} {code}; `AutoModelForMaskedLM.from_pretrained` and `AutoTokenizer` load it."
-    source, target = about["recipe"]["corpora"][0].split("-")
+    direction = parse_written(about["recipe"]["corpora"][0])
     return f"""## What it is for
 
 {what} {code}. In transformers:
@@ -74,8 +73,8 @@ def _use(name: str, about: About, translates: bool) -> str:
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-tokenizer.src_lang = "{source}"
-ids = model.generate(**tokenizer("...", return_tensors="pt"), forced_bos_token_id=tokenizer.get_lang_id("{target}"))
+tokenizer.src_lang = "{plain_code(direction.source)}"
+ids = model.generate(**tokenizer("...", return_tensors="pt"), forced_bos_token_id=tokenizer.get_lang_id("{plain_code(direction.target)}"))
 print(tokenizer.batch_decode(ids, skip_special_tokens=True))
 ```"""
 

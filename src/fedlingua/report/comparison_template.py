@@ -137,7 +137,7 @@ SENTENCES = """
 {% for site, of_site in sentences_by_site %}
 <details{% if loop.first %} open{% endif %}><summary>{{ site }} {{ of_site[0].direction }}</summary>
 <div class="scroll"><table class="sentences">
-{% for each in of_site %}{% set source, _, target = each.direction.partition("-") %}
+{% for each in of_site %}{% set source, target = each.direction|sides %}
 <tbody>
 <tr><th scope="row" class="nowrap">source</th>{{ sentence_cell(source, each.source) }}</tr>
 <tr><th scope="row" class="nowrap">reference</th>{{ sentence_cell(target, each.reference) }}</tr>

@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from fedlingua import units
 from fedlingua.errors import RunError
-from fedlingua.languages import RIGHT_TO_LEFT
+from fedlingua.languages import right_to_left, written_sides
 
 
 def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) -> str:
@@ -31,6 +31,7 @@ def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) 
         "share": units.share,
         "bandwidth": units.bandwidth,
         "dir": _dir,
+        "sides": written_sides,
     }
     return environment.from_string(template).render(
         figures={name: json.loads(figure.to_json()) for name, figure in figures.items()},
@@ -41,7 +42,7 @@ def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) 
 
 
 def _dir(language: str) -> str:
-    return "rtl" if language in RIGHT_TO_LEFT else "ltr"
+    return "rtl" if right_to_left(language) else "ltr"
 
 
 def put_page(page: str, target: Path) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from fedlingua.languages import WITHOUT_SPACES
+from fedlingua.languages import without_spaces
 from fedlingua.report.translations import Sentence, Text
 
 SHOWN_ROUNDS, SHOWN_SENTENCES = 5, 5
@@ -36,7 +36,7 @@ def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
 
 def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
     """The shown rounds of a sentence, each compared with the one above it."""
-    between = "" if text.target in WITHOUT_SPACES else " "
+    between = "" if without_spaces(text.target) else " "
     lines: list[Line] = []
     before: str | None = None
     for index in shown_rounds(text.rounds, best):

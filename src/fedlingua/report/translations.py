@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedlingua.languages import written_sides
 from fedlingua.report.values import mapping, text, whole
 
 FOLDER = "translations-by-round"
@@ -33,12 +34,12 @@ class Text:
     @property
     def source(self) -> str:
         """Code of the language that is translated."""
-        return self.direction.partition("-")[0]
+        return written_sides(self.direction)[0]
 
     @property
     def target(self) -> str:
         """Code of the language that it is translated into."""
-        return self.direction.partition("-")[2]
+        return written_sides(self.direction)[1]
 
     @property
     def rounds(self) -> list[int]:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fedlingua.errors import FedlinguaError
-from fedlingua.languages import LANGUAGES, RIGHT_TO_LEFT, nearest, parse_direction
+from fedlingua.languages import language_name, nearest, parse_direction, right_to_left
 from fedlingua.serving.batching import Batcher, ClosedError, FullError
 from fedlingua.serving.docs_page import docs_page
 from fedlingua.serving.limits import Limits
@@ -231,7 +231,7 @@ def _variant(asked: Asked, models: Models) -> Variant:
     if models.run.why_no_direction:
         raise _no(404, f"{models.run.why_no_direction}; give site instead of source and target: {', '.join(models.sites)}")
     try:
-        return models.of_direction(parse_direction(f"{asked.source}-{asked.target}"))
+        return models.of_direction(parse_direction(f"{asked.source}--{asked.target}"))
     except FedlinguaError as error:
         raise _no(404, str(error)) from None
 
@@ -267,7 +267,7 @@ def _listed(models: Models, about: dict[str, Any], limits: Limits) -> ModelList:
         directions=[_answering(variant) for variant in directions],
         clusters={str(part): {name: list(sites) for name, sites in found.items()} for part, found in models.run.clusters.items()},
         languages={
-            code: {"name": LANGUAGES[code].name, "written": "rtl" if code in RIGHT_TO_LEFT else "ltr"}
+            code: {"name": language_name(code), "written": "rtl" if right_to_left(code) else "ltr"}
             for code in models.languages
             if code in used
         },

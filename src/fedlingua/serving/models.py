@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from fedlingua.errors import FedlinguaError
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.languages import LANGUAGES, Direction
+from fedlingua.languages import Direction, normal_code
 from fedlingua.translator import Decoding, Translator
 from fedlingua.variants import RunVariants, Variant
 
@@ -25,8 +25,8 @@ class Models:
         self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
         self.translator = Translator.of_variant(run, first, decoding)
-        known = self.translator.trainable.backbone.codec.language_ids
-        self.languages = [code for code in LANGUAGES if code in known]
+        known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
+        self.languages = sorted(known | {code for one in run.sites.values() for code in (one.source, one.target)})
         self._kept: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
         self._kept_bytes = kept_bytes
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)

@@ -69,6 +69,25 @@ def test_a_direction_without_a_language_token_is_refused_by_name(codec: Codec) -
         codec.check([Direction("de", "fr"), Direction("de", "qq")])
 
 
+def test_a_code_with_script_or_country_takes_the_token_of_its_language(codec: Codec) -> None:
+    codec.check([Direction("zh-Hant", "zh-Hans"), Direction("nb", "nso")])
+    assert codec.language_id("zh-Hant") == codec.language_id("zh-Hans") == codec.language_ids["zh"]
+    assert codec.language_id("nso") == codec.language_ids["ns"]
+    assert codec.language_code("nb") == "no"
+    assert codec.encode(["a"], "zh-Hant", 8) == codec.encode(["a"], "zh", 8)
+
+
+def test_a_language_without_a_token_is_answered_with_its_relatives(codec: Codec) -> None:
+    with pytest.raises(
+        BackboneError, match=r"direction hsb-de: the backbone has no language 'hsb'; of the same group \(Slavic\) are be, bg,"
+    ):
+        codec.check([Direction("hsb", "de")])
+    with pytest.raises(BackboneError, match=r"no language 'yue'; of the same group \(Sinitic\) are zh; it has af,"):
+        codec.check([Direction("de", "yue")])
+    with pytest.raises(BackboneError, match=r"no language 'eo'.*it has af,"):
+        codec.check([Direction("eo", "de")])
+
+
 def test_any_piece_is_every_piece_but_a_special_one(encoder: Backbone) -> None:
     codec, rng = encoder.codec, Random(1)
     assert isinstance(codec, TextCodec)

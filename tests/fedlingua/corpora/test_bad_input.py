@@ -120,7 +120,7 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
         ({"x.tmx": tmx(variants(("a\0b", "c")))}, TMX, "x.tmx, line 14: is no well-formed XML (INVALID_CHAR), after 12 units"),
         ({"x.tmx": tmx(before=BOMB)}, TMX, "x.tmx: its document type declares entities"),
         ({"x.tmx": tmx(variants(("&b;", "c")), before='<!DOCTYPE tmx SYSTEM "x.dtd">')}, TMX, "x.tmx, line 14: uses an entity"),
-        ({"x.tmx": tmx().replace('"en"', '"tlh"')}, TMX, "x.tmx: none of 12 units has 'en'; got de 12, tlh 12"),
+        ({"x.tmx": tmx().replace('"en"', '"tlh"')}, TMX, "x.tmx: none of 12 units has 'en'; got de-DE 12, tlh 12"),
         ({"x.tmx": tmx()[:-40]}, TMX, "x.tmx, line 13: is no well-formed XML"),
         ({"x.tsv.gz": gzip.compress(tsv().encode() * 999)[:-9]}, 'tsv = "x.tsv.gz"', "x.tsv.gz, after line"),
         ({"x.tsv": "ein Hund\ta dog\n"}, TSV, "site court: no "),

@@ -89,6 +89,14 @@ def test_a_hubs_dataset_has_no_file_here(tmp_path: Path) -> None:
     assert file_paths(corpus_files({"dataset": "opus_books", "subset": "en-zh"}, ZH_EN, "here", tmp_path)) == []
 
 
+def test_a_zip_has_a_file_for_each_script_of_chinese(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name, line in {"T.zh_cn": "国", "T.zh_tw": "國", "T.en": "country"}.items():
+            archive.writestr(name, f"{line}\n")
+    for language, line in (("zh-Hant", "國"), ("zh-Hans", "国")):
+        assert list(read_corpus(OpusZip(tmp_path / "x.zip", Direction(language, "en")))) == [Pair(line, "country")]
+
+
 @pytest.mark.parametrize(
     ("names", "told"),
     [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, read_pairs, side_paths
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, read_pairs, side_paths, spelled
 from fedlingua.errors import CorpusError
 from fedlingua.languages import Direction
 
@@ -203,3 +203,17 @@ def test_a_line_break_inside_a_sentence_becomes_a_space(sentence: str, line: str
 )
 def test_a_moses_pair_is_named_after_its_languages(name: str, sides: tuple[str, str]) -> None:
     assert side_paths(Path(name), Direction("de", "fr")) == tuple(map(Path, sides))
+
+
+def test_the_sides_of_a_pair_may_spell_their_languages_otherwise(tmp_path: Path) -> None:
+    for name in ("x.iw", "x.zh_TW", "x.en-GB", "x.en-US", "x.old.en"):
+        (tmp_path / name).write_text("a\n", encoding="utf-8")
+    path = tmp_path / "x"
+    assert side_paths(path, Direction("he", "zh-Hant")) == (tmp_path / "x.iw", tmp_path / "x.zh_TW")
+    assert side_paths(path, Direction("en", "zh-Hans")) == (
+        tmp_path / "x.en",
+        tmp_path / "x.zh-Hans",
+    )  # two may be meant, and none is
+    (tmp_path / "x.he").write_text("b\n", encoding="utf-8")
+    assert side_paths(path, Direction("he", "en-GB")) == (tmp_path / "x.he", tmp_path / "x.en-GB")
+    assert spelled(tmp_path / "x.old.{}", "en") == tmp_path / "x.old.en"

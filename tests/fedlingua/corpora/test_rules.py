@@ -57,7 +57,7 @@ def test_a_rule_that_is_missing_is_refused_rather_than_guessed(key: str) -> None
         ({"split.mode": "by-moon"}, "split mode 'by-moon'"),
         ({"cleaning.normalize": "NFD"}, "normalize = 'NFD', unknown to this version"),
         ({"text.deidentify": "Required"}, "deidentify = 'Required', unknown to this version"),
-        ({"directions": ["de-xx"]}, "language 'xx' is not known"),
+        ({"directions": ["de-xx"]}, "language = 'xx' is not known"),
     ],
 )
 def test_a_rule_that_is_not_known_here_is_refused(changed: dict[str, Any], told: str) -> None:

@@ -104,7 +104,7 @@ def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, text: str, 
 
 def test_an_unknown_language_is_answered_with_the_nearest(tmp_path: Path) -> None:
     message = refusal(tmp_path, SITE.replace("de-en", "de-eng", 1))
-    assert "site court: direction = 'de-eng': language 'eng' is not known; did you mean 'en'?" in message
+    assert "site court: direction = 'de-eng': language = 'eng' is not known; did you mean 'en'?" in message
 
 
 def test_a_direction_with_the_same_language_twice_is_refused(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_value_of_the_wrong_type_or_choice_is_refused(tmp_path: Path, table: s
 def test_a_language_in_two_families_or_in_none_is_refused(tmp_path: Path) -> None:
     assert "'de' stands in 'A' and in 'B'" in refusal(tmp_path, "[families]\nA = ['de']\nB = ['de']\n" + SITE)
     message = refusal(tmp_path, "[families]\nA = ['deu']\n" + SITE)
-    assert "language 'deu' is not known; did you mean 'de'?" in message
+    assert "language = 'deu' is not known; did you mean 'de'?" in message
 
 
 @pytest.mark.parametrize("lacking", ["de", "fr"])

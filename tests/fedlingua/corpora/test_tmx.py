@@ -8,7 +8,7 @@ import pytest
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.tmx import TmxFile, read_tmx
 from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
+from fedlingua.languages import Direction, parse_direction
 
 DE_EN = Direction("de", "en")
 HEAD, END = '<tmx version="1.4">\n<header/>\n<body>\n', "</body></tmx>\n"
@@ -44,6 +44,27 @@ def test_every_unit_is_a_pair_whatever_the_order_of_its_variants(tmp_path: Path,
 def test_a_variant_of_any_country_is_its_language_and_the_first_of_two_is_taken(tmp_path: Path) -> None:
     units = unit(("DE_at", "a"), ("en-GB", "lorry"), ("en-US", "truck")) + unit(("de-Latn-CH", "b"), ("EN", "x"))
     assert list(read_tmx(write(tmp_path, HEAD + units + END))) == [Pair("a", "lorry"), Pair("b", "x")]
+
+
+def test_a_scripts_variants_are_told_apart_and_its_countries_are_not(tmp_path: Path) -> None:
+    file = write(tmp_path, HEAD + unit(("zh-Hant-TW", "國"), ("zh-CN", "国"), ("en", "country")) + END)
+    for direction, source in (("zh-Hant--en", "國"), ("zh-Hans--en", "国"), ("zh-en", "國")):
+        assert list(read_tmx(TmxFile(file.path, parse_direction(direction)))) == [Pair(source, "country")]
+    with pytest.raises(CorpusError, match="none of 1 units has 'zh-Hant-HK'; got zh-Hant-TW 1, zh-CN 1, en 1"):
+        list(read_tmx(TmxFile(file.path, parse_direction("zh-Hant-HK--en"))))
+
+
+def test_a_unit_with_the_very_code_is_read_by_it(tmp_path: Path) -> None:
+    both = unit(("de", "a"), ("en-GB", "lorry"), ("en", "truck"))
+    file = write(tmp_path, HEAD + both + unit(("de", "b"), ("en-GB", "flat")) + END)
+    assert list(read_tmx(file)) == [Pair("a", "truck"), Pair("b", "flat")]
+    british = TmxFile(file.path, Direction("de", "en-GB"))
+    assert list(read_tmx(british)) == [Pair("a", "lorry"), Pair("b", "flat")]
+
+
+def test_an_older_code_of_a_file_is_read_as_the_newer(tmp_path: Path) -> None:
+    file = write(tmp_path, HEAD + unit(("iw", "shalom"), ("in", "halo")) + END)
+    assert list(read_tmx(TmxFile(file.path, parse_direction("iw-id")))) == [Pair("shalom", "halo")]
 
 
 def test_the_older_attribute_of_tmx_1_1_names_a_language_too(tmp_path: Path) -> None:
@@ -84,7 +105,7 @@ def test_a_unit_without_one_of_the_languages_has_an_empty_side(tmp_path: Path) -
 
 def test_a_language_that_no_unit_has_is_told_with_those_that_are_there(tmp_path: Path) -> None:
     units = unit(("de", "a"), ("xx-YY", "b")) + unit(("de", "c"), ("tlh", "d")) + "<tu><tuv><seg>e</seg></tuv></tu>"
-    assert "none of 3 units has 'en'; got de 2, xx 1, tlh 1" in refusal(write(tmp_path, HEAD + units + END))
+    assert "none of 3 units has 'en'; got de 2, xx-YY 1, tlh 1" in refusal(write(tmp_path, HEAD + units + END))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])

@@ -163,7 +163,7 @@ def test_a_server_with_authentication_wants_a_key_and_a_whole_one(tmp_path: Path
         ('[[site]]\ndirection = "de-fr"\n', "site 1: name = ''"),
         ('[[site]]\nname = "a/b"\ndirection = "de-fr"\n', "name = 'a/b'"),
         ('[[site]]\nname = "a"\n', "site a: direction = '' is no direction"),
-        ('[[site]]\nname = "a"\ndirection = "de-xx"\n', "language 'xx' is not known"),
+        ('[[site]]\nname = "a"\ndirection = "de-xx"\n', "language = 'xx' is not known"),
         ('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "/etc/passwd"\n', "tsv = '/etc/passwd': there is no such key"),
         ('base = "x"\n[[site]]\nname = "a"\ndirection = "de-fr"\n', "base = 'x': there is no such key"),
     ],

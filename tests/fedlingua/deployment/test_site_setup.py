@@ -97,7 +97,7 @@ def test_a_site_with_text_in_one_language_says_so_to_the_operator_and_keeps_its_
     ("changes", "told"),
     [
         ({"name": "a/b"}, "name = 'a/b'"),
-        ({"direction": "de-xx"}, "language 'xx' is not known"),
+        ({"direction": "de-xx"}, "language = 'xx' is not known"),
         ({"direction": "spa"}, "language = 'spa' is not known"),
         ({"corpus": {}}, "clinic has no corpus"),
         ({"corpus": {"tsv": "nowhere.tsv"}}, "site clinic: nowhere.tsv: there is no such file"),

@@ -108,6 +108,10 @@ def test_a_perfect_translation_scores_100() -> None:
     [
         ("zh", "zh"),
         pytest.param("ja", "ja-mecab", marks=NEEDS_MECAB),
+        ("zh-Hant", "zh"),
+        ("zh-CN", "zh"),
+        ("zh-Latn", "13a"),
+        ("yue", "char"),
         ("th", "char"),
         ("my", "char"),
         ("de", "13a"),

@@ -92,7 +92,10 @@ def test_every_table_of_the_recipe_is_read(tmp_path: Path) -> None:
         ("[cleaning]\nmin-script-share = 2\n" + CORPUS, "half.toml [cleaning]: min-script-share = 2 is no share"),
         (CORPUS + CORPUS, "half.toml, corpus 2: stands twice; leave one of the two out"),
         ('name = "empty"\n', "half.toml has no [[corpus]]"),
-        (CORPUS.replace("de-en", "deu-en", 1), "corpus 1: direction = 'deu-en': language 'deu' is not known; did you mean 'de'?"),
+        (
+            CORPUS.replace("de-en", "deu-en", 1),
+            "corpus 1: direction = 'deu-en': language = 'deu' is not known; did you mean 'de'?",
+        ),
         (CORPUS.replace("tsv =", "moses = 'a'\ntsv ="), "corpus 1: got tsv and moses; wanted one of"),
     ],
 )

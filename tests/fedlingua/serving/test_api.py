@@ -83,7 +83,7 @@ def test_the_list_says_who_answers_what(client: TestClient) -> None:
             404,
             "no site 'bnk'; did you mean 'bank'?; there are hospital, court, school, bank",
         ),
-        ({"source": "de", "target": "xx", "sentences": ["a"]}, 404, "language 'xx' is not known"),
+        ({"source": "de", "target": "xx", "sentences": ["a"]}, 404, "language = 'xx' is not known"),
         ({"source": "fi", "target": "de", "sentences": ["a"]}, 404, "no site has source fi or another of Finnic"),
         ({"source": "de", "target": "de", "sentences": ["a"]}, 404, "the same language on both sides"),
         ({"site": "bank"}, 422, "sentences: Field required; wanted {"),
