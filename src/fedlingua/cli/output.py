@@ -10,18 +10,21 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 from typer.core import TyperCommand, TyperOption
 
 from fedlingua.cli.completion import mend_words, offered
 from fedlingua.errors import FedlinguaError
+from fedlingua.terminal import printable, printable_json
 
 FAILED, USAGE, FAULT, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -71,7 +74,22 @@ class AnsweringCommand(TyperCommand):
 
 
 class AnsweringConsole(Console):
-    """A console that ends the command with its own exit code where nobody reads on."""
+    """Every console of a command. Words are shown as they are, whoever wrote them: they are no markup, and steer no terminal.
+
+    Where nobody reads on, the command ends with its own exit code.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As rich's, of what is left when sequences are gone: before a line or a table is laid out."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich's; all that is printed comes by here, also what was no string of ours. A control is rich's own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def on_broken_pipe(self) -> None:
         """In the place of rich's, which ends with 1."""
@@ -96,6 +114,11 @@ def console() -> Console:
     return AnsweringConsole(stderr=asks_json())
 
 
+def error_console() -> Console:
+    """Standard error, for what is no part of the answer."""
+    return AnsweringConsole(stderr=True)
+
+
 def asks_json() -> bool:
     """Whether the command that is going on was asked for JSON."""
     ctx = click.get_current_context(silent=True)
@@ -104,7 +127,7 @@ def asks_json() -> bool:
 
 def print_json(answer: Answer) -> None:
     """One document on standard output; NaN and infinity, which JSON has not, as null."""
-    print(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False), flush=True)
+    print(printable_json(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False)), flush=True)
 
 
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
@@ -134,14 +157,14 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 
 def _fault(as_json: bool, error: Exception) -> NoReturn:
     """Of fedlingua's own."""
-    traceback.print_exc()
+    sys.stderr.write(printable(traceback.format_exc()))
     told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
     _end(as_json, FAULT, type(error).__name__, told)
 
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:
     with suppress(OSError):  # the exit code tells it where nothing can be written
-        Console(stderr=True).print(f"error: {message}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+        error_console().print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
     try:
         if as_json:
             error = {"kind": kind, "message": message, "exit_code": code}

@@ -8,9 +8,8 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
-from rich.console import Console
 
-from fedlingua.cli.output import INTERRUPTED, asks_json, print_json
+from fedlingua.cli.output import INTERRUPTED, asks_json, error_console, print_json
 from fedlingua.serving.api import application
 from fedlingua.serving.batching import is_translating
 from fedlingua.serving.guard import Guard
@@ -33,7 +32,7 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
     Raises:
         DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
     """
-    console = Console(stderr=True)
+    console = error_console()
     decoding.check()
     variants = RunVariants(run)
     signal.signal(signal.SIGTERM, _leave)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from fedlingua.errors import without_words
+from fedlingua.terminal import one_line
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -56,7 +57,7 @@ class Guard:
         try:
             await self._taken(scope, receive, guarded)
         except Exception as error:
-            print(f"error: {scope['method']} {scope['path']}: {without_words(error)}", file=sys.stderr, flush=True)
+            print(f"error: {scope['method']} {one_line(scope['path'])}: {without_words(error)}", file=sys.stderr, flush=True)
             if not started:
                 await refuse(guarded, 500, "something went wrong in the server, whose log says where")
 
