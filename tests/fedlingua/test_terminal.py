@@ -54,8 +54,10 @@ def test_a_console_shows_no_sequence_and_no_markup(text: str, terminal: bool) ->
     console.print(table)
     shown = out.getvalue()
     assert not STEERING.search(shown)
-    assert shown.count("ab [red]x[/red]") >= 3 and shown.count("[red]x[/red]") == 4
-    assert ":warning:" in shown and "[bold]site" in shown
+    assert shown.count("ab [red]x[/red]") >= 3
+    assert shown.count("[red]x[/red]") == 4
+    assert ":warning:" in shown
+    assert "[bold]site" in shown
 
 
 def test_json_escapes_what_would_steer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,8 +78,10 @@ def test_status_shows_a_hostile_run_folder_as_words(tmp_path: Path) -> None:
     show_status(tmp_path, AnsweringConsole(file=out, width=200))
     shown = out.getvalue()
     assert not STEERING.search(shown)
-    assert "[red]gone[/red]" in shown.split("\n")[0] and "school: fine" in shown.split("\n")[0]
-    assert "court [b]" in shown and "train" in shown
+    assert "[red]gone[/red]" in shown.split("\n")[0]
+    assert "school: fine" in shown.split("\n")[0]
+    assert "court [b]" in shown
+    assert "train" in shown
 
 
 def test_every_command_prints_by_the_one_console() -> None:

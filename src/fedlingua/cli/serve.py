@@ -12,6 +12,7 @@ import uvicorn
 from fedlingua.cli.output import INTERRUPTED, asks_json, error_console, print_json
 from fedlingua.serving.api import application
 from fedlingua.serving.batching import is_translating
+from fedlingua.serving.connections import Connection
 from fedlingua.serving.guard import Guard
 from fedlingua.serving.limits import Limits
 from fedlingua.serving.listening import is_loopback, listen, url_of
@@ -65,18 +66,18 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})
         try:
-            _server(app, limits).run(sockets=[listening])
+            _server(app).run(sockets=[listening])
         except (SystemExit, KeyboardInterrupt) as ended:
             _leave_if_translating(INTERRUPTED if isinstance(ended, KeyboardInterrupt) else 0)
             raise
 
 
-def _server(app: Guard, limits: Limits) -> uvicorn.Server:
+def _server(app: Guard) -> uvicorn.Server:
     """No log of requests, which could tell who asked for what; what goes wrong inside is told by the guard, without text."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -86,7 +87,6 @@ def _server(app: Guard, limits: Limits) -> uvicorn.Server:
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=30,
-            limit_concurrency=4 * limits.waiting + 64,
         )
     )
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from fedlingua.errors import without_words
@@ -66,6 +66,11 @@ class Guard:
         if self.hosts is not None and _name(headers.get(b"host", "")) not in self.hosts:
             await refuse(send, 403, f"this server is for {', '.join(sorted(self.hosts))} alone; it was asked for by another name")
             return
+        if not _from_here(headers):
+            await refuse(
+                send, 403, "this server takes nothing from another site's page (Origin); ask from its own, or from a program"
+            )
+            return
         told = headers.get(b"content-length", "0")
         too_large = told.isdigit() and int(told) > self.body_bytes
         if too_large and b"expect" in headers:  # it waits to be told to go on, and is not
@@ -127,6 +132,13 @@ async def _drain(receive: Receive) -> None:
                     return
     except TimeoutError:
         return
+
+
+def _from_here(headers: Mapping[bytes, str]) -> bool:
+    """Whether it comes from a page of this server, or from no page; behind a proxy that renames the host the browser's word counts."""
+    origin = headers.get(b"origin")
+    here = headers.get(b"sec-fetch-site") == "same-origin"
+    return origin is None or here or origin.partition("://")[2].lower() == headers.get(b"host", "").lower() != ""
 
 
 def _name(host: str) -> str:
