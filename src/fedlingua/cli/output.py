@@ -74,20 +74,17 @@ class AnsweringCommand(TyperCommand):
 
 
 class AnsweringConsole(Console):
-    """Every console of a command. Words are shown as they are, whoever wrote them: they are no markup, and steer no terminal.
-
-    Where nobody reads on, the command ends with its own exit code.
-    """
+    """Every console of a command: words are no markup and steer no terminal; where nobody reads on, it ends with its own exit code."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, markup=False, emoji=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """As rich's, of what is left when sequences are gone: before a line or a table is laid out."""
+        """Before a line or a table is laid out."""
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich's; all that is printed comes by here, also what was no string of ours. A control is rich's own."""
+        """All that is printed, also what was no string; a control is rich's own."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
@@ -112,11 +109,6 @@ def example(*lines: str) -> str:
 def console() -> Console:
     """Where a command says what it does: standard output, or standard error where that is left to the answer."""
     return AnsweringConsole(stderr=asks_json())
-
-
-def error_console() -> Console:
-    """Standard error, for what is no part of the answer."""
-    return AnsweringConsole(stderr=True)
 
 
 def asks_json() -> bool:
@@ -164,7 +156,7 @@ def _fault(as_json: bool, error: Exception) -> NoReturn:
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:
     with suppress(OSError):  # the exit code tells it where nothing can be written
-        error_console().print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
+        AnsweringConsole(stderr=True).print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
     try:
         if as_json:
             error = {"kind": kind, "message": message, "exit_code": code}

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedlingua.cli.attempt import STOPPED, Attempt, close_run, num_nodes
 from fedlingua.cli.engine import Engine
-from fedlingua.cli.output import error_console
+from fedlingua.cli.output import AnsweringConsole
 from fedlingua.cli.profile import PROFILES_FILE, Profile
 from fedlingua.cli.progress import follow, view_on
 from fedlingua.cli.server import profile_of
@@ -119,7 +119,8 @@ def _carry_out(
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         close_run(folder, "interrupted", STOPPED)
         write_report(folder.directory)
-        error_console().print(f"interrupted; all that was started has ended, and {folder.directory} says so", soft_wrap=True)
+        told = f"interrupted; all that was started has ended, and {folder.directory} says so"
+        AnsweringConsole(stderr=True).print(told, soft_wrap=True)
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -170,7 +171,7 @@ def check_experiment(
     _check_strategy(settings.strategy)
     if server is None:
         check_device(settings.device)  # each deployed site sees to its own, see `fedlingua site check`
-        check_measuring(settings.more_metrics, settings.comet_model, error_console().print)
+        check_measuring(settings.more_metrics, settings.comet_model, AnsweringConsole(stderr=True).print)
     return settings, federation
 
 

@@ -9,7 +9,7 @@ from types import FrameType
 
 import uvicorn
 
-from fedlingua.cli.output import INTERRUPTED, asks_json, error_console, print_json
+from fedlingua.cli.output import INTERRUPTED, AnsweringConsole, asks_json, print_json
 from fedlingua.serving.api import application
 from fedlingua.serving.batching import is_translating
 from fedlingua.serving.connections import Connection
@@ -33,7 +33,7 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
     Raises:
         DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
     """
-    console = error_console()
+    console = AnsweringConsole(stderr=True)
     decoding.check()
     variants = RunVariants(run)
     signal.signal(signal.SIGTERM, _leave)
@@ -43,7 +43,6 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
                 f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
                 "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it",
                 style="bold red",
-                markup=False,
                 highlight=False,
                 soft_wrap=True,
             )
@@ -57,12 +56,8 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
             limits.body_bytes,
             (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
         )
-        console.print(
-            f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        said = f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it"
+        console.print(said, highlight=False, soft_wrap=True)
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})
         try:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from fedlingua.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
 from fedlingua.cli.engine import Engine
-from fedlingua.cli.output import error_console
+from fedlingua.cli.output import AnsweringConsole
 from fedlingua.cli.profile import PROFILES_FILE, Profile
 from fedlingua.cli.progress import PlainView, duration
 from fedlingua.config import Scalar
@@ -129,7 +129,8 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str, c
             bench.work(engine, jobs)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         bench.interrupt()
-        error_console().print("interrupted; all that was started has ended, and the same command goes on", soft_wrap=True)
+        told = "interrupted; all that was started has ended, and the same command goes on"
+        AnsweringConsole(stderr=True).print(told, soft_wrap=True)
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)

@@ -12,7 +12,7 @@ from typing import IO, Any, TextIO
 
 from rich.console import Console
 
-from fedlingua.cli.output import Answer, asks_json, error_console
+from fedlingua.cli.output import Answer, AnsweringConsole, asks_json
 from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
@@ -95,7 +95,7 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
     Raises:
         CorpusError: what is read is not as it has to be; what --to names is not there then.
     """
-    console, variant = error_console(), translator.variant
+    console, variant = AnsweringConsole(stderr=True), translator.variant
     if asked.threads:
         import torch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.corpora.json_lines import check_text, read_objects
-from fedlingua.corpora.read import read_lines
+from fedlingua.corpora.read import LINE_BYTES, read_lines
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.tables import check_options
 
@@ -116,7 +116,11 @@ def _read_notes(notes: Notes) -> Iterator[str]:
         raise CorpusError(no_notes(notes))
     for path in paths:
         try:
-            text = path.read_bytes().decode("utf-8-sig")  # as editors save it, with or without a mark of its encoding
+            with path.open("rb") as file:
+                note = file.read(LINE_BYTES + 1)
+            if len(note) > LINE_BYTES:
+                raise CorpusError(f"{path}: has more than {LINE_BYTES:,} bytes; cut it into notes")
+            text = note.decode("utf-8-sig")  # as editors save it, with or without a mark of its encoding
         except UnicodeDecodeError as error:
             raise CorpusError(
                 f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"
