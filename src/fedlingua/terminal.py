@@ -16,7 +16,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """A JSON document with the same letters escaped: it means what it meant."""
+    """A JSON document with the same characters escaped."""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

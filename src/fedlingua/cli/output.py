@@ -77,11 +77,10 @@ class AnsweringConsole(Console):
     """Every console of a command: words are no markup and steer no terminal; where nobody reads on, it ends with its own exit code."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, markup=False, emoji=False)
+        super().__init__(**options, markup=False, emoji=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Before a line or a table is laid out."""
-        return super().render_str(printable(text), **options)
+        return super().render_str(printable(text), **options)  # before a line or a table is laid out
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """All that is printed, also what was no string; a control is rich's own."""

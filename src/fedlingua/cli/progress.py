@@ -189,8 +189,7 @@ class PlainView:
 
     def show(self, event: Event) -> None:
         if self._tally.add(event) and (line := event_line(event, self._tally)):
-            # Of its own accord rich would break the line at the width of a terminal that is not there, and colour numbers.
-            self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)  # no terminal, no width
 
 
 class _LiveView:

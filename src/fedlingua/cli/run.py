@@ -119,8 +119,7 @@ def _carry_out(
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         close_run(folder, "interrupted", STOPPED)
         write_report(folder.directory)
-        told = f"interrupted; all that was started has ended, and {folder.directory} says so"
-        AnsweringConsole(stderr=True).print(told, soft_wrap=True)
+        AnsweringConsole(stderr=True).print(f"interrupted; all has ended, and {folder.directory} says so", soft_wrap=True)
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)

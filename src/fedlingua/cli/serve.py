@@ -43,7 +43,6 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
                 f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
                 "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it",
                 style="bold red",
-                highlight=False,
                 soft_wrap=True,
             )
         if threads:
@@ -56,8 +55,7 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
             limits.body_bytes,
             (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
         )
-        said = f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it"
-        console.print(said, highlight=False, soft_wrap=True)
+        console.print(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", soft_wrap=True)
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})
         try:

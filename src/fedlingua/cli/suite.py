@@ -129,8 +129,7 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str, c
             bench.work(engine, jobs)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         bench.interrupt()
-        told = "interrupted; all that was started has ended, and the same command goes on"
-        AnsweringConsole(stderr=True).print(told, soft_wrap=True)
+        AnsweringConsole(stderr=True).print("interrupted; all that was started has ended; the same command goes on")
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)

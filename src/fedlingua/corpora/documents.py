@@ -116,11 +116,9 @@ def _read_notes(notes: Notes) -> Iterator[str]:
         raise CorpusError(no_notes(notes))
     for path in paths:
         try:
-            with path.open("rb") as file:
-                note = file.read(LINE_BYTES + 1)
-            if len(note) > LINE_BYTES:
+            if path.stat().st_size > LINE_BYTES:
                 raise CorpusError(f"{path}: has more than {LINE_BYTES:,} bytes; cut it into notes")
-            text = note.decode("utf-8-sig")  # as editors save it, with or without a mark of its encoding
+            text = path.read_bytes().decode("utf-8-sig")  # as editors save it, with or without a mark of its encoding
         except UnicodeDecodeError as error:
             raise CorpusError(
                 f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"

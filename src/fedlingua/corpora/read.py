@@ -59,7 +59,6 @@ LINE_BYTES = 4 << 20
 """Most of a line, or of a note: a sentence has a thousandth, and a file that is all one line would lie whole in memory."""
 UNPACKED_BYTES, UNPACKED_TIMES = 64 << 20, 200
 """What is packed may become so large, and beyond that so many times its size; text becomes 3 to 20 times as large."""
-_BUFFER_BYTES = 1 << 17
 
 
 def tsv_columns(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
@@ -190,9 +189,9 @@ def opened(path: Path | zipfile.Path) -> Iterator[IO[bytes]]:
     with path.open("rb") as file:
         if path.name.endswith(".gz"):
             with gzip.open(file) as unpacked:
-                yield io.BufferedReader(cast(Any, unpacked), _BUFFER_BYTES)
+                yield io.BufferedReader(cast(Any, unpacked), 1 << 17)
         else:
-            yield io.BufferedReader(cast(Any, file), _BUFFER_BYTES) if isinstance(path, zipfile.Path) else file
+            yield io.BufferedReader(cast(Any, file), 1 << 17) if isinstance(path, zipfile.Path) else file
 
 
 def check_growth(stream: IO[bytes], path: Path | zipfile.Path | str) -> None:

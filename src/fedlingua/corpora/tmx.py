@@ -89,8 +89,7 @@ class _Pruned:
     """The stream as the parser asks for it; before each part what is read and in no unit leaves the tree, however much there is."""
 
     def __init__(self, stream: Any, path: Path) -> None:
-        self.stream, self.path, self.root = stream, path, None
-        self.held = 0
+        self.stream, self.path, self.root, self.held = stream, path, None, 0
 
     def read(self, size: int) -> bytes:
         node: Any = self.root

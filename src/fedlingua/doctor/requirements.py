@@ -116,12 +116,8 @@ def check_held_back(app: Path) -> str:
     """Whether what is installed is older than a known advisory asks for, by pyproject.toml's table, and what holds it there."""
     file = app / "pyproject.toml"
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
-    pairs = [(name, _installed(name), one) for name, one in held.items()]
-    old = [
-        f"{name} {has} is below {one['wanted']}: {one['why']}"
-        for name, has, one in pairs
-        if has and Version(has) < Version(one["wanted"])
-    ]
+    found = [(name, _installed(name), one["wanted"], one["why"]) for name, one in held.items()]
+    old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in found if has and Version(has) < Version(new)]
     return Note("; ".join(old)) if old else "nothing is held below a known advisory"
 
 

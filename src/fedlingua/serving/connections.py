@@ -34,7 +34,6 @@ class Connection(H11Protocol):
         return silent and not self.transport.is_closing()
 
     def _time_header(self) -> None:
-        """From a header's first byte, of the first one from the connection on, to its last."""
         if self.conn.their_state is not h11.IDLE and self.header:
             self.header.cancel()
             self.header = None
