@@ -94,7 +94,9 @@ class SimulatedHost:
         return texts_by_site(*where)[site]
 
     def directory(self, site: str, run: str) -> Path:
-        return run_directory(self.settings, self._run_id) / "sites" / site
+        folder = run_directory(self.settings, self._run_id) / "sites" / site
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
 
     def consent(self, site: str) -> Consent:
         # Nothing leaves the machine, and the same seed gives the same bytes.

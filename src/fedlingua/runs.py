@@ -48,6 +48,8 @@ class RunFolder:
         Raises:
             RunError: the folder holds another run, or nothing that could be resumed.
         """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o700)  # sites' folders lie in it, with text of theirs; also one of before this was so
         old = self.read("run.json")
         if settings.resume:
             self._open_again(old, settings, run_id)

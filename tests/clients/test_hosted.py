@@ -1,5 +1,7 @@
 """What a node hosts: in simulation its share of the federation file, deployed the sites of its own file and nothing else."""
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
@@ -233,3 +235,15 @@ def test_a_pooled_site_is_hosted_by_the_first_partition_and_never_deployed(four_
     assert names == [["pooled"], []]
     with pytest.raises(ExchangeError, match="pools all sites' text, in simulation only"):
         host_of(context(four_sites, **{SITE_FILE: str(site_file(tmp_path))}), pooled)
+
+
+def test_a_simulated_site_has_a_folder_of_its_own_that_nobody_else_reads(four_sites: dict[str, Scalar], tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        node = context(four_sites, **{"partition-id": 0, "num-partitions": 1})
+        host = host_of(node, settings_from({**four_sites, "run-dir": str(tmp_path / "run")}))
+        folder = host.directory("hospital", "1")
+    finally:
+        os.umask(before)
+    assert folder == tmp_path / "run" / "sites" / "hospital"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700

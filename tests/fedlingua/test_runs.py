@@ -1,6 +1,8 @@
 """A run on disk: its life in run.json, its attempts, and its logs."""
 
 import json
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,3 +192,23 @@ def test_a_line_that_was_broken_off_spoils_no_event_of_the_next_attempt(folder: 
     folder.open(resumed(settings, folder), 77)
     folder.event("note", text="resumed")
     assert json.loads((folder.directory / "progress.jsonl").read_text().splitlines()[-1])["text"] == "resumed"
+
+
+def test_a_run_folder_is_its_owners_alone_whatever_the_umask_and_its_parents_are_left(tmp_path: Path, settings: Settings) -> None:
+    before = os.umask(0)
+    try:
+        (tmp_path / "runs").mkdir(mode=0o755)
+        folder = RunFolder(tmp_path / "runs" / "one")
+        with folder.held():
+            folder.open(settings, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "runs").stat().st_mode) == 0o755
+
+
+def test_a_folder_of_before_is_shut_when_its_run_goes_on(folder: RunFolder, settings: Settings) -> None:
+    folder.close("interrupted")
+    folder.directory.chmod(0o755)
+    RunFolder(folder.directory).open(replace(settings, resume=True), 1)
+    assert stat.S_IMODE(folder.directory.stat().st_mode) == 0o700

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedlingua import units
 from fedlingua.cli.corpus_input import corpus_input
+from fedlingua.cli.output import AnsweringConsole
 from fedlingua.comparison.bootstrap import Difference
 from fedlingua.comparison.compare import Comparison, compare
 from fedlingua.comparison.runs import ComparedRun, read_runs
@@ -96,7 +97,7 @@ def compare_runs(
 def _on_public_text(folders: Sequence[Path], public: PublicText, metric: str, model: str) -> list[ComparedRun]:
     from fedlingua.comparison.public import on_public_text  # loads models, which what runs have told already does without
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
         bar = progress.add_task("")
 
         def report(what: str, done: int, of: int) -> None:

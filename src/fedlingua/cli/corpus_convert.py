@@ -23,9 +23,7 @@ def convert_corpus(corpus: CorpusInput, target: Target, rules: CleaningRules | N
         written = write_pairs(pairs, target)
     if rules is not None:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in account.dropped.items())
-        console.print(
-            f"read {account.read:,}, kept {account.kept:,}, dropped {reasons or 'none'}", highlight=False, soft_wrap=True
-        )
+        console.print(f"read {account.read:,}, kept {account.kept:,}, dropped {reasons or 'none'}", soft_wrap=True)
     names = " and ".join(map(str, target.paths))
     console.print(f"written: {names}, {written:,} pairs", markup=False, highlight=False, soft_wrap=True)
     cleaned = {} if rules is None else {"read": account.read, "kept": account.kept, "dropped": account.dropped}

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fedlingua.cli.output import AnsweringConsole
 from fedlingua.corpora.clean import CleaningRules, read_cleaning
 from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
 from fedlingua.corpora.read import Pair, side_paths
@@ -90,10 +91,10 @@ def parse_shares(text: str) -> tuple[float, float, float]:
 
 def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:
     """The same pairs, with a bar on standard error, where it is in no answer's way, if that is a terminal."""
-    console = Console(stderr=True)
+    console = AnsweringConsole(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} pairs"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(Path(name).name, total=None)
+        task = progress.add_task(escape(Path(name).name), total=None)
         for number, pair in enumerate(pairs, start=1):
             if number % _OFTEN == 0:
                 progress.update(task, completed=number)

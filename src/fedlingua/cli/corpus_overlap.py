@@ -124,9 +124,7 @@ def show_overlap(found: Found, to: Path | None, console: Console) -> dict[str, A
     pairs = ", ".join(
         f"{site} {told['leaks']['dev']} + {told['leaks']['test']}" for site, told in found.items() if any(told["leaks"].values())
     )
-    console.print(
-        f"pairs of dev + test with a sentence that another site trains on: {pairs or 'none'}", highlight=False, soft_wrap=True
-    )
+    console.print(f"pairs of dev + test with a sentence that another site trains on: {pairs or 'none'}", soft_wrap=True)
     if to is not None:
         console.print(f"written: {to}", markup=False, highlight=False, soft_wrap=True)
         form = f'splits = "{to.name}/SITE.{{}}.tsv.gz" at each site, [split] mode = "given"'

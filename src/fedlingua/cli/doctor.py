@@ -43,6 +43,7 @@ def findings() -> Iterator[Finding]:
     yield finding_of("python", lambda: requirements.check_python(wanted))
     yield finding_of("packages", lambda: requirements.check_packages(wanted))
     yield finding_of("versions", lambda: requirements.check_pins(wanted))
+    yield finding_of("advisories", lambda: requirements.check_held_back(APP_DIR))
     yield finding_of("GPU", machine.check_gpu)
     yield finding_of("processors", machine.check_cores)
     yield finding_of("memory", machine.check_memory)

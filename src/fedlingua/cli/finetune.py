@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from fedlingua.cli.progress import duration
 from fedlingua.errors import BackboneError, ConfigError
@@ -90,12 +90,12 @@ def _named(encoder: str) -> Path:
 def score_tables(result: "Result") -> list[Table]:
     """F1 of dev and test in every reckoning, and test's by label."""
     names = [name for name in result.scores["test"].overall if name.endswith("_f1") or name == "accuracy"]
-    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=escape(f"{result.data}: F1, 0 to 1"))
+    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=Text(f"{result.data}: F1, 0 to 1"))
     for split, scores in result.scores.items():
         overall.add_row(split, *(f"{scores.overall[name]:.4f}" for name in names))
     by_label = Table("label", "precision", "recall", "F1", "support", title="test")
     for label, score in result.scores["test"].by_label.items():
-        by_label.add_row(escape(label), f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", str(score.support))
+        by_label.add_row(Text(label), f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", str(score.support))
     return [overall, by_label]
 
 

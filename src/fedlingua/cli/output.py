@@ -10,18 +10,21 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 from typer.core import TyperCommand, TyperOption
 
 from fedlingua.cli.completion import mend_words, offered
 from fedlingua.errors import FedlinguaError
+from fedlingua.terminal import printable, printable_json
 
 FAILED, USAGE, FAULT, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -71,7 +74,18 @@ class AnsweringCommand(TyperCommand):
 
 
 class AnsweringConsole(Console):
-    """A console that ends the command with its own exit code where nobody reads on."""
+    """Every console of a command: words are no markup and steer no terminal; where nobody reads on, it ends with its own exit code."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)  # before a line or a table is laid out
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """All that is printed, also what was no string; a control is rich's own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def on_broken_pipe(self) -> None:
         """In the place of rich's, which ends with 1."""
@@ -104,7 +118,7 @@ def asks_json() -> bool:
 
 def print_json(answer: Answer) -> None:
     """One document on standard output; NaN and infinity, which JSON has not, as null."""
-    print(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False), flush=True)
+    print(printable_json(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False)), flush=True)
 
 
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
@@ -134,14 +148,14 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 
 def _fault(as_json: bool, error: Exception) -> NoReturn:
     """Of fedlingua's own."""
-    traceback.print_exc()
+    sys.stderr.write(printable(traceback.format_exc()))
     told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
     _end(as_json, FAULT, type(error).__name__, told)
 
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:
     with suppress(OSError):  # the exit code tells it where nothing can be written
-        Console(stderr=True).print(f"error: {message}", style="bold red", markup=False, highlight=False, soft_wrap=True)
+        AnsweringConsole(stderr=True).print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
     try:
         if as_json:
             error = {"kind": kind, "message": message, "exit_code": code}

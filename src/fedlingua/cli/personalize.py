@@ -37,9 +37,7 @@ def personalize_run(
         results.append(keep(start, site, trainable, how, result))
         page = write_personal_page(results[-1], start.run.folder.directory / "sites" / site / FOLDER)
         alphas = f"alpha {result.alphas['apfl']:.2f} learned, {result.alphas['chosen']:.2f} chosen on dev"
-        console.print(
-            f"{site}: {result.training.steps} steps, {alphas}, {duration(result.seconds)}; {page}", soft_wrap=True, markup=False
-        )
+        console.print(f"{site}: {result.training.steps} steps, {alphas}, {duration(result.seconds)}; {page}", soft_wrap=True)
     console.print(personal_table(results))
     if not sites:
         table = start.run.folder.directory / TABLE

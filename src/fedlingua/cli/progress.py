@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from fedlingua import units
 from fedlingua.cli.engine import RunStatus
+from fedlingua.terminal import one_line
 
 PROGRESS_FILE = "progress.jsonl"
 
@@ -189,8 +189,7 @@ class PlainView:
 
     def show(self, event: Event) -> None:
         if self._tally.add(event) and (line := event_line(event, self._tally)):
-            # Of its own accord rich would break the line at the width of a terminal that is not there, and colour numbers.
-            self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)  # no terminal, no width
 
 
 class _LiveView:
@@ -200,10 +199,10 @@ class _LiveView:
         self._console = console
         self._tally = Tally()
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             refresh_per_second=4,
@@ -218,13 +217,13 @@ class _LiveView:
         if not tally.add(event):
             return
         if event["event"] in ("failure", "note", "end") and (line := event_line(event, tally)):
-            self._progress.console.print(escape(line), highlight=False)
+            self._progress.console.print(line, markup=False, highlight=False)
         self._progress.update(
             self._task,
-            description=escape(f"{tally.phase} {tally.heard}/{tally.sites}" if tally.phase else "starting"),
+            description=f"{tally.phase} {tally.heard}/{tally.sites}" if tally.phase else "starting",
             total=max(tally.rounds, 1),
             completed=tally.round,
-            state=escape(_state(tally)),
+            state=_state(tally),
         )
 
 
@@ -236,11 +235,11 @@ def event_line(event: Event, tally: Tally) -> str:
             parts += [f"{units.data(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(tally)]
             return ", ".join(filter(None, parts))
         case "failure":
-            return f"{event['phase']} of round {event['round']}: site {event['site']} failed: {one_line(event['reason'])}"
+            return one_line(f"{event['phase']} of round {event['round']}: site {event['site']} failed: {event['reason']}")
         case "note":
             return one_line(event["text"])
         case "end" if event.get("status") != "completed":
-            return f"run {event.get('status')}: {one_line(event.get('reason') or 'no reason given')}"
+            return one_line(f"run {event.get('status')}: {event.get('reason') or 'no reason given'}")
     return ""
 
 
@@ -266,8 +265,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def one_line(text: object) -> str:
-    """Without line breaks and control characters, which a site's message may hold."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text)).strip()

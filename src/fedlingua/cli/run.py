@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fedlingua.cli.attempt import STOPPED, Attempt, close_run, num_nodes
 from fedlingua.cli.engine import Engine
+from fedlingua.cli.output import AnsweringConsole
 from fedlingua.cli.profile import PROFILES_FILE, Profile
 from fedlingua.cli.progress import follow, view_on
 from fedlingua.cli.server import profile_of
@@ -118,7 +119,7 @@ def _carry_out(
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         close_run(folder, "interrupted", STOPPED)
         write_report(folder.directory)
-        Console(stderr=True).print(f"interrupted; all that was started has ended, and {folder.directory} says so", soft_wrap=True)
+        AnsweringConsole(stderr=True).print(f"interrupted; all has ended, and {folder.directory} says so", soft_wrap=True)
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -169,7 +170,7 @@ def check_experiment(
     _check_strategy(settings.strategy)
     if server is None:
         check_device(settings.device)  # each deployed site sees to its own, see `fedlingua site check`
-        check_measuring(settings.more_metrics, settings.comet_model, Console(stderr=True).print)
+        check_measuring(settings.more_metrics, settings.comet_model, AnsweringConsole(stderr=True).print)
     return settings, federation
 
 

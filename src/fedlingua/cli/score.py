@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fedlingua import units
+from fedlingua.cli.output import AnsweringConsole
 from fedlingua.comet.scores import checked_model
 from fedlingua.evaluation.site_translations import read_files, read_site_translations
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
@@ -84,7 +85,7 @@ def _checked(metrics: Sequence[str], model: str) -> list[str]:
 
 
 def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Measured]]:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
         bar = progress.add_task("COMET", total=None, visible=COMET in metrics)
         return measure(
             texts, metrics, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of)

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
-from rich.console import Console
 
-from fedlingua.cli.output import INTERRUPTED, asks_json, print_json
+from fedlingua.cli.output import INTERRUPTED, AnsweringConsole, asks_json, print_json
 from fedlingua.serving.api import application
 from fedlingua.serving.batching import is_translating
+from fedlingua.serving.connections import Connection
 from fedlingua.serving.guard import Guard
 from fedlingua.serving.limits import Limits
 from fedlingua.serving.listening import is_loopback, listen, url_of
@@ -33,7 +33,7 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
     Raises:
         DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
     """
-    console = Console(stderr=True)
+    console = AnsweringConsole(stderr=True)
     decoding.check()
     variants = RunVariants(run)
     signal.signal(signal.SIGTERM, _leave)
@@ -43,8 +43,6 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
                 f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
                 "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it",
                 style="bold red",
-                markup=False,
-                highlight=False,
                 soft_wrap=True,
             )
         if threads:
@@ -57,27 +55,22 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
             limits.body_bytes,
             (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
         )
-        console.print(
-            f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", soft_wrap=True)
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})
         try:
-            _server(app, limits).run(sockets=[listening])
+            _server(app).run(sockets=[listening])
         except (SystemExit, KeyboardInterrupt) as ended:
             _leave_if_translating(INTERRUPTED if isinstance(ended, KeyboardInterrupt) else 0)
             raise
 
 
-def _server(app: Guard, limits: Limits) -> uvicorn.Server:
+def _server(app: Guard) -> uvicorn.Server:
     """No log of requests, which could tell who asked for what; what goes wrong inside is told by the guard, without text."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -87,7 +80,6 @@ def _server(app: Guard, limits: Limits) -> uvicorn.Server:
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=30,
-            limit_concurrency=4 * limits.waiting + 64,
         )
     )
 

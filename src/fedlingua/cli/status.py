@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from fedlingua import units
-from fedlingua.cli.progress import PROGRESS_FILE, duration, one_line
+from fedlingua.cli.progress import PROGRESS_FILE, duration
 from fedlingua.runs import RunFolder, run_about
+from fedlingua.terminal import one_line
 
 
 @dataclass
@@ -43,8 +44,8 @@ def show_status(run_dir: Path, console: Console) -> dict[str, Any]:
     for name, site in sites.items():
         ago = f"{duration(max(0.0, time.time() - site.seen))} ago" if site.seen else "never"
         sent = units.data(site.uplink_bytes)
-        # A site's own words are neither markup nor control characters for this terminal.
-        table.add_row(escape(name), str(site.round), site.phase, ago, sent, str(site.failures), escape(one_line(site.trouble)))
+        told = map(one_line, (name, site.round, site.phase, ago, sent, site.failures, site.trouble))
+        table.add_row(*map(Text, told))  # a site's own words are no markup
     console.print(table)
     said = {key: run.get(key) for key in ("name", "status", "rounds", "attempt", "best_round", "reason")}
     return {**said, "alive": alive, "sites": {name: asdict(site) for name, site in sites.items()}}
@@ -55,7 +56,7 @@ def headline(run: Mapping[str, Any], alive: bool) -> str:
     status = run.get("status")
     state = str(status) if status != "running" or alive else "broken off (its server is gone; --resume goes on)"
     rounds = (run.get("config") or {}).get("rounds", "?")
-    return (
+    return one_line(
         f"{run.get('name')}: {state}, round {run.get('rounds')} of {rounds}, attempt {run.get('attempt', 1)}"
         + (f", best round {run['best_round']}" if isinstance(run.get("best_round"), int) else "")
         + (f": {run['reason']}" if run.get("reason") else "")

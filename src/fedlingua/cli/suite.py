@@ -17,6 +17,7 @@ from rich.text import Text
 
 from fedlingua.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
 from fedlingua.cli.engine import Engine
+from fedlingua.cli.output import AnsweringConsole
 from fedlingua.cli.profile import PROFILES_FILE, Profile
 from fedlingua.cli.progress import PlainView, duration
 from fedlingua.config import Scalar
@@ -128,7 +129,7 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str, c
             bench.work(engine, jobs)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         bench.interrupt()
-        Console(stderr=True).print("interrupted; all that was started has ended, and the same command goes on", soft_wrap=True)
+        AnsweringConsole(stderr=True).print("interrupted; all that was started has ended; the same command goes on")
         raise
     finally:
         shutil.rmtree(home, ignore_errors=True)

@@ -12,7 +12,7 @@ from typing import IO, Any, TextIO
 
 from rich.console import Console
 
-from fedlingua.cli.output import Answer, asks_json
+from fedlingua.cli.output import Answer, AnsweringConsole, asks_json
 from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
@@ -95,7 +95,7 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
     Raises:
         CorpusError: what is read is not as it has to be; what --to names is not there then.
     """
-    console, variant = Console(stderr=True), translator.variant
+    console, variant = AnsweringConsole(stderr=True), translator.variant
     if asked.threads:
         import torch
 
@@ -121,9 +121,7 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
         console.print(told, style="yellow", highlight=False, markup=False, soft_wrap=True)
     rate = work.lines / taken if taken else 0.0
     if asked.to is not None:
-        console.print(
-            f"{asked.to}: {work.lines:,} lines in {taken:,.1f} s, {rate:,.1f} a second", highlight=False, soft_wrap=True
-        )
+        console.print(f"{asked.to}: {work.lines:,} lines in {taken:,.1f} s, {rate:,.1f} a second", soft_wrap=True)
     return {
         "to": asked.to,
         "direction": str(variant.direction),
@@ -166,9 +164,7 @@ class _Work:
                 self.lines += len(chunk)
                 if self.console is not None and time.monotonic() - told > QUIET_S:
                     told = time.monotonic()
-                    self.console.print(
-                        f"{self.lines:,} lines, {self.lines / (told - started):,.1f} a second", highlight=False, markup=False
-                    )
+                    self.console.print(f"{self.lines:,} lines, {self.lines / (told - started):,.1f} a second")
 
     def remarks(self) -> Iterator[str]:
         """What the user should know of the text."""

@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua import units
-from fedlingua.cli.progress import PROGRESS_FILE, PlainView, Tally, duration, event_line, one_line
+from fedlingua.cli.progress import PROGRESS_FILE, PlainView, Tally, duration, event_line
 from fedlingua.cli.status import SiteStatus, gather_status, headline, read_events
 from fedlingua.errors import RunError
 from fedlingua.report.read import Round, read_run
 from fedlingua.runs import RunFolder
+from fedlingua.terminal import one_line
 
 LOOK_S = 1.0
 BUSY_SHARE = 0.1

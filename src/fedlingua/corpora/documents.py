@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.corpora.json_lines import check_text, read_objects
-from fedlingua.corpora.read import read_lines, spelled
+from fedlingua.corpora.read import LINE_BYTES, read_lines, spelled
 from fedlingua.errors import ConfigError, CorpusError
 from fedlingua.tables import check_options
 
@@ -117,6 +117,8 @@ def _read_notes(notes: Notes) -> Iterator[str]:
         raise CorpusError(no_notes(notes))
     for path in paths:
         try:
+            if path.stat().st_size > LINE_BYTES:
+                raise CorpusError(f"{path}: has more than {LINE_BYTES:,} bytes; cut it into notes")
             text = path.read_bytes().decode("utf-8-sig")  # as editors save it, with or without a mark of its encoding
         except UnicodeDecodeError as error:
             raise CorpusError(

@@ -5,13 +5,15 @@ pair of files against the other.
 """
 
 import gzip
+import io
 import re
 import zipfile
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from glob import escape, glob
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -63,6 +65,11 @@ def spelled(pattern: Path, code: str) -> Path:
 
 UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)
 """What is raised of a file that is damaged, or that one may not read; a RuntimeError of a zip that is encrypted or packed otherwise."""
+
+LINE_BYTES = 4 << 20
+"""Most of a line, or of a note: a sentence has a thousandth, and a file that is all one line would lie whole in memory."""
+UNPACKED_BYTES, UNPACKED_TIMES = 64 << 20, 200
+"""What is packed may become so large, and beyond that so many times its size; text becomes 3 to 20 times as large."""
 
 
 def tsv_columns(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
@@ -142,7 +149,7 @@ def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
         raise CorpusError(damaged(path, "line 0", error)) from None
 
 
-def lines_of(stream: Iterable[bytes], path: Path | zipfile.Path | str, may_be_empty: bool = True) -> Iterator[str]:
+def lines_of(stream: IO[bytes], path: Path | zipfile.Path | str, may_be_empty: bool = True) -> Iterator[str]:
     """The lines of a stream. path: where they come from, for errors.
 
     Raises:
@@ -150,10 +157,14 @@ def lines_of(stream: Iterable[bytes], path: Path | zipfile.Path | str, may_be_em
     """
     number = 0
     try:
-        for raw in stream:
+        for raw in iter(partial(stream.readline, LINE_BYTES + 1), b""):
             number += 1
             if number == 1:
                 raw = _checked_start(raw, path)
+            if len(raw) > LINE_BYTES:
+                raise CorpusError(f"{path}, line {number}: has more than {LINE_BYTES:,} bytes; cut it, or check its line ends")
+            if number % 16 == 0:
+                check_growth(stream, path)
             yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise CorpusError(
@@ -189,9 +200,18 @@ def opened(path: Path | zipfile.Path) -> Iterator[IO[bytes]]:
     with path.open("rb") as file:
         if path.name.endswith(".gz"):
             with gzip.open(file) as unpacked:
-                yield cast(IO[bytes], unpacked)
+                yield io.BufferedReader(cast(Any, unpacked), 1 << 17)
         else:
-            yield file
+            yield io.BufferedReader(cast(Any, file), 1 << 17) if isinstance(path, zipfile.Path) else file
+
+
+def check_growth(stream: IO[bytes], path: Path | zipfile.Path | str) -> None:
+    """Refuse, with a CorpusError, what becomes larger as it is unpacked than text does; a few hundred kB can become a gigabyte."""
+    packs = isinstance(path, zipfile.Path) or (isinstance(path, Path) and path.suffix == ".gz")
+    if packs and (size := stream.tell()) > UNPACKED_BYTES:
+        packed = path.root.getinfo(path.at).compress_size if isinstance(path, zipfile.Path) else Path(path).stat().st_size
+        if size > UNPACKED_TIMES * packed:
+            raise CorpusError(f"{path}: becomes more than {UNPACKED_TIMES} times as large, which no text does; check what it is")
 
 
 def damaged(path: Path | zipfile.Path | str, last: str, error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lxml import etree
 
-from fedlingua.corpora.read import UNREADABLE, Pair, damaged, empty, on_one_line, opened
+from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, Pair, check_growth, damaged, empty, on_one_line, opened
 from fedlingua.errors import CorpusError
 from fedlingua.languages import Direction, matching
 
@@ -91,12 +91,31 @@ def _mistake(error: etree.XMLSyntaxError) -> str:
     return f", line {line}: is no well-formed XML ({kind.removeprefix('ERR_')})"
 
 
+class _Pruned:
+    """The stream as the parser asks for it; before each part what is read and in no unit leaves the tree, however much there is."""
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        self.stream, self.path, self.root, self.held = stream, path, None, 0
+
+    def read(self, size: int) -> bytes:
+        node: Any = self.root
+        while node is not None and node.tag != "tu":
+            del node[:-1]  # the last may still be open
+            node = node[-1] if len(node) else None
+        self.held = self.held + size if node is not None or self.root is None else 0
+        if self.held > LINE_BYTES:
+            raise CorpusError(f"{self.path}: has a unit of more than {LINE_BYTES:,} bytes, or none for so long; is it TMX?")
+        check_growth(self.stream, self.path)
+        return bytes(self.stream.read(size))
+
+
 def _units(stream: Any, path: Path) -> Iterator[Any]:
     """Every <tu>, which is taken out of the tree once the next one is asked for."""
+    pruned = _Pruned(stream, path)
     parsing = etree.iterparse(
-        stream,
-        events=("end",),
-        tag="tu",
+        pruned,
+        events=("start", "end"),
+        tag=("tmx", "tu"),
         resolve_entities=False,
         load_dtd=False,
         no_network=True,
@@ -105,15 +124,16 @@ def _units(stream: Any, path: Path) -> Iterator[Any]:
         chunk_size=_CHUNK_BYTES,
     )
     first = True
-    for _, unit in parsing:
+    for event, unit in parsing:
+        pruned.root = unit.getroottree().getroot() if pruned.root is None else pruned.root
+        if event == "start" or unit.tag != "tu":
+            continue
+        pruned.held = 0
         if first:
             _refuse_entities(unit, path)
             first = False
         yield unit
         unit.clear()
-        parent = unit.getparent()
-        while unit.getprevious() is not None:
-            del parent[0]
 
 
 def _refuse_entities(unit: Any, path: Path) -> None:

@@ -19,6 +19,7 @@ import psutil
 
 from fedlingua.errors import DeploymentError
 from fedlingua.processes import end, marked
+from fedlingua.terminal import printable
 
 GRACE_S = 30.0
 """Time to say farewell: a SuperNode that is killed before it has stays on its SuperLink's list for a minute."""
@@ -128,7 +129,7 @@ class Service:
         with lines:
             for line in lines:
                 self._heard.append(line)
-                sys.stderr.write(line.decode("utf-8", errors="replace"))
+                sys.stderr.write(printable(line.decode("utf-8", errors="replace")))  # its log quotes what others sent
                 sys.stderr.flush()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

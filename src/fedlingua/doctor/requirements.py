@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from fedlingua.errors import ConfigError
+from fedlingua.files import read_toml
 from fedlingua.findings import Note
 
 SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu", "sentencepiece", "numpy")
@@ -109,6 +110,15 @@ def check_pins(wanted: Wanted) -> str:
     if other:
         return Note(f"{', '.join(other)}: other versions than {told}; results may differ in their last bits")
     return told
+
+
+def check_held_back(app: Path) -> str:
+    """Whether what is installed is older than a known advisory asks for, by pyproject.toml's table, and what holds it there."""
+    file = app / "pyproject.toml"
+    held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
+    found = [(name, _installed(name), one["wanted"], one["why"]) for name, one in held.items()]
+    old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in found if has and Version(has) < Version(new)]
+    return Note("; ".join(old)) if old else "nothing is held below a known advisory"
 
 
 def check_extra(wanted: Wanted, extra: str) -> str:

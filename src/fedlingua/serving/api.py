@@ -94,7 +94,7 @@ class TooLongError(Exception):
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    403: {"model": Refusal, "description": "Asked for by a name that is not this server's."},
+    403: {"model": Refusal, "description": "Asked for by a name that is not this server's, or by a page of another site."},
     404: {"model": Refusal, "description": "No such site or language, or a direction that nobody answers."},
     408: {"model": Refusal, "description": "The request came too slowly."},
     413: {"model": Refusal, "description": "The request is too large."},

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from fedlingua.errors import without_words
+from fedlingua.terminal import one_line
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -56,7 +57,7 @@ class Guard:
         try:
             await self._taken(scope, receive, guarded)
         except Exception as error:
-            print(f"error: {scope['method']} {scope['path']}: {without_words(error)}", file=sys.stderr, flush=True)
+            print(f"error: {scope['method']} {one_line(scope['path'])}: {without_words(error)}", file=sys.stderr, flush=True)
             if not started:
                 await refuse(guarded, 500, "something went wrong in the server, whose log says where")
 
@@ -64,6 +65,13 @@ class Guard:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if self.hosts is not None and _name(headers.get(b"host", "")) not in self.hosts:
             await refuse(send, 403, f"this server is for {', '.join(sorted(self.hosts))} alone; it was asked for by another name")
+            return
+        origin, here = headers.get(b"origin"), f"//{headers.get(b'host', '')}".lower()
+        # Behind a proxy that renames the host the browser's own word counts.
+        if origin and origin.partition(":")[2].lower() != here and headers.get(b"sec-fetch-site") != "same-origin":
+            await refuse(
+                send, 403, "this server takes nothing from another site's page (Origin); ask from its own, or from a program"
+            )
             return
         told = headers.get(b"content-length", "0")
         too_large = told.isdigit() and int(told) > self.body_bytes

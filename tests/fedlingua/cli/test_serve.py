@@ -143,7 +143,7 @@ def test_more_than_loopback_is_warned_of(finished_run: Path, monkeypatch: pytest
             for one in sockets:
                 one.close()
 
-    monkeypatch.setattr(serve, "_server", lambda guard, limits: started.append(guard.hosts) or Server())
+    monkeypatch.setattr(serve, "_server", lambda guard: started.append(guard.hosts) or Server())
     monkeypatch.setattr(serve.signal, "signal", lambda *handler: None)
     warned = CliRunner().invoke(app, ["serve", "--run", str(finished_run), "--host", "0.0.0.0", "--port", "0"])
     assert warned.exit_code == 0, warned.output

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -241,14 +240,14 @@ def test_memory_stays_where_it_is_however_long_the_text(finished_run: Path, monk
     """Of endless input the first lines come out: nothing waits for the end."""
     read = 0
 
-    def endless() -> Iterator[bytes]:
-        nonlocal read
-        while True:
+    class Endless:
+        def readline(self, most: int) -> bytes:
+            nonlocal read
             read += 1
-            yield b"Ja\n"
+            return b"Ja\n"
 
     asked_for = translate.Asked(None, None, translate.Decoding())
-    monkeypatch.setattr(translate.sys, "stdin", type("In", (), {"buffer": endless(), "isatty": lambda self: False})())
+    monkeypatch.setattr(translate.sys, "stdin", type("In", (), {"buffer": Endless(), "isatty": lambda self: False})())
     pairs = translate._Work(Translator.of_site(finished_run, "hospital"), asked_for, None).pairs()
     assert [next(pairs).source for _ in range(100)] == ["Ja"] * 100
     assert read == 2 * translate.AT_ONCE

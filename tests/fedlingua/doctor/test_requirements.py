@@ -1,16 +1,18 @@
 """What is installed against what is asked for."""
 
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from fedlingua.doctor import requirements
-from fedlingua.doctor.requirements import Wanted, check_extra, check_packages, check_pins, check_python, unmet
+from fedlingua.doctor.requirements import Wanted, check_extra, check_held_back, check_packages, check_pins, check_python, unmet
 from fedlingua.errors import ConfigError
-from fedlingua.files import APP_DIR
+from fedlingua.files import APP_DIR, read_toml
 from fedlingua.findings import Note
 
 
@@ -96,3 +98,31 @@ def test_an_extra_that_is_missing_is_a_note_with_what_it_is_for(installed: dict[
 
 def test_every_extra_says_what_it_is_for() -> None:
     assert set(Wanted.of_checkout(APP_DIR).extras) <= set(requirements.NEEDED_FOR)
+
+
+def test_what_is_held_below_an_advisory_is_told_with_what_holds_it(installed: dict[str, str], tmp_path: Path) -> None:
+    table = '[tool.fedlingua.held-back]\nray = { wanted = "2.56.0", why = "GHSA-x; flwr holds it" }\n'
+    table += 'flwr = { wanted = "1.39.0", why = "-" }\nabsent = { wanted = "9", why = "-" }\n'
+    (tmp_path / "pyproject.toml").write_text(table)
+    told = check_held_back(tmp_path)
+    assert isinstance(told, Note)
+    assert told == "ray 2.55.1 is below 2.56.0: GHSA-x; flwr holds it"
+    installed["ray"] = "2.56.0"
+    assert check_held_back(tmp_path) == "nothing is held below a known advisory"
+    assert not isinstance(check_held_back(tmp_path / "no checkout"), Note)
+
+
+def test_the_table_of_what_is_held_back_agrees_with_the_constraints() -> None:
+    """What is no longer below its version there has to leave the table."""
+    held = read_toml(APP_DIR / "pyproject.toml")["tool"]["fedlingua"]["held-back"]
+    lines = (APP_DIR / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line.partition("=")[0].rstrip("<>").lower(): line.rpartition("=")[2] for line in lines}
+    assert {"certifi", "cryptography"} <= set(held)
+    for name, one in held.items():
+        assert set(one) == {"wanted", "why"}
+        assert Version(pinned[name]) < Version(one["wanted"]), name
+    asked = [Requirement(each) for each in metadata.requires("flwr") or []]
+    if metadata.version("flwr") == pinned["flwr"]:
+        bounds = next(each.specifier for each in asked if each.name == "cryptography")
+        assert bounds.contains(pinned["cryptography"])
+        assert not bounds.contains(held["cryptography"]["wanted"]), "it can be had"

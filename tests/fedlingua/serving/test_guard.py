@@ -108,6 +108,26 @@ def test_a_page_elsewhere_that_points_its_name_here_is_sent_away(host: str, stat
     assert asked(Guard(App(), LIMIT, ["localhost", "::1"]), [b"x"], {"host": host})[0] == status
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"origin": "http://localhost:8000"}, 200),
+        ({"origin": "https://LOCALHOST:8000"}, 200),  # a proxy before it has the certificate
+        ({"origin": "https://translate.example", "sec-fetch-site": "same-origin"}, 200),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "https://evil.example", "sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "http://localhost:3000", "sec-fetch-site": "same-site"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "null", "host": ""}, 403),
+    ],
+)
+def test_a_page_of_another_site_is_sent_away(headers: dict[str, str], status: int) -> None:
+    app = App()
+    assert asked(Guard(app, LIMIT), [b"x"], headers)[0] == status
+    assert len(app.got) == (status == 200)
+
+
 def test_what_fails_inside_is_logged_without_its_words(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, body, _ = asked(Guard(App(fails=True), LIMIT), [b"Anna"])
     log = capsys.readouterr().err
