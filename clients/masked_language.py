@@ -1,7 +1,7 @@
 """The trainer of a site that pre-trains: perplexity and accuracy of what is masked, as sums.
 
-Manoel et al. 2022, §2. The paper's model has an objective of its own, which is not public (XLM-K's knowledge tasks); what is public of it,
-masked-language modelling, is what is trained here. The round itself is clients/site_client.py.
+Manoel et al. 2022, §2.1: training goes on by masked-language modelling alone, also of XLM-K, whose own pre-training had knowledge tasks
+besides (Jiang et al. 2022, public). The round itself is clients/site_client.py.
 """
 
 from flwr.common import NDArrays

@@ -43,7 +43,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "signature_distance": ("cosine", "euclidean"),
     "signature_algorithm": ("agglomerative", "k-means"),
     "signature_form": ("raw", "private"),
-    "best_by": ("examples", "tokens"),
+    "best_by": ("examples", "tokens", "last"),
     "optimizer": ("adam", "adamw", "sgd"),
     "optimizer_state": ("fresh", "kept"),
     "schedule": tuple(SCHEDULES),
@@ -223,6 +223,11 @@ def _check_training(settings: Settings) -> None:
             raise ConfigError(f"{key} = {value:g} is no share; wanted more than 0 and at most 1")
     if settings.sampling_temperature < 1:
         raise ConfigError(f"sampling-temperature = {settings.sampling_temperature:g}; wanted 1 (by size) or more (more alike)")
+    if settings.how.pooled and settings.draws and not settings.sample_replacement and settings.sampling_temperature != 1:
+        raise ConfigError(
+            f"sampling-temperature = {settings.sampling_temperature:g}, and under sample-replacement = false every example of the pool "
+            "comes once before any comes again, whichever text it is of; give 1, or sample-replacement = true"
+        )
     if settings.optimizer_state == "kept" and settings.how.travels:
         raise ConfigError(
             f"optimizer-state = 'kept', and under method {settings.method} a round begins with other tensors than the last one ended with; "

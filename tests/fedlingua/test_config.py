@@ -81,6 +81,8 @@ def with_effect(key: str) -> dict[str, Any]:
         return {"aggregation": "by-loss"}
     if key == "sampling-temperature":
         return {"aggregation": "fed-avg"}
+    if key == "sample-replacement":
+        return {"sample_least": 5}
     if key == "mask-share":
         return {"task": "masked-language"}
     return {"selection": NEEDED[key]} if key in NEEDED else {}
@@ -106,6 +108,8 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(run_config: dict[str, Any
         ("sampling-temperature", {"aggregation": "fed-avg"}, True),
         ("sampling-temperature", {"method": "centralized"}, True),
         ("sampling-temperature", {"aggregation": "fed-mean"}, False),
+        ("sample-replacement", {"sample_share": 0.5}, True),
+        ("sample-replacement", {}, False),
         ("optimizer-epsilon", {"optimizer": "adamw"}, True),
         ("optimizer-epsilon", {"optimizer": "sgd"}, False),
         ("batch-size", {"tokens_per_batch": 500}, False),

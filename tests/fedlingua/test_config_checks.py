@@ -258,6 +258,10 @@ MASKED = {"task": "masked-language", "method": "model-fed"}
     ("changes", "reason"),
     [
         ({"sampling-temperature": 0.5}, "sampling-temperature = 0.5; wanted 1 (by size) or more (more alike)"),
+        (
+            {"method": "centralized", "sample-least": 5, "sample-replacement": False, "sampling-temperature": 5.0},
+            "every example of the pool comes once before any comes again",
+        ),
         ({"method": "adapter-fed", "optimizer-state": "kept"}, "under method adapter-fed a round begins with other tensors"),
         ({"method": "base", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adam divides by it"),
         ({"optimizer": "adamw", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adamw divides by it"),
