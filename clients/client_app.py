@@ -262,7 +262,8 @@ def _task(message: Message, host: Host) -> tuple[Task, SelectingClient, NDArrays
     texts = host.texts(task.site, _rules(message))
     if host.settings.overlap == "remove" and not host.settings.how.pooled:
         texts = left_of(texts, host.directory(task.site, task.run), host.overlap_key())
-    client = CLIENTS[host.settings.task](task.site, texts, trainable, host.settings, host.directory(task.site, task.run))
+    folders = host.directory(task.site, task.run), host.base_results
+    client = CLIENTS[host.settings.task](task.site, texts, trainable, host.settings, *folders)
     received = message.content.array_records.get(protocol.ARRAYS)
     parameters = list(unpack(received, trainable.tensor_set).values()) if received else []
     return task, client, parameters

@@ -14,6 +14,7 @@ from typing import Protocol
 from flwr.app import Context
 
 from clients.signature import Consent
+from fedlingua import cache
 from fedlingua.config import Settings
 from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
@@ -52,6 +53,10 @@ class Host(Protocol):
 
     def signatures(self, site: str, run: str) -> Path:
         """Where the site keeps the signatures that it has given."""
+
+    @property
+    def base_results(self) -> Path:
+        """Where what the backbone makes of the sites' text is kept from run to run."""
 
 
 def host_of(context: Context, settings: Settings) -> Host:
@@ -106,6 +111,10 @@ class SimulatedHost:
     def signatures(self, site: str, run: str) -> Path:
         return self.directory(site, run) / "signatures"
 
+    @property
+    def base_results(self) -> Path:
+        return cache.base_results_dir()
+
 
 class DeployedHost:
     """The sites of a site file; their text is read here alone, by the rules that came with the message."""
@@ -147,3 +156,7 @@ class DeployedHost:
     def signatures(self, site: str, run: str) -> Path:
         # Not by run, which the server names: what was given stays given.
         return self._file.state / "signatures" / site
+
+    @property
+    def base_results(self) -> Path:
+        return self._file.state / "base-results"

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import permutations
@@ -60,14 +60,18 @@ def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
     directory = cache_dir() / "backbones" / f"demo-{demo_hash()}"
     with making(directory):
         if not (directory / "model.safetensors").is_file():
-            from fedlingua.pretraining.loop import pretrain  # what is cached is found without torch
+            from fedlingua.pretraining.loop import ALONE, pretrain  # what is cached is found without torch
             from fedlingua.pretraining.material import translation_material
 
             train, dev = base_register()
-            pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print)
+            around = replace(ALONE, note=_note)
+            pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print, around)
     return directory
 
 
 def _print(progress: Progress) -> None:
-    line = f"demo backbone: step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s"
-    print(line, file=sys.stderr, flush=True)
+    _note(f"step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s")
+
+
+def _note(text: str) -> None:
+    print(f"demo backbone: {text}", file=sys.stderr, flush=True)

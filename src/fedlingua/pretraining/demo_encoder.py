@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -39,7 +39,7 @@ def demo_encoder(report: Callable[[Progress], None] | None = None) -> Path:
     directory = cache_dir() / "backbones" / f"demo-encoder-{demo_encoder_hash()}"
     with making(directory):
         if not (directory / "model.safetensors").is_file():
-            from fedlingua.pretraining.loop import pretrain  # what is cached is found without torch
+            from fedlingua.pretraining.loop import ALONE, pretrain  # what is cached is found without torch
             from fedlingua.pretraining.material import masked_material
 
             text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
@@ -47,10 +47,14 @@ def demo_encoder(report: Callable[[Progress], None] | None = None) -> Path:
             train, dev = (
                 {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
             )
-            pretrain(partial(masked_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print)
+            around = replace(ALONE, note=_note)
+            pretrain(partial(masked_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print, around)
     return directory
 
 
 def _print(progress: Progress) -> None:
-    line = f"demo encoder: step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s"
-    print(line, file=sys.stderr, flush=True)
+    _note(f"step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s")
+
+
+def _note(text: str) -> None:
+    print(f"demo encoder: {text}", file=sys.stderr, flush=True)

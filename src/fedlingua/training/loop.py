@@ -78,7 +78,7 @@ class LocalTraining:
         )
 
     def steps(
-        self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, epoch: int
+        self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, epoch: int = 0
     ) -> list[list[list[TrainingExample]]]:
         """Those of the run's epoch of that number, from 0, each as batches; with `micro_tokens` cut anew into batches of like length."""
         drawn = self.sampling.drawn(texts, rng, epoch)

@@ -80,7 +80,7 @@ def test_draws_without_replacement_see_every_example_once_before_any_comes_again
     sampling = Sampling(least=2, passes="2022/pass")  # 4 of 20 a draw
     drawn = [sampling.drawn(texts, Random(number), number) for number in range(10)]
     assert [len(one) for one in drawn] == [4] * 10
-    first, second = (sum(drawn[half : half + 5], []) for half in (0, 5))
+    first, second = ([one for draw in drawn[half : half + 5] for one in draw] for half in (0, 5))
     assert sorted(first) == sorted(second) == list(range(20))
     assert first != second
     assert first != sorted(first)
