@@ -114,11 +114,11 @@ def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
 @app.query("signature")
 @_named
 def signature(message: Message, context: Context) -> RecordDict:
-    """What this site's cluster is found by: the gradient of one adapter, or its private form."""
+    """What this site's clusters are found by: the gradient of an adapter of each part, or its private form."""
     host = _host(context)
     task, client, _ = _task(message, host)
-    array = client.signature(host.signatures(task.site, task.run), host.consent(task.site))
-    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record({protocol.SIGNATURE_ARRAY: array})})
+    arrays = client.signature(host.signatures(task.site, task.run), host.consent(task.site))
+    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record(arrays)})
 
 
 @app.query("digests")

@@ -95,8 +95,8 @@ class SiteClient(NumPyClient):
 
     # --- One round ------------------------------------------------------------------------------------------------------------------
 
-    def signature(self, folder: Path, consent: Consent) -> Signature:
-        """What the site's cluster is found by, made of the training text before any round; kept in `folder`."""
+    def signature(self, folder: Path, consent: Consent) -> dict[str, Signature]:
+        """What the site's clusters are found by, made of the training text before any round; kept in `folder`."""
         return signature(self.site, self.examples("train"), self.trainable, self.settings, folder, consent)
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:

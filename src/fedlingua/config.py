@@ -180,6 +180,14 @@ class Settings:
         return method
 
     @property
+    def signature_adapters(self) -> dict[str, str]:
+        """Name of a signature -> its adapter: one for each part that is clustered, or of one adapter alone "signature", which is both's."""
+        adapters = {name.strip().partition(".")[0]: name.strip() for name in self.signature_adapter.split(",")}
+        if len(adapters) == 1:
+            return {"signature": self.signature_adapter.strip()}
+        return {part: adapters[part] for part in ("encoder", "decoder") if self.cluster_parts in ("both", part)}
+
+    @property
     def trained_set(self) -> str:
         """Name of the run's tensor set: the method's, unless `tensor-set` says another."""
         return self.tensor_set or self.how.tensor_set

@@ -206,8 +206,12 @@ def _check_together(settings: Settings) -> None:
             f"backbone-weights = 'random' needs a tensor set that trains them all, and got {settings.trained_set!r}; give a method of the "
             "full model, or backbone-weights = 'published'"
         )
-    if not re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", settings.signature_adapter):
-        raise ConfigError(f"signature-adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2'")
+    found = [re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", name.strip()) for name in settings.signature_adapter.split(",")]
+    if len(found) > 2 or len({match and match[1] for match in found} - {None}) < len(found):
+        raise ConfigError(
+            f"signature-adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2', of the encoder and of "
+            "the decoder with a comma between them, or one for both"
+        )
     if settings.adapter_layers != "all" and settings.trained_set not in ("adapters", "lora"):
         raise ConfigError(
             f"adapter-layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "
