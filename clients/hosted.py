@@ -32,6 +32,8 @@ class Host(Protocol):
     """A node as the ClientApp sees it."""
 
     settings: Settings
+    base_results: Path
+    """where what the backbone makes of the sites' text lies, for all runs"""
 
     @property
     def names(self) -> list[str]:
@@ -53,10 +55,6 @@ class Host(Protocol):
 
     def signatures(self, site: str, run: str) -> Path:
         """Where the site keeps the signatures that it has given."""
-
-    @property
-    def base_results(self) -> Path:
-        """Where what the backbone makes of the sites' text is kept from run to run."""
 
 
 def host_of(context: Context, settings: Settings) -> Host:
@@ -81,7 +79,7 @@ class SimulatedHost:
     def __init__(self, settings: Settings, context: Context) -> None:
         self.settings = settings
         self._partition, self._partitions = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
-        self._run_id = context.run_id
+        self._run_id, self.base_results = context.run_id, cache.base_results_dir()
 
     @property
     def names(self) -> list[str]:
@@ -111,16 +109,12 @@ class SimulatedHost:
     def signatures(self, site: str, run: str) -> Path:
         return self.directory(site, run) / "signatures"
 
-    @property
-    def base_results(self) -> Path:
-        return cache.base_results_dir()
-
 
 class DeployedHost:
     """The sites of a site file; their text is read here alone, by the rules that came with the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
-        self._file, self.settings = file, file.here(settings)
+        self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"
 
     @property
     def names(self) -> list[str]:
@@ -156,7 +150,3 @@ class DeployedHost:
     def signatures(self, site: str, run: str) -> Path:
         # Not by run, which the server names: what was given stays given.
         return self._file.state / "signatures" / site
-
-    @property
-    def base_results(self) -> Path:
-        return self._file.state / "base-results"

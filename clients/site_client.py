@@ -48,16 +48,10 @@ class SiteClient(NumPyClient):
     """
 
     def __init__(
-        self,
-        site: str,
-        texts: Mapping[str, SiteText],
-        trainable: Trainable,
-        settings: Settings,
-        folder: Path,
-        base_results: Path,
+        self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path, base_results: Path
     ) -> None:
-        self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
-        self.base_results = base_results
+        self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
+        self.folder, self.base_results = folder, base_results
         self.own_rounds = StageFiles(folder / "rounds")
         self.optimizers = StageFiles(folder / "optimizer")
         self.sending = Sending(site, settings, trainable.tensor_set, folder)

@@ -1,9 +1,9 @@
 """Signs of life of a long training: a line within ten seconds of its start, then one every ten seconds or every hundredth of it."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from fedlingua.units import duration
@@ -12,26 +12,33 @@ EVERY_S, EVERY_SHARE, LEAST_S = 10.0, 0.01, 1.0
 """A line is due after so many seconds, or after such a share of the training, but never so soon after the last one."""
 
 
+Note = Callable[[str], None]
+
+
+def told(name: str) -> Note:
+    """Whatever is said goes to standard error, after that name."""
+    return lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+
 class Pace:
     """Says where a training stands, from a thread of its own: neither a slow step nor a look at the dev text is a silence.
 
     say: takes a line. clock: seconds.
     """
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, say: Note, clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock
         self._began = self._last = clock()
         self._last_done = 0.0
         self._first: tuple[float, int, float] | None = None
         self._now: tuple[int, int, float, dict[str, float]] = (0, 0, 0.0, {})
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._end, self._thread = threading.Event(), threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
 
@@ -61,8 +68,8 @@ class Pace:
         if step > first and seconds > 0:
             told.append(f"{(step - first) / seconds:.3g} steps/s")
         told += [f"{name.replace('_', ' ')} {value:.3f}" for name, value in losses.items()]
-        left = seconds / (done - before) * (1 - done) if done > before else None
-        return ", ".join([*told, f"for {duration(seconds)}" if left is None else f"{duration(left)} left"])
+        left = f"{duration(seconds / (done - before) * (1 - done))} left" if done > before else f"for {duration(seconds)}"
+        return ", ".join([*told, left])
 
     def _watch(self) -> None:
         while not self._end.wait(LEAST_S):

@@ -2,7 +2,7 @@
 
 
 def signature_epsilon(noise: float, delta: float, signatures: int = 1) -> float:
-    """Epsilon of so many private signatures together: each a sum over sentences, clipped to norm C, plus Gaussian noise of deviation `noise` x C.
+    """Epsilon of so many private signatures together: a sum over sentences each, of norm C at most, plus noise of deviation noise x C.
 
     Neighbours differ in one training sentence, replaced by another: what it added goes and something else comes, so the sum moves by 2 C at
     most, and the mechanism is that of a noise multiplier of noise / 2; of k signatures, with noise of their own, the sensitivity is sqrt(k)

@@ -34,8 +34,10 @@ def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: S
     decided = {
         "backbone": trainable.backbone.fingerprint,
         "dtypes": sorted({str(parameter.dtype) for parameter in model.parameters()}),
-        "device": torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else _processor(),
-        "numbers": [settings.precision, torch.get_num_threads()],
+        "device": torch.cuda.get_device_name(model.device)
+        if model.device.type == "cuda"
+        else torch.backends.cpu.get_cpu_capability(),
+        "numbers": [platform.machine(), settings.precision, torch.get_num_threads()],
         "code": _code(),
         "asked": asked,
     }
@@ -78,10 +80,6 @@ def _write(file: Path, content: str) -> None:
 
 def _digest(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _processor() -> list[str]:
-    return [platform.machine(), torch.backends.cpu.get_cpu_capability()]
 
 
 @cache

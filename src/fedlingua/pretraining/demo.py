@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
@@ -15,7 +13,7 @@ from fedlingua.cache import cache_dir, making
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
-from fedlingua.pretraining.progress import Progress
+from fedlingua.pace import Note, told
 from fedlingua.pretraining.settings import PretrainSettings, decisive
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
@@ -55,7 +53,7 @@ def demo_hash() -> str:
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
+def demo_backbone(note: Note | None = None) -> Path:
     """Directory of the demo backbone; trains it (about four minutes on two cores) when the cache has none."""
     directory = cache_dir() / "backbones" / f"demo-{demo_hash()}"
     with making(directory):
@@ -64,14 +62,6 @@ def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
             from fedlingua.pretraining.material import translation_material
 
             train, dev = base_register()
-            around = replace(ALONE, note=_note)
-            pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print, around)
+            around = replace(ALONE, note=note or told("demo backbone"))
+            pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
     return directory
-
-
-def _print(progress: Progress) -> None:
-    _note(f"step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s")
-
-
-def _note(text: str) -> None:
-    print(f"demo backbone: {text}", file=sys.stderr, flush=True)

@@ -71,7 +71,7 @@ def pretrain(
     make: Callable[[Path], Material],
     settings: PretrainSettings,
     directory: Path,
-    report: Callable[[Progress], None],
+    report: Callable[[Progress], None] = lambda progress: None,
     around: Around = ALONE,
 ) -> Outcome:
     """Train a model and leave it in `directory` as transformers reads it.

@@ -60,11 +60,8 @@ class SiteSignatures:
         done = f"projected to {NOTHING if self.dimensions is None else self.dimensions} dimensions, {self._clipped}, noised"
         if self.epsilon is None:
             return f"Private in form only: {done}, but no epsilon is given, so no guarantee holds."
-        return f"Private: {done}; epsilon {self.epsilon:.3g} at delta {_plain(self.delta)} for each sentence of a site{self._together}."
-
-    @property
-    def _together(self) -> str:
-        return f", of {self.signatures} signatures together" if self.signatures > 1 else ""
+        together = f", of {self.signatures} signatures together" if self.signatures > 1 else ""
+        return f"Private: {done}; epsilon {self.epsilon:.3g} at delta {_plain(self.delta)} for each sentence of a site{together}."
 
     @property
     def _clipped(self) -> str:
