@@ -74,7 +74,3 @@ class Pace:
     def _watch(self) -> None:
         while not self._end.wait(LEAST_S):
             self.look()
-
-
-SILENT = Pace(lambda text: None)
-"""Of a training that nobody watches."""

@@ -34,10 +34,8 @@ def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: S
     decided = {
         "backbone": trainable.backbone.fingerprint,
         "dtypes": sorted({str(parameter.dtype) for parameter in model.parameters()}),
-        "device": torch.cuda.get_device_name(model.device)
-        if model.device.type == "cuda"
-        else torch.backends.cpu.get_cpu_capability(),
-        "numbers": [platform.machine(), settings.precision, torch.get_num_threads()],
+        "device": [platform.machine(), torch.get_num_threads(), _device(model.device)],
+        "precision": settings.precision,
         "code": _code(),
         "asked": asked,
     }
@@ -80,6 +78,10 @@ def _write(file: Path, content: str) -> None:
 
 def _digest(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
 
 
 @cache

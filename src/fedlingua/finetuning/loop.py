@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.finetuning.examples import Example, shuffled_batches, stack
 from fedlingua.finetuning.settings import FineTuning
-from fedlingua.pace import SILENT, Pace
+from fedlingua.pace import Pace
 from fedlingua.training.batches import IGNORED
 from fedlingua.training.precision import autocast
 
@@ -36,7 +36,7 @@ def fine_tune(
     how: FineTuning,
     dev_f1: Callable[[], float],
     report: Callable[[Epoch], None],
-    pace: Pace = SILENT,
+    pace: Pace,
 ) -> list[Epoch]:
     """Train the model in place and leave it at the epoch with the best `dev_f1`, of equal ones the later; returns all epochs.
     pace: is told of every step.
