@@ -2,13 +2,14 @@
 
     python benchmarks/signatures.py [--seeds 5] [--to experiments/results/benchmarks/signatures.json]
 
-Agreement is the adjusted Rand index of two partitions of the sites: 1 the same, about 0 for chance. No training, no test text.
+Every part is clustered by the signature of its own adapter, and a private release is of both. Agreement is the adjusted Rand index of two
+partitions of the sites: 1 the same, about 0 for chance. No training, no test text.
 """
 
 import argparse
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -56,7 +57,7 @@ def main() -> None:
         "sites": len(federation.sites),
         "seeds": seeds,
         "raw": [summary([one["raw"][n] for one in measured]) for n in range(len(PLACES) * len(ALGORITHMS))],
-        "private": [summary([one["private"][n] for one in measured]) for n in range(len(NOISES))],
+        "private": [summary([one["private"][n] for one in measured]) for n in range(len(NOISES) * len(CLUSTERED))],
         "norms": measured[0]["norms"],
         "versions": library_versions(),
     }
@@ -74,31 +75,38 @@ def measure(settings: Settings, federation: Federation) -> dict[str, Any]:
     labels = {
         part: [next(n for n, names in enumerate(families[part].values()) if s in names) for s in texts] for part in CLUSTERED
     }
-    number = len(families["encoder"])
+    numbers = {part: len(families[part]) for part in CLUSTERED}
     raw = []
     for place in PLACES:
         adapter = chosen_adapter(trainable.model, place)
         gradients = [mean_gradient(trainable.model, adapter, own, codec) for own in examples]
         for algorithm in ALGORITHMS:
-            found = group(gradients, number, settings.signature_distance, algorithm, settings.seed).labels
-            raw.append({"adapter": place, "algorithm": algorithm, **_agreement(labels, found)})
-    return {"raw": raw, **private(settings, trainable, examples, number, labels)}
+            found = {
+                part: group(gradients, numbers[part], settings.signature_distance, algorithm, settings.seed).labels
+                for part in CLUSTERED
+            }
+            agreement = {f"with_{part}_families": _alike(labels[part], found[part]) for part in CLUSTERED}
+            raw.append({"adapter": place, "algorithm": algorithm, **agreement})
+    each = [private(settings, trainable, examples, part, numbers[part], labels[part]) for part in CLUSTERED]
+    return {"raw": raw, "private": [row for one in each for row in one["private"]], "norms": [one["norms"] for one in each]}
 
 
-def _agreement(labels: Mapping[Part, Sequence[int]], found: Sequence[int]) -> dict[str, float]:
-    return {f"with_{part}_families": float(adjusted_rand_score(labels[part], found)) for part in CLUSTERED}
+def _alike(labels: Sequence[int], found: Sequence[int]) -> float:
+    return float(adjusted_rand_score(labels, found))
 
 
 def private(
     settings: Settings,
     trainable: Trainable,
     examples: Sequence[Sequence[PairExample]],
+    part: Part,
     number: int,
-    labels: Mapping[Part, Sequence[int]],
+    labels: Sequence[int],
 ) -> dict[str, Any]:
-    """Agreement of private clusters with the raw ones and with the families, mean over draws of the noise."""
+    """Agreement of a part's private clusters with the raw ones and with the families, mean over draws of the noise."""
     model, codec = trainable.model, trainable.backbone.codec
-    adapter = chosen_adapter(model, settings.signature_adapter)
+    adapters = settings.signature_adapters
+    adapter = chosen_adapter(model, adapters.get(part) or adapters["signature"])
 
     def divide(signatures: Sequence[Any]) -> Sequence[int]:
         return group(signatures, number, settings.signature_distance, settings.signature_algorithm, settings.seed).labels
@@ -111,14 +119,17 @@ def private(
     for noise in NOISES:
         drawn = []
         for draw in range(DRAWS if noise else 1):
-            random = Random(f"{settings.seed}/{noise}/{draw}")
+            random = Random(f"{settings.seed}/{part}/{noise}/{draw}")
             found = divide([_released(own, settings.signature_clip, noise, random) for own in each])
-            drawn.append({"with_raw": float(adjusted_rand_score(wanted, found)), **_agreement(labels, found)})
-        epsilon = signature_epsilon(noise, settings.signature_delta) if noise else None
+            drawn.append({"with_raw": _alike(wanted, found), "with_families": _alike(labels, found)})
+        epsilon = signature_epsilon(noise, settings.signature_delta, len(adapters)) if noise else None
         means = {key: statistics.mean(one[key] for one in drawn) for key in drawn[0]}
-        rows.append({"noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, **means})
+        rows.append({"part": part, "noise": noise, "epsilon": epsilon, "delta": settings.signature_delta, **means})
     quartiles = np.quantile(norms, [0.05, 0.25, 0.5, 0.75, 0.95])
-    return {"private": rows, "norms": {"of": "projected gradients, a sentence", "quantiles": [float(q) for q in quartiles]}}
+    return {
+        "private": rows,
+        "norms": {"of": f"projected gradients of the {part}'s adapter, a sentence", "quantiles": [float(q) for q in quartiles]},
+    }
 
 
 def _released(each: np.ndarray[Any, Any], clip: float, noise: float, random: Random) -> np.ndarray[Any, Any]:

@@ -114,11 +114,11 @@ def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
 @app.query("signature")
 @_named
 def signature(message: Message, context: Context) -> RecordDict:
-    """What this site's cluster is found by: the gradient of one adapter, or its private form."""
+    """What this site's clusters are found by: the gradient of an adapter of each part, or its private form."""
     host = _host(context)
     task, client, _ = _task(message, host)
-    array = client.signature(host.signatures(task.site, task.run), host.consent(task.site))
-    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record({protocol.SIGNATURE_ARRAY: array})})
+    arrays = client.signature(host.signatures(task.site, task.run), host.consent(task.site))
+    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record(arrays)})
 
 
 @app.query("digests")
@@ -262,7 +262,8 @@ def _task(message: Message, host: Host) -> tuple[Task, SelectingClient, NDArrays
     texts = host.texts(task.site, _rules(message))
     if host.settings.overlap == "remove" and not host.settings.how.pooled:
         texts = left_of(texts, host.directory(task.site, task.run), host.overlap_key())
-    client = CLIENTS[host.settings.task](task.site, texts, trainable, host.settings, host.directory(task.site, task.run))
+    folders = host.directory(task.site, task.run), host.base_results
+    client = CLIENTS[host.settings.task](task.site, texts, trainable, host.settings, *folders)
     received = message.content.array_records.get(protocol.ARRAYS)
     parameters = list(unpack(received, trainable.tensor_set).values()) if received else []
     return task, client, parameters

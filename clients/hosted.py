@@ -14,6 +14,7 @@ from typing import Protocol
 from flwr.app import Context
 
 from clients.signature import Consent
+from fedlingua import cache
 from fedlingua.config import Settings
 from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
@@ -31,6 +32,8 @@ class Host(Protocol):
     """A node as the ClientApp sees it."""
 
     settings: Settings
+    base_results: Path
+    """where what the backbone makes of the sites' text lies, for all runs"""
 
     @property
     def names(self) -> list[str]:
@@ -76,7 +79,7 @@ class SimulatedHost:
     def __init__(self, settings: Settings, context: Context) -> None:
         self.settings = settings
         self._partition, self._partitions = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
-        self._run_id = context.run_id
+        self._run_id, self.base_results = context.run_id, cache.base_results_dir()
 
     @property
     def names(self) -> list[str]:
@@ -113,7 +116,7 @@ class DeployedHost:
     """The sites of a site file; their text is read here alone, by the rules that came with the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
-        self._file, self.settings = file, file.here(settings)
+        self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"
 
     @property
     def names(self) -> list[str]:

@@ -1,16 +1,19 @@
 """The trainer of a site that pre-trains: perplexity and accuracy of what is masked, as sums.
 
-Manoel et al. 2022, §2. The paper's model has an objective of its own, which is not public (XLM-K's knowledge tasks); what is public of it,
-masked-language modelling, is what is trained here. The round itself is clients/site_client.py.
+Manoel et al. 2022, §2.1: training goes on by masked-language modelling alone, also of XLM-K, whose own pre-training had knowledge tasks
+besides (Jiang et al. 2022, public). The round itself is clients/site_client.py.
 """
 
 from flwr.common import NDArrays
 
 from clients.selecting import SelectingClient
 from fedlingua.corpora.split import Split
+from fedlingua.corpora.texts import SiteText
+from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.perplexity import MaskedScores
 from fedlingua.evaluation.text_scores import masked_sums_of
 from fedlingua.protocol import Stage
+from fedlingua.training.masked_language import MASKS_KEY
 
 
 class MaskedLanguageClient(SelectingClient):
@@ -19,15 +22,19 @@ class MaskedLanguageClient(SelectingClient):
     def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[MaskedScores, MaskedScores]]:
         """Perplexity's and accuracy's sums, in four parts of the text, every piece masked once."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
-        with self.trainable.as_base():
-            base = self._scores(split)
+        base = {name: self._of_base(text, split) for name, text in self.own_texts.items()}
         if not (self.settings.how.trains and number > 0):
             return {name: (sums, sums) for name, sums in base.items()}
         self.take(parameters, own)
-        result = self._scores(split)
+        result = {name: self._score(text, split) for name, text in self.own_texts.items()}
         self.deliver(number)
         return {name: (result[name], base[name]) for name in base}
 
-    def _scores(self, split: Split) -> dict[str, MaskedScores]:
-        model, codec = self.trainable.model, self.trainable.backbone.codec
-        return {name: masked_sums_of(model, codec, text, split, self.settings) for name, text in self.own_texts.items()}
+    def _of_base(self, text: SiteText, split: Split) -> MaskedScores:
+        how = self.settings
+        asked = [MASKS_KEY, how.max_tokens, how.mask_share, [pair.source for pair in text.splits[split]]]
+        record = base_result(self.base_results, self.trainable, how, asked, lambda: self._score(text, split).record())
+        return MaskedScores(**{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()})  # type: ignore[arg-type]
+
+    def _score(self, text: SiteText, split: Split) -> MaskedScores:
+        return masked_sums_of(self.trainable.model, self.trainable.backbone.codec, text, split, self.settings)

@@ -1,4 +1,4 @@
-"""A site's signature, by which its cluster is found: made once, kept, and paid for out of what the site is ready to give away.
+"""A site's signatures, by which its clusters are found: made once, kept, and paid for out of what the site is ready to give away.
 
 Whoever could ask for a noised answer again and again would average the noise away. So an answer is kept under all that decides it and
 given again unchanged, and what different answers cost adds up, over all runs, to no more than the site's `max-epsilon`.
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from fedlingua.backbones.bottleneck import BottleneckAdapter
 from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.tensor_sets import write_tensors
@@ -45,8 +46,8 @@ class Consent:
 
 def signature(
     site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings, folder: Path, consent: Consent
-) -> Signature:
-    """The answer that `folder` keeps, or a new one: (dimensions,) float32.
+) -> dict[str, Signature]:
+    """The answer that `folder` keeps, or a new one: each signature of the run by its name, (dimensions,) float32.
 
     Raises:
         ExchangeError: the method has no signatures, the site gives no raw gradients, or the answer would cost more than it has left.
@@ -62,11 +63,11 @@ def signature(
         )
     if not file.is_file():
         _pay(site, settings, folder, consent.max_epsilon)
-        array = _made(examples, trainable, settings, consent.noise)
+        arrays = _made(examples, trainable, settings, consent.noise)
         aside = file.with_name(f".{file.name}")
-        save_file({"signature": array}, aside)
+        save_file(arrays, aside)
         aside.replace(file)
-    return load_file(file)["signature"]
+    return dict(load_file(file))
 
 
 def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> None:
@@ -75,31 +76,37 @@ def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> Non
     ledger = folder / "given.json"
     given = json.loads(ledger.read_text(encoding="utf-8"))["given"] if ledger.is_file() else []
     if settings.signature_form == "private":
-        epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta)
+        number = len(settings.signature_adapters)
+        epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, number)
         spent = sum(entry["epsilon"] for entry in given)
         if spent + epsilon > max_epsilon:
             raise ExchangeError(
-                f"a private signature under signature-noise = {settings.signature_noise:g} costs epsilon = {epsilon:.3g} and {spent:.3g} "
+                f"{number} private signature{'s' * (number > 1)} under signature-noise = {settings.signature_noise:g} costs epsilon = "
+                f"{epsilon:.3g} and {spent:.3g} "
                 f"are spent; this site gives away {max_epsilon:g} in all: more noise, or a larger [node] max-epsilon in the site's file"
             )
         given.append({"epsilon": epsilon, "delta": settings.signature_delta})
         replace_text(ledger, json_text({"given": given}))
 
 
-def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings, noise: Random) -> Signature:
+def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings, noise: Random) -> dict[str, Signature]:
     model, codec = trainable.model, trainable.backbone.codec
     write_tensors(model, trainable.initial)
-    adapter = chosen_adapter(model, settings.signature_adapter)
-    if settings.signature_form == "raw":
-        return mean_gradient(model, adapter, examples, codec)
-    projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
-    return private_signature(
-        model, adapter, examples, codec, projection, settings.signature_clip, settings.signature_noise, noise
-    )
+
+    def one(adapter: BottleneckAdapter) -> Signature:
+        if settings.signature_form == "raw":
+            return mean_gradient(model, adapter, examples, codec)
+        projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
+        clip, deviation = settings.signature_clip, settings.signature_noise
+        return private_signature(model, adapter, examples, codec, projection, clip, deviation, noise)
+
+    return {name: one(chosen_adapter(model, adapter)) for name, adapter in settings.signature_adapters.items()}
 
 
 def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings) -> str:
     """Of all that decides an answer but its noise."""
     flat = {key: value for key, value in settings.flat().items() if key.startswith("signature-")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]
+    if "," in settings.signature_adapter:
+        decided.append(list(settings.signature_adapters))  # cluster-parts may need fewer of them
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]

@@ -44,11 +44,14 @@ class SiteClient(NumPyClient):
 
     `texts` is the site's text under its name, besides what it holds of other sites' where text is mixed; or those of all sites that are
     pooled in it. `folder` is the site's private directory; what trains and does not travel is kept there by round and attempt, and what a
-    selection compares with.
+    selection compares with; `base_results` is the machine's, for what the untrained backbone makes of the text in any run.
     """
 
-    def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
-        self.site, self.texts, self.trainable, self.settings, self.folder = site, texts, trainable, settings, folder
+    def __init__(
+        self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path, base_results: Path
+    ) -> None:
+        self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
+        self.folder, self.base_results = folder, base_results
         self.own_rounds = StageFiles(folder / "rounds")
         self.optimizers = StageFiles(folder / "optimizer")
         self.sending = Sending(site, settings, trainable.tensor_set, folder)
@@ -86,8 +89,8 @@ class SiteClient(NumPyClient):
 
     # --- One round ------------------------------------------------------------------------------------------------------------------
 
-    def signature(self, folder: Path, consent: Consent) -> Signature:
-        """What the site's cluster is found by, made of the training text before any round; kept in `folder`."""
+    def signature(self, folder: Path, consent: Consent) -> dict[str, Signature]:
+        """What the site's clusters are found by, made of the training text before any round; kept in `folder`."""
         return signature(self.site, self.examples("train"), self.trainable, self.settings, folder, consent)
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:

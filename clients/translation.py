@@ -6,21 +6,18 @@ Text, hypotheses and references stay here. The round itself is clients/site_clie
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from flwr.common import NDArrays
 
 from clients.round_translations import RoundTranslations, round_lines
 from clients.selecting import SelectingClient
-from fedlingua.config import Settings
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
-from fedlingua.corpora.texts import SiteText
 from fedlingua.errors import FedlinguaError
+from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.evaluation.text_scores import translations
-from fedlingua.exchange.trainable import Trainable
 from fedlingua.languages import Direction
 from fedlingua.measuring import Measured, measure
 from fedlingua.protocol import Stage
@@ -57,9 +54,9 @@ class TranslationClient(SelectingClient):
     sentences.
     """
 
-    def __init__(self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path) -> None:
-        super().__init__(site, texts, trainable, settings, folder)
-        self._by_round = RoundTranslations(folder / "translations-by-round")
+    @property
+    def _by_round(self) -> RoundTranslations:
+        return RoundTranslations(self.folder / "translations-by-round")
 
     def begins(self, number: int) -> None:
         self._by_round.cut(number)
@@ -78,8 +75,7 @@ class TranslationClient(SelectingClient):
         """BLEU and chrF counts, and those of the run's other metrics. The site keeps both translations."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         scored = {name: Scored(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
-        with self.trainable.as_base():
-            base = {name: self._translate(one) for name, one in scored.items()}
+        base = {name: self._of_base(one) for name, one in scored.items()}
         hypotheses = base
         trained = self.settings.how.trains and number > 0
         if trained:
@@ -110,6 +106,11 @@ class TranslationClient(SelectingClient):
             except FedlinguaError as error:
                 _log.error("site %s: %s is not measured: %s", self.site, metric, error)
         return found
+
+    def _of_base(self, scored: Scored) -> list[str]:
+        how, sources = self.settings, [pair.source for pair in scored.pairs]
+        asked = [str(scored.direction), how.beam, how.max_tokens, how.max_decode_tokens, sources]
+        return base_result(self.base_results, self.trainable, how, asked, lambda: self._translate(scored))
 
     def _translate(self, scored: Scored) -> list[str]:
         return translations(self.trainable.model, self.trainable.backbone.codec, scored.pairs, scored.direction, self.settings)

@@ -1,4 +1,4 @@
-"""Who is averaged with whom by gradients: every site is asked once for its signature, and those that are alike are grouped."""
+"""Who is averaged with whom by gradients: each site is asked once for a signature of each part, by which that part is grouped."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,8 +8,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlingua import protocol
-from fedlingua.cluster_plan import number_by_gradients
-from fedlingua.clustering import Clusters, by_labels, only
+from fedlingua.cluster_plan import numbers_by_gradients
+from fedlingua.clustering import CLUSTERED, Clusters, named, no_clusters, only
 from fedlingua.config import Settings
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.records import from_record
@@ -38,9 +38,10 @@ def clusters_by_gradients(grid: Grid, settings: Settings, roll: Roll, trainable:
     if known is None:
         known = _ask_and_group(grid, settings, roll, trainable, folder)
         folder.write(FILE, known)
-    names = list(known["clusters"].values())
-    labels = [names.index(known["clusters"][site]) for site in roll.expected]
-    return only(by_labels("gradients", labels, roll.expected), settings.cluster_parts)
+    parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # a run of before parts had signatures of their own
+    sites = roll.expected
+    found = {part: named("gradients", [told["clusters"][site] for site in sites], sites) for part, told in parts.items()}
+    return only({**no_clusters(sites), **found}, settings.cluster_parts)
 
 
 def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
@@ -48,21 +49,27 @@ def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Traina
     # A second of import (scikit-learn) that only this method needs.
     from fedlingua.signatures import group
 
-    private = settings.signature_form == "private"
-    size = settings.signature_dim if private else num_weights(chosen_adapter(trainable.model, settings.signature_adapter))
-    epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta) if private else None
-    folder.event("note", text=_said_before(size, epsilon, settings))
-    signatures, sent = _signatures(grid, settings, roll, folder, size)
-    number = number_by_gradients(settings, roll.federation)
-    grouping = group(list(signatures.values()), number, settings.signature_distance, settings.signature_algorithm, settings.seed)
+    private, adapters = settings.signature_form == "private", settings.signature_adapters
+    chosen = {name: chosen_adapter(trainable.model, adapter) for name, adapter in adapters.items()}
+    sizes = {name: settings.signature_dim if private else num_weights(adapter) for name, adapter in chosen.items()}
+    epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, len(sizes)) if private else None
+    folder.event("note", text=_said_before(sum(sizes.values()), epsilon, settings))
+    signatures, sent = _signatures(grid, settings, roll, folder, sizes)
+    distance, algorithm, parts = settings.signature_distance, settings.signature_algorithm, {}
+    for part, number in numbers_by_gradients(settings, roll.federation).items():
+        if settings.cluster_parts in ("both", part):
+            name = part if part in adapters else "signature"
+            grouping = group([own[name] for own in signatures.values()], number, distance, algorithm, settings.seed)
+            parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_found(grouping, roll)}
     return {
         "form": settings.signature_form,
-        "adapter": settings.signature_adapter,
-        "dimensions": size,
         "examples": {site: _num_examples(settings, roll, site) for site in roll.expected},
-        "distance": settings.signature_distance,
-        "algorithm": settings.signature_algorithm,
-        **_found(grouping, roll, settings),
+        "distance": distance,
+        "algorithm": algorithm,
+        "sites": roll.expected,
+        "chosen_by": {0: "families", -1: "silhouette"}.get(settings.num_clusters, "setting"),
+        "parts": parts,
+        "signatures": len(sizes),
         "uplink_bytes": round(sum(sent.values()) / len(sent)),
         "epsilon": epsilon,
         "delta": settings.signature_delta if private else None,
@@ -71,61 +78,63 @@ def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Traina
     }
 
 
-def _found(grouping: "Grouping", roll: Roll, settings: Settings) -> dict[str, Any]:
-    clusters = by_labels("gradients", grouping.labels, roll.expected)["encoder"]
-    chosen_by = {0: "families", -1: "silhouette"}.get(settings.num_clusters, "setting")
+def _found(grouping: "Grouping", roll: Roll) -> dict[str, Any]:
+    clusters = named("gradients", grouping.labels, roll.expected)
     return {
-        "sites": roll.expected,
         "distances": grouping.distances.tolist(),
         "merges": grouping.merges.tolist(),
         "num_clusters": len(clusters),
-        "chosen_by": chosen_by,
         "silhouettes": {str(number): value for number, value in grouping.silhouettes.items()},
         "clusters": {site: name for name, members in clusters.items() for site in members},
     }
 
 
 def _said_before(size: int, epsilon: float | None, settings: Settings) -> str:
+    """size: numbers of all signatures of a site together; epsilon: of all of them too."""
+    of = " and ".join(settings.signature_adapters.values())
     if epsilon is None:
         return (
-            f"warning: every site sends a raw gradient of {size} numbers, once; text it was trained on can be read out of it by whoever "
-            "gets it; signature-form = 'private' sends a noised projection instead"
+            f"warning: every site sends the raw gradient of {of}, {size} numbers, once; text it was trained on can be read out "
+            "of it by whoever gets it; signature-form = 'private' sends a noised projection instead"
         )
     price = f"({epsilon:.3g}, {settings.signature_delta:g})-differentially private for each sentence"
-    return f"every site sends {size} noised numbers, once: {price}"
+    return f"every site sends {size} noised numbers made of the gradient of {of}, once: together {price}"
 
 
 def _signatures(
-    grid: Grid, settings: Settings, roll: Roll, folder: RunFolder, size: int
-) -> tuple[dict[str, Array], dict[str, int]]:
-    """(site -> its signature, site -> bytes of its reply), in federation order."""
+    grid: Grid, settings: Settings, roll: Roll, folder: RunFolder, sizes: Mapping[str, int]
+) -> tuple[dict[str, Mapping[str, Array]], dict[str, int]]:
+    """(site -> its signatures, site -> bytes of its reply), in federation order."""
     sent: dict[str, int] = {}
 
-    def read(site: str, reply: Message, num_bytes: int) -> Array:
+    def read(site: str, reply: Message, num_bytes: int) -> Mapping[str, Array]:
         sent[site] = num_bytes
-        return read_signature(reply, num_bytes, size)
+        return read_signatures(reply, num_bytes, sizes)
 
     need = "clusters by gradients need every site's signature"
     return ask_everybody(grid, settings, roll, folder, protocol.SIGNATURE, read, need), sent
 
 
-def read_signature(reply: Message, num_bytes: int, size: int) -> Array:
-    """The signature in a reply: (size,) float32.
+def read_signatures(reply: Message, num_bytes: int, sizes: Mapping[str, int]) -> Mapping[str, Array]:
+    """The signatures in a reply, by name: (sizes[name],) float32 each.
 
     Raises:
         ExchangeError: anything else.
     """
-    check_size(num_bytes, WITHOUT_TENSORS + 5 * size)
+    check_size(num_bytes, WITHOUT_TENSORS + 5 * sum(sizes.values()))
     check_records(reply, {protocol.TASK, protocol.ARRAYS})
     arrays: Mapping[str, Array] = from_record(reply.content.array_records[protocol.ARRAYS])
-    if set(arrays) != {protocol.SIGNATURE_ARRAY}:
-        raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {protocol.SIGNATURE_ARRAY}")
-    signature = arrays[protocol.SIGNATURE_ARRAY]
-    if signature.shape != (size,) or signature.dtype != np.float32 or not np.isfinite(signature).all():
-        raise ExchangeError(f"the signature is {signature.dtype} {signature.shape}; wanted {size} finite float32 numbers")
-    if not signature.any():
-        raise ExchangeError("the signature is zero everywhere, so it points nowhere")
-    return signature
+    if set(arrays) != set(sizes):
+        raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sizes)}")
+    for name, size in sizes.items():
+        signature = arrays[name]
+        if signature.shape != (size,) or signature.dtype != np.float32 or not np.isfinite(signature).all():
+            raise ExchangeError(
+                f"{name}: the signature is {signature.dtype} {signature.shape}; wanted {size} finite float32 numbers"
+            )
+        if not signature.any():
+            raise ExchangeError(f"{name}: the signature is zero everywhere, so it points nowhere")
+    return arrays
 
 
 def _num_examples(settings: Settings, roll: Roll, site: str) -> int:

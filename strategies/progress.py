@@ -35,8 +35,10 @@ class Progress:
         last = max((past for past in trained if past <= number), default=0)
         return (last, trained[last]) if last else (0, 0)
 
-    def own_best(self, site: str, last: int) -> int:
-        """The round with the site's own lowest dev loss, up to round `last`; 0 where it trained in none."""
+    def own_best(self, site: str, last: int, best_by: str) -> int:
+        """The round with the site's own lowest dev loss, up to round `last`, or under "last" its last one; 0 where it trained in none."""
+        if best_by == "last":
+            return self.own(site, last)[0]
         measured = {n: losses[site] for n, losses in self.dev_losses.items() if 0 < n <= last and site in losses}
         own = {n: sums["nll_sum"] / sums["num_tokens"] for n, sums in measured.items()}
         return min(own, key=lambda n: (own[n], n), default=0)
@@ -48,13 +50,15 @@ class Progress:
 
     def choose_best(self, best_by: str) -> None:
         """Set `best_round`."""
-        self.best_round = self.best_up_to(max(self.dev_losses, default=0), best_by)
+        self.best_round = self.best_up_to(max(self.round, *self.dev_losses, 0), best_by)
 
     def best_up_to(self, last: int, best_by: str) -> int:
-        """The federation's best round up to `last`; 0 where none was measured.
+        """The federation's best round up to `last`; 0 where none was measured. Under "last" the last one that trained, whatever its loss.
 
         A loss over fewer sites is no better loss: the round that most sites measured goes first.
         """
+        if best_by == "last":
+            return max((self.own(site, last)[0] for site in self.stages), default=0)
         trained = {n: mean_loss(losses, best_by) for n, losses in self.dev_losses.items() if 0 < n <= last}
         return min(trained, key=lambda n: (-len(self.dev_losses[n]), trained[n], n), default=0)
 
@@ -101,7 +105,7 @@ class Progress:
 
 
 def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:
-    """Mean of the sites' dev losses (nats a token), weighted by sentences as in the paper's code, or pooled over tokens."""
+    """Mean of the sites' dev losses (nats a token), weighted by sentences as in the paper's code, or under "tokens" pooled over tokens."""
     if best_by == "tokens":
         return sum(s["nll_sum"] for s in losses.values()) / sum(s["num_tokens"] for s in losses.values())
     total = sum(s["num_examples"] for s in losses.values())

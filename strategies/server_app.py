@@ -64,9 +64,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     if built_in := BUILT_IN.get(settings.backbone):
-        built_in.directory(
-            lambda p: folder.event("note", text=f"training the demo backbone, once: {p.done:.0%}, {p.seconds:.0f} s")
-        )
+        built_in.directory(lambda told: folder.event("note", text=f"training the demo backbone, once: {told}"))
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)

@@ -287,13 +287,13 @@ class SiteStrategy(Strategy):
         """Site -> the round it uses: one for all by the federation's dev loss, or each site's own best."""
         if self.one_best_round:
             return dict.fromkeys(self.roll.expected, self.progress.best_round)
-        return {site: self.progress.own_best(site, self.progress.round) for site in self.roll.expected}
+        return {site: self._best_up_to(site, self.progress.round) for site in self.roll.expected}
 
     def _best_up_to(self, site: str, last: int) -> int:
         """The round that the site would use if round `last` were the run's end."""
         if self.one_best_round:
             return self.progress.best_up_to(last, self.settings.best_by)
-        return self.progress.own_best(site, last)
+        return self.progress.own_best(site, last, self.settings.best_by)
 
     # --- Messages and what their replies say -----------------------------------------------------------------------------------
 

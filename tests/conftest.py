@@ -26,6 +26,15 @@ settings.register_profile("project", deadline=None, derandomize=True, database=N
 settings.load_profile("project")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_base_results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the tests' backbones make of texts is made in these tests, and leaves nothing in the user's cache."""
+    folder = tmp_path_factory.mktemp("base-results")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("fedlingua.cache.base_results_dir", lambda: folder)
+        yield
+
+
 @pytest.fixture(scope="session")
 def phrases() -> dict[str, list[str]]:
     """300 meanings in nine languages; line i is the same meaning in each."""

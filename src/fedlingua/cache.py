@@ -12,6 +12,11 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlingua"
 
 
+def base_results_dir() -> Path:
+    """Where simulations keep what backbones make of texts before any training."""
+    return cache_dir() / "base-results"
+
+
 @contextmanager
 def making(directory: Path) -> Iterator[None]:
     """Hold the lock of a directory that is about to be made: one process makes it while others wait for its result."""

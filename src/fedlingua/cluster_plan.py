@@ -49,11 +49,14 @@ def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[P
     return {part: settings.num_clusters if settings.num_clusters > 0 and number > 1 else number for part, number in known.items()}
 
 
-def number_by_gradients(settings: Settings, federation: Federation) -> int:
-    """How many clusters gradients are to make, of encoder and decoder alike: `num-clusters`, or as many as `cluster-by` makes of the part
-    that it divides more; -1: the silhouette decides.
+def numbers_by_gradients(settings: Settings, federation: Federation) -> Mapping[Part, int]:
+    """How many clusters gradients are to make of each part: `num-clusters` (-1: the silhouette decides), or as many as `cluster-by` makes
+    of it, or of the other where it leaves this one whole: the paper's gradients divide the decoder of many sites into English too.
     """
-    return settings.num_clusters or max(numbers_of_clusters(settings, federation).values())
+    if settings.num_clusters:
+        return dict.fromkeys(CLUSTERED, settings.num_clusters)
+    known = numbers_of_clusters(settings, federation)
+    return {part: number if number > 1 else max(known.values()) for part, number in known.items()}
 
 
 def _known(settings: Settings, federation: Federation) -> Clusters:

@@ -84,13 +84,7 @@ def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> C
     return {**clusters, "shared": {EVERYBODY: tuple(sites)}}
 
 
-def by_labels(prefix: str, labels: Sequence[int], sites: Sequence[str]) -> Clusters:
-    """The same clusters of encoder and decoder, from a label for each site."""
-    found = named(prefix, labels, sites)
-    return {"encoder": found, "decoder": found, "shared": {EVERYBODY: tuple(sites)}}
-
-
-def named(prefix: str, labels: Sequence[int], sites: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def named(prefix: str, labels: Sequence[int | str], sites: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Clusters `prefix-1`, `prefix-2`, ... in the order of their first sites: the numbers of the labels themselves mean nothing."""
     order = list(dict.fromkeys(labels))
     members = {label: tuple(site for site, own in zip(sites, labels, strict=True) if own == label) for label in order}

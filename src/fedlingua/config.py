@@ -35,6 +35,7 @@ MAY_CHANGE = (
 is told. No run's hash knows of them."""
 
 _OFF = {
+    "sample_replacement": True,
     "schedule": "constant",
     "warmup_steps": 0,
     "clip_norm": 0.0,
@@ -117,6 +118,7 @@ class Settings:
     local_epochs: int
     sample_least: int
     sample_share: float
+    sample_replacement: bool
     sampling_temperature: float
     optimizer: str
     optimizer_state: str
@@ -176,6 +178,14 @@ class Settings:
         method = method_named(self.method)
         assert method is not None, f"{self.method} was checked"
         return method
+
+    @property
+    def signature_adapters(self) -> dict[str, str]:
+        """Name of a signature -> its adapter: one for each part that is clustered, or of one adapter alone "signature", which is both's."""
+        adapters = {name.strip().partition(".")[0]: name.strip() for name in self.signature_adapter.split(",")}
+        if len(adapters) == 1:
+            return {"signature": self.signature_adapter.strip()}
+        return {part: adapters[part] for part in ("encoder", "decoder") if self.cluster_parts in ("both", part)}
 
     @property
     def trained_set(self) -> str:
@@ -290,6 +300,8 @@ class Settings:
         if self.optimizer == "sgd":
             yield "optimizer-epsilon"
         yield from (key_of(name) for name, off in _OFF.items() if getattr(self, name) == off)
+        if not self.draws:
+            yield "sample-replacement"
         if self.tokens_per_batch:
             yield from ("batch-size", "whole-steps")
         if self.sampling_temperature == 1 or not (self.how.pooled or self.aggregation == "fed-avg"):

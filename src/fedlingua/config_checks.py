@@ -43,7 +43,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "signature_distance": ("cosine", "euclidean"),
     "signature_algorithm": ("agglomerative", "k-means"),
     "signature_form": ("raw", "private"),
-    "best_by": ("examples", "tokens"),
+    "best_by": ("examples", "tokens", "last"),
     "optimizer": ("adam", "adamw", "sgd"),
     "optimizer_state": ("fresh", "kept"),
     "schedule": tuple(SCHEDULES),
@@ -206,8 +206,12 @@ def _check_together(settings: Settings) -> None:
             f"backbone-weights = 'random' needs a tensor set that trains them all, and got {settings.trained_set!r}; give a method of the "
             "full model, or backbone-weights = 'published'"
         )
-    if not re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", settings.signature_adapter):
-        raise ConfigError(f"signature-adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2'")
+    found = [re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", name.strip()) for name in settings.signature_adapter.split(",")]
+    if len(found) > 2 or len({match and match[1] for match in found} - {None}) < len(found):
+        raise ConfigError(
+            f"signature-adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2', of the encoder and of "
+            "the decoder with a comma between them, or one for both"
+        )
     if settings.adapter_layers != "all" and settings.trained_set not in ("adapters", "lora"):
         raise ConfigError(
             f"adapter-layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "
@@ -223,6 +227,11 @@ def _check_training(settings: Settings) -> None:
             raise ConfigError(f"{key} = {value:g} is no share; wanted more than 0 and at most 1")
     if settings.sampling_temperature < 1:
         raise ConfigError(f"sampling-temperature = {settings.sampling_temperature:g}; wanted 1 (by size) or more (more alike)")
+    if settings.how.pooled and settings.draws and not settings.sample_replacement and settings.sampling_temperature != 1:
+        raise ConfigError(
+            f"sampling-temperature = {settings.sampling_temperature:g}, and under sample-replacement = false every example of the pool "
+            "comes once before any comes again, whichever text it is of; give 1, or sample-replacement = true"
+        )
     if settings.optimizer_state == "kept" and settings.how.travels:
         raise ConfigError(
             f"optimizer-state = 'kept', and under method {settings.method} a round begins with other tensors than the last one ended with; "

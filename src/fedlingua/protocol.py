@@ -27,8 +27,6 @@ FINISH = "evaluate.finish"
 """Server: the best round's tensors, once, at the end. Site: keeps them, and answers with its score sums."""
 
 ARRAYS = "arrays"
-SIGNATURE_ARRAY = "signature"
-"""The one array of a signature reply: (dimensions,) float32."""
 KEY = "key"
 """ConfigRecord of a DIGESTS reply: `check`, by which keys are told apart."""
 LEAKING = "leaking"
@@ -64,8 +62,8 @@ NODE = "node"
 SENT_BY_A_SITE = {
     DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
     "hashes of backbone with tokenizer and tensor sets, and of the code",
-    SIGNATURE: "once a run, method adapter-gradients alone: the gradient of one adapter on the training text (raw), or at most 64 noised "
-    "numbers made of it (private)",
+    SIGNATURE: "once a run, method adapter-gradients alone: for each part that is clustered the gradient of one adapter on the training "
+    "text (raw), or at most 64 noised numbers made of it (private)",
     DIGESTS: "once a run, overlap = report or remove alone: of every distinct sentence of train, dev and test a hash of 64 bits, sorted, "
     "by language, under a key that the sites share and the server does not have; 16 digits that tell one key from another",
     LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",

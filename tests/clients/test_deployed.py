@@ -60,13 +60,15 @@ def federation(tmp_path, corpora: bool):
     return str(file)
 
 
-def deploy(config, sites, tmp_path) -> RunFolder:
+def deploy(config, sites, tmp_path, name="deployed") -> RunFolder:
     """A run on three machines, in one process."""
-    given = {**config, "federation": federation(tmp_path, corpora=False), "run-dir": str(tmp_path / "deployed")}
-    settings, folder = settings_from(given), RunFolder(tmp_path / "deployed")
+    given = {**config, "federation": federation(tmp_path, corpora=False), "run-dir": str(tmp_path / name)}
+    settings, folder = settings_from(given), RunFolder(tmp_path / name)
+    backbones = f'[backbones]\n"{config["backbone"]}" = "{config["backbone"]}"\n'
     for site in sites:  # the backbone is a directory, so each site says where it lies
-        with (site / "site.toml").open("a") as stream:
-            stream.write(f'[backbones]\n"{config["backbone"]}" = "{config["backbone"]}"\n')
+        file = site / "site.toml"
+        if backbones not in file.read_text():
+            file.write_text(file.read_text() + backbones)
     with folder.held():
         folder.open(settings, 1)
         run_federation(Machines(given, sites), settings, folder)

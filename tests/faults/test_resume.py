@@ -58,8 +58,9 @@ APF = {"method": "adapter-families", "selection": "apf", "server-optimizer": "ad
         CONTROLLERS,
         METASEND,
         APF,
+        {"method": "adapter-families", "best-by": "last"},
     ],
-    ids=["families", "local", "controllers", "metasend", "apf"],
+    ids=["families", "local", "controllers", "metasend", "apf", "last"],
 )
 def config(request, four_sites):
     return {**four_sites, **request.param, "rounds": 4}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.cluster_plan import number_by_gradients, numbers_of_clusters, planned_clusters
+from fedlingua.cluster_plan import numbers_by_gradients, numbers_of_clusters, planned_clusters
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import read_federation
 from fedlingua.errors import ConfigError
@@ -64,13 +64,15 @@ def test_local_training_leaves_everybody_alone_and_plain_federation_nobody(tmp_p
     assert len(planned_clusters(settings(method="adapter-fed"), federation(tmp_path))["encoder"]) == 1
 
 
-def test_gradients_divide_as_much_as_the_part_that_is_divided_more_and_as_asked(tmp_path):
+def test_gradients_divide_a_part_as_its_families_do_or_as_the_other_where_it_is_whole_and_as_asked(tmp_path):
     """One to many: the encoder is one group, the decoder three."""
     path = tmp_path / "one.toml"
     path.write_text("".join(SITE.format(site) for site in ("de-fr", "de-pl", "de-nl", "de-it")))
     one_to_many = read_federation(path, tmp_path)
     by_group = replace(settings(method="adapter-gradients"), cluster_by="group")
     assert numbers_of_clusters(by_group, one_to_many) == {"encoder": 1, "decoder": 3}
-    assert number_by_gradients(by_group, one_to_many) == 3
-    assert number_by_gradients(replace(by_group, num_clusters=2), one_to_many) == 2
-    assert number_by_gradients(replace(by_group, num_clusters=-1), one_to_many) == -1
+    assert numbers_by_gradients(by_group, one_to_many) == {"encoder": 3, "decoder": 3}
+    assert numbers_by_gradients(replace(by_group, num_clusters=2), one_to_many) == {"encoder": 2, "decoder": 2}
+    assert numbers_by_gradients(replace(by_group, num_clusters=-1), one_to_many) == {"encoder": -1, "decoder": -1}
+    path.write_text("".join(SITE.format(site) for site in ("de-fr", "pl-it", "nl-es", "fr-nl")))
+    assert numbers_by_gradients(by_group, read_federation(path, tmp_path)) == {"encoder": 3, "decoder": 2}

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from fedlingua import clustering
 from fedlingua.clustering import (
     Clusters,
     Relatives,
     alone,
     at_random,
     by_families,
-    by_labels,
     cluster_for,
     cluster_of,
     given_clusters,
@@ -222,7 +222,8 @@ def test_a_direction_that_no_site_holds_takes_the_nearest_cluster_of_each_part()
 
 
 def test_a_direction_that_a_site_holds_takes_that_sites_clusters_before_its_relatives() -> None:
-    clusters = by_labels("random", [0, 1, 1], ["de-fr", "de-it", "nl-it"])
+    sites = ["de-fr", "de-it", "nl-it"]
+    clusters = {**no_clusters(sites), **dict.fromkeys(("encoder", "decoder"), clustering.named("random", [0, 1, 1], sites))}
     directions, relatives = named(["de-fr", "de-it", "nl-it"]), Relatives({}, "group")
     assert cluster_for(Direction("de", "it"), "encoder", clusters, directions, relatives) == "random-2"
     # By the source alone the first site that has it decides.

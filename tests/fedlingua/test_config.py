@@ -81,6 +81,8 @@ def with_effect(key: str) -> dict[str, Any]:
         return {"aggregation": "by-loss"}
     if key == "sampling-temperature":
         return {"aggregation": "fed-avg"}
+    if key == "sample-replacement":
+        return {"sample_least": 5}
     if key == "mask-share":
         return {"task": "masked-language"}
     return {"selection": NEEDED[key]} if key in NEEDED else {}
@@ -106,6 +108,8 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(run_config: dict[str, Any
         ("sampling-temperature", {"aggregation": "fed-avg"}, True),
         ("sampling-temperature", {"method": "centralized"}, True),
         ("sampling-temperature", {"aggregation": "fed-mean"}, False),
+        ("sample-replacement", {"sample_share": 0.5}, True),
+        ("sample-replacement", {}, False),
         ("optimizer-epsilon", {"optimizer": "adamw"}, True),
         ("optimizer-epsilon", {"optimizer": "sgd"}, False),
         ("batch-size", {"tokens_per_batch": 500}, False),
@@ -128,3 +132,20 @@ def test_the_hash_follows_a_key_only_where_it_has_an_effect(
 def test_the_defaults_hash_is_what_it_was_before_training_had_options(run_config: dict[str, Any]) -> None:
     """An option that is off is not there: results that came before it keep their hash. A changed default changes this number."""
     assert settings_from(run_config).hash() == "243b60c9ba67f704"
+
+
+@pytest.mark.parametrize(
+    ("adapters", "parts", "named"),
+    [
+        ("encoder.0.fc2, decoder.-1.fc2", "both", {"encoder": "encoder.0.fc2", "decoder": "decoder.-1.fc2"}),
+        ("decoder.-1.fc2,encoder.0.fc2", "both", {"encoder": "encoder.0.fc2", "decoder": "decoder.-1.fc2"}),
+        ("encoder.0.fc2,decoder.-1.fc2", "encoder", {"encoder": "encoder.0.fc2"}),
+        ("decoder.-1.encoder_attn", "both", {"signature": "decoder.-1.encoder_attn"}),
+        ("decoder.-1.encoder_attn", "encoder", {"signature": "decoder.-1.encoder_attn"}),
+    ],
+)
+def test_each_part_that_is_clustered_has_an_adapter_or_one_is_both_parts(
+    run_config: dict[str, Any], adapters: str, parts: str, named: dict[str, str]
+) -> None:
+    changes = {"method": "adapter-gradients", "signature-adapter": adapters, "cluster-parts": parts}
+    assert settings_from({**run_config, **changes}).signature_adapters == named

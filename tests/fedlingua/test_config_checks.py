@@ -207,6 +207,8 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
         ({"method": "adapter-fed", "cluster-parts": "encoder"}, "method adapter-fed has no clusters; leave it 'both'"),
         ({"method": "model-fed", "adapter-layers": "middle"}, "prunes adapters, and the tensor set is 'full'"),
         ({"signature-adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
+        ({"signature-adapter": "encoder.0.fc2,encoder.-1.fc2"}, "of the encoder and of the decoder with a comma between them"),
+        ({"signature-adapter": "encoder.0.fc2, decoder.0.fc2, decoder.1.fc2"}, "or one for both"),
         ({"signature-form": "private", "signature-dim": 65}, "a private signature has at most 64 numbers"),
         (
             {"signature-form": "private", "signature-noise": 0.0},
@@ -258,6 +260,10 @@ MASKED = {"task": "masked-language", "method": "model-fed"}
     ("changes", "reason"),
     [
         ({"sampling-temperature": 0.5}, "sampling-temperature = 0.5; wanted 1 (by size) or more (more alike)"),
+        (
+            {"method": "centralized", "sample-least": 5, "sample-replacement": False, "sampling-temperature": 5.0},
+            "every example of the pool comes once before any comes again",
+        ),
         ({"method": "adapter-fed", "optimizer-state": "kept"}, "under method adapter-fed a round begins with other tensors"),
         ({"method": "base", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adam divides by it"),
         ({"optimizer": "adamw", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adamw divides by it"),

@@ -24,3 +24,11 @@ def test_epsilon_is_the_mechanisms_own(noise):
 
 def test_more_noise_costs_less():
     assert signature_epsilon(8.0, 1e-5) < signature_epsilon(2.0, 1e-5) < signature_epsilon(0.5, 1e-5)
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_several_signatures_together_cost_what_their_sum_in_all_dimensions_does(number):
+    """A Gaussian mechanism in several blocks is one whose sensitivity is the root of the sum of squares."""
+    epsilon = signature_epsilon(4.0, 1e-5, number)
+    assert delta_of(epsilon, 4.0 / math.sqrt(number)) == pytest.approx(1e-5, rel=0.02)
+    assert signature_epsilon(4.0, 1e-5) < epsilon < number * signature_epsilon(4.0, 1e-5)

@@ -13,6 +13,9 @@ from fedlingua.errors import ConfigError
 from fedlingua.exchange.records import opened, unpack
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.parts import PARTS
+from fedlingua.simulated_texts import all_texts
+from fedlingua.training.masked_language import TextExample
+from fedlingua.training.site_examples import EXAMPLE_MAKERS
 from tests.federations import SITES
 from tests.in_process import rounds, run
 
@@ -209,3 +212,27 @@ def test_a_model_of_one_silo_trains_on_its_text_alone_and_is_scored_at_all(confi
     assert list(scores["sites"]) == [*SITES[:-1], "cs"]
     assert scores["exchanged_parameters"] == 0
     assert scores["sites"]["cs"]["perplexity"] < scores["sites"]["cs"]["base_perplexity"]
+
+
+@pytest.mark.parametrize(
+    "draw", [{"rounds": 1}, {"rounds": 8, "sample-share": 0.13, "sample-replacement": False}], ids=["all", "passes"]
+)
+def test_a_pooled_row_sees_every_example_once_an_epoch(config, tmp_path, monkeypatch, draw):
+    """By what training masks: every pooled sequence once, in one round of all or in eight of an eighth and a little more."""
+    seen = []
+    drawn = TextExample.drawn
+
+    def noted(example, rng):
+        seen.append(tuple(example.ids))
+        return drawn(example, rng)
+
+    monkeypatch.setattr(TextExample, "drawn", noted)
+    pooled = {**config, "method": "centralized", "whole-steps": False, **draw}
+    run(pooled, tmp_path / "run")
+    settings = settings_from(pooled)
+    codec = build_trainable(settings).backbone.codec
+    texts = all_texts(settings.federation_path, settings.data_dir).values()
+    held = [tuple(one.ids) for text in texts for one in EXAMPLE_MAKERS[settings.task].trained(text, "train", codec, settings)]
+    assert len(held) > 50
+    assert sorted(seen[: len(held)]) == sorted(held)
+    assert len(seen) < 1.2 * len(held)

@@ -61,9 +61,9 @@ def test_a_sites_own_tensors_are_those_of_its_last_good_round(number: int, stage
 
 def test_a_sites_own_best_round_is_its_lowest_dev_loss_and_of_equal_ones_the_first() -> None:
     progress = of_losses(r0={"a": 0.1}, r1={"a": 3.0, "b": 1.0}, r2={"a": 2.0}, r3={"a": 2.0, "b": 0.5}, r4={"a": 1.0})
-    assert [progress.own_best("a", last) for last in (0, 1, 2, 3, 4)] == [0, 1, 2, 2, 4]
-    assert [progress.own_best("b", last) for last in (2, 4)] == [1, 3]
-    assert progress.own_best("unheard", 4) == 0
+    assert [progress.own_best("a", last, "examples") for last in (0, 1, 2, 3, 4)] == [0, 1, 2, 2, 4]
+    assert [progress.own_best("b", last, "examples") for last in (2, 4)] == [1, 3]
+    assert progress.own_best("unheard", 4, "examples") == 0
 
 
 def test_a_sites_own_loss_is_by_token() -> None:
@@ -71,7 +71,7 @@ def test_a_sites_own_loss_is_by_token() -> None:
         1: {"a": {"nll_sum": 10.0, "num_tokens": 5, "num_examples": 1}},
         2: {"a": {"nll_sum": 9.0, "num_tokens": 3, "num_examples": 1}},
     }
-    assert Progress(Random(1), dev_losses=losses).own_best("a", 2) == 1
+    assert Progress(Random(1), dev_losses=losses).own_best("a", 2, "examples") == 1
 
 
 def test_the_mean_loss_is_weighted_by_sentences_or_pooled_over_tokens() -> None:
@@ -120,3 +120,15 @@ def test_the_loss_before_training_and_a_round_without_one_are_no_gain() -> None:
     assert progress.is_stale(2, 0.0, "examples")
     assert not progress.is_stale(3, 0.0, "examples")
     assert not of_losses(r0={"a": 1.0}, r1={"a": 3.0}).is_stale(1, 0.0, "examples")
+
+
+def test_the_last_round_is_the_last_that_trained_whatever_its_loss() -> None:
+    progress = of_losses(r0={"a": 1.0}, r1={"a": 1.0, "b": 1.0}, r2={"a": 9.0, "b": 9.0}, r4={"a": 9.0})
+    progress.stages = {"a": {1: 1, 2: 1, 3: 2}, "b": {1: 1, 2: 1}}  # round 4 was skipped
+    assert [progress.best_up_to(last, "last") for last in (0, 1, 2, 3, 4)] == [0, 1, 2, 3, 3]
+    assert [progress.own_best("b", last, "last") for last in (0, 1, 4)] == [0, 1, 2]
+    progress.choose_best("last")
+    assert progress.best_round == 3
+    assert Progress(Random(1), round=2).best_up_to(2, "last") == 0
+    assert progress.is_stale(3, 0.0, "last") == progress.is_stale(3, 0.0, "examples") is True
+    assert progress.loss(1, "last") == progress.loss(1, "examples")

@@ -92,6 +92,29 @@ def test_the_delivered_adapter_is_the_best_rounds(families):
     assert all((delivered[name] == array).all() for name, array in kept.items())
 
 
+@pytest.mark.parametrize("method", ["adapter-families", "adapter-local"])
+def test_by_last_the_final_model_is_the_result_though_an_earlier_one_was_better(config, tmp_path, method):
+    worse = {**config, "method": method, "learning-rate": 1.0, "rounds": 3}
+    last, best = (run({**worse, "best-by": by}, tmp_path / by)[0] for by in ("last", "examples"))
+    losses = [record["dev_loss"] for record in rounds(last)]
+    assert losses == [record["dev_loss"] for record in rounds(best)]
+    assert min(losses[1:]) < losses[-1]
+    chosen, better = last.read("run.json")["best_round"], best.read("run.json")["best_round"]
+    assert chosen == (3 if method == "adapter-families" else dict.fromkeys(SITES, 3)) != better
+    if method == "adapter-families":
+        assert last.checkpoints.rounds() == [2, 3]
+        kept = load_file(last.directory / "checkpoints" / "0003" / "encoder.Slavic.safetensors")
+        delivered = load_file(last.directory / "sites" / "school" / "adapter" / "adapter.safetensors")
+        assert all((delivered[name] == array).all() for name, array in kept.items())
+
+
+def test_by_last_patience_still_looks_at_the_dev_loss(config, tmp_path):
+    still = {**config, "method": "adapter-fed", "learning-rate": 1e-30, "rounds": 9, "patience": 2, "best-by": "last"}
+    folder, _ = run(still, tmp_path / "run")
+    assert [record["round"] for record in rounds(folder)] == [0, 1, 2, 3]
+    assert folder.read("run.json")["best_round"] == 3
+
+
 def test_checkpoints_of_every_second_round_are_kept_besides_the_newest_and_the_best(config, families, tmp_path):
     more = {**config, "method": "adapter-families", "rounds": 7}
     kept, plain = (run({**more, "keep-every": every}, tmp_path / str(every))[0] for every in (2, 0))

@@ -53,7 +53,9 @@ def finetune(
     from fedlingua.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
 
     encoder = encoder_directory(run, site) if run else _named(given or "")
-    where = Setting(encoder, data, folder, max_tokens, device, threads, "" if run else name)
+    where = Setting(
+        encoder, data, folder, max_tokens, device, threads, "" if run else name, lambda text: console.print(text, soft_wrap=True)
+    )
     report = _reporter(how.epochs, console)
     result = finetune_tagging(where, how, layout, report) if task == "ner" else finetune_pairs(where, how, report)
     console.print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")

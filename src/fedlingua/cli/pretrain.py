@@ -19,6 +19,7 @@ from fedlingua.devices import check_device
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.experiment import parse_override
 from fedlingua.files import check_new_folder
+from fedlingua.pace import Pace
 from fedlingua.pretraining.card import model_card
 from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.recipe import BaseText, Recipe, base_text, made_of, read_recipe
@@ -45,7 +46,12 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
     translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
     if translates:
         check_tokenizers(recipe.trained)
-    text = base_text(recipe)
+
+    def note(told: str) -> None:
+        console.print(told, soft_wrap=True)
+
+    with Pace(note):
+        text = base_text(recipe)
     from fedlingua.pretraining.loop import Around, pretrain
 
     for direction, account in text.accounts.items():
@@ -74,7 +80,7 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
         if translates
         else Around.score,
         describe,
-        lambda told: console.print(told, soft_wrap=True),
+        note,
     )
     outcome = pretrain(_material(recipe, text), recipe.training, directory, report, around)
     if outcome.kept.bleu:

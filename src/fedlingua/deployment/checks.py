@@ -81,16 +81,16 @@ def check_site(
 
 def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
     """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
-    told = dict(SENT_BY_A_SITE)
+    told, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
     if settings.overlap == "off":
         del told[DIGESTS], told[LEAKS]
     if settings.how.clustering != "gradients":
         del told[SIGNATURE]
     elif settings.signature_form == "private":
-        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers, made of the gradient of one adapter"
+        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers for each of {adapters}, made of its gradient"
     else:
         told[SIGNATURE] = (
-            "once a run, if this site's file allows it: the raw gradient of one adapter, out of which text can be read"
+            f"once a run, if this site's file allows it: the raw gradient of {adapters}, out of which text can be read"
         )
     update = TRAIN
     if settings.learns_threshold:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.finetuning.examples import Example, shuffled_batches, stack
 from fedlingua.finetuning.settings import FineTuning
+from fedlingua.pace import Pace
 from fedlingua.training.batches import IGNORED
 from fedlingua.training.precision import autocast
 
@@ -35,8 +36,10 @@ def fine_tune(
     how: FineTuning,
     dev_f1: Callable[[], float],
     report: Callable[[Epoch], None],
+    pace: Pace,
 ) -> list[Epoch]:
     """Train the model in place and leave it at the epoch with the best `dev_f1`, of equal ones the later; returns all epochs.
+    pace: is told of every step.
 
     `how.seed` decides order and dropout, so that equal seeds give equal bits for one CPU type and build.
     """
@@ -46,6 +49,7 @@ def fine_tune(
     optimizer = torch.optim.AdamW(_groups(model, how.weight_decay), lr=how.learning_rate, fused=True)
     steps = how.epochs * math.ceil(len(examples) / how.batch_size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, how.warm_up))
+    pace.at(0, steps)
     epochs: list[Epoch] = []
     best: dict[str, Tensor] = {}
     for number in range(1, how.epochs + 1):
@@ -64,6 +68,7 @@ def fine_tune(
             optimizer.zero_grad(set_to_none=True)
             nll_sum += float(nll.detach())
             num_labels += asked
+            pace.at(schedule.last_epoch, steps, train_loss=nll_sum / num_labels)
         f1 = dev_f1()
         seconds = time.monotonic() - started
         if f1 >= max((epoch.dev_f1 for epoch in epochs), default=0.0):

@@ -19,6 +19,7 @@ from fedlingua.finetuning.settings import FineTuning
 from fedlingua.finetuning.splits import SPLITS, Split
 from fedlingua.finetuning.tagged import read_tagged
 from fedlingua.finetuning.tagging import predicted_tags, tagging_examples
+from fedlingua.pace import Pace
 
 Answers = list[list[int]]
 Report = Callable[[Epoch], None]
@@ -26,7 +27,9 @@ Report = Callable[[Epoch], None]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is fine-tuned and where. encoder: a directory in transformers' layout. max_tokens, name: as load_encoder takes them."""
+    """What is fine-tuned and where. encoder: a directory in transformers' layout. max_tokens, name: as load_encoder takes them.
+    note: is told how far it is.
+    """
 
     encoder: Path
     data: Path
@@ -35,6 +38,7 @@ class Setting:
     device: str = "cpu"
     threads: int = 1
     name: str = ""
+    note: Callable[[str], None] = lambda text: None
 
 
 def finetune_tagging(where: Setting, how: FineTuning, layout: str, report: Report) -> Result:
@@ -56,7 +60,7 @@ def finetune_tagging(where: Setting, how: FineTuning, layout: str, report: Repor
     def score(split: Split, answered: Answers) -> Scores:
         return tagging_scores([sentence.tags for sentence in corpus.splits[split]], tags(split, answered))
 
-    epochs, answered, scores = _trained(encoder, examples, how, score, report)
+    epochs, answered, scores = _trained(encoder, examples, how, score, report, where.note)
     settings = {"layout": layout, "device": where.device, "threads": where.threads}
     seconds = time.monotonic() - started
     result = Result(
@@ -87,7 +91,7 @@ def finetune_pairs(where: Setting, how: FineTuning, report: Report) -> Result:
     def score(split: Split, answered: Answers) -> Scores:
         return label_scores([marked.label for marked in corpus.splits[split]], [labels[number] for [number] in answered])
 
-    epochs, answered, scores = _trained(encoder, examples, how, score, report)
+    epochs, answered, scores = _trained(encoder, examples, how, score, report, where.note)
     settings = {"device": where.device, "threads": where.threads}
     seconds = time.monotonic() - started
     result = Result("pairs", where.data.resolve().name, labels, encoder, how, settings, sizes, epochs, scores, seconds)
@@ -102,6 +106,7 @@ def _trained(
     how: FineTuning,
     score: Callable[[Split, Answers], Scores],
     report: Report,
+    note: Callable[[str], None],
 ) -> tuple[list[Epoch], dict[Split, Answers], dict[str, Scores]]:
     """All epochs; answers and scores of dev and test by the best one's weights."""
     pad_id = int(encoder.tokenizer.pad_token_id or 0)
@@ -109,8 +114,12 @@ def _trained(
     def answered(split: Split) -> Answers:
         return answers(encoder.model, examples[split], pad_id, how)
 
-    epochs = fine_tune(encoder.model, examples["train"], pad_id, how, lambda: score("dev", answered("dev")).micro_f1, report)
-    found: dict[Split, Answers] = {"dev": answered("dev"), "test": answered("test")}
+    def dev_f1() -> float:
+        return score("dev", answered("dev")).micro_f1
+
+    with Pace(note) as pace:
+        epochs = fine_tune(encoder.model, examples["train"], pad_id, how, dev_f1, report, pace)
+        found: dict[Split, Answers] = {"dev": answered("dev"), "test": answered("test")}
     return epochs, found, {split: score(split, answers) for split, answers in found.items()}
 
 

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import permutations
@@ -15,7 +13,7 @@ from fedlingua.cache import cache_dir, making
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
-from fedlingua.pretraining.progress import Progress
+from fedlingua.pace import Note, told
 from fedlingua.pretraining.settings import PretrainSettings, decisive
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
@@ -55,19 +53,15 @@ def demo_hash() -> str:
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def demo_backbone(report: Callable[[Progress], None] | None = None) -> Path:
+def demo_backbone(note: Note | None = None) -> Path:
     """Directory of the demo backbone; trains it (about four minutes on two cores) when the cache has none."""
     directory = cache_dir() / "backbones" / f"demo-{demo_hash()}"
     with making(directory):
         if not (directory / "model.safetensors").is_file():
-            from fedlingua.pretraining.loop import pretrain  # what is cached is found without torch
+            from fedlingua.pretraining.loop import ALONE, pretrain  # what is cached is found without torch
             from fedlingua.pretraining.material import translation_material
 
             train, dev = base_register()
-            pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print)
+            around = replace(ALONE, note=note or told("demo backbone"))
+            pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
     return directory
-
-
-def _print(progress: Progress) -> None:
-    line = f"demo backbone: step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s"
-    print(line, file=sys.stderr, flush=True)

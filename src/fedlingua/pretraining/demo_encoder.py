@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +12,7 @@ from fedlingua.cache import cache_dir, making
 from fedlingua.corpora import phrasebook
 from fedlingua.corpora.read import Pair
 from fedlingua.languages import Direction
-from fedlingua.pretraining.progress import Progress
+from fedlingua.pace import Note, told
 from fedlingua.pretraining.settings import EncoderSettings, decisive
 
 SIZE = EncoderSize(d_model=96, layers=2, heads=4, ffn_dim=192, vocab_size=1200, dropout=0.0)
@@ -34,12 +32,12 @@ def demo_encoder_hash() -> str:
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def demo_encoder(report: Callable[[Progress], None] | None = None) -> Path:
+def demo_encoder(note: Note | None = None) -> Path:
     """Directory of the demo encoder; trains it (about a minute on two cores) when the cache has none."""
     directory = cache_dir() / "backbones" / f"demo-encoder-{demo_encoder_hash()}"
     with making(directory):
         if not (directory / "model.safetensors").is_file():
-            from fedlingua.pretraining.loop import pretrain  # what is cached is found without torch
+            from fedlingua.pretraining.loop import ALONE, pretrain  # what is cached is found without torch
             from fedlingua.pretraining.material import masked_material
 
             text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
@@ -47,10 +45,6 @@ def demo_encoder(report: Callable[[Progress], None] | None = None) -> Path:
             train, dev = (
                 {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
             )
-            pretrain(partial(masked_material, train, dev, SIZE, TRAINING), TRAINING, directory, report or _print)
+            around = replace(ALONE, note=note or told("demo encoder"))
+            pretrain(partial(masked_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
     return directory
-
-
-def _print(progress: Progress) -> None:
-    line = f"demo encoder: step {progress.step}, {progress.done:.0%}, dev loss {progress.dev_loss:.3f}, {progress.seconds:.0f} s"
-    print(line, file=sys.stderr, flush=True)

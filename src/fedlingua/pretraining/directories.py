@@ -12,9 +12,9 @@ from fedlingua.backbones.published import local_or_pinned, published_or_local
 from fedlingua.cache import cache_dir
 from fedlingua.config import Settings
 from fedlingua.errors import BackboneError
+from fedlingua.pace import Note
 from fedlingua.parts import Part
 from fedlingua.pretraining import demo, demo_encoder
-from fedlingua.pretraining.progress import Progress
 from fedlingua.tasks import TaskName
 
 
@@ -24,7 +24,7 @@ class BuiltIn:
 
     task: TaskName
     layers: Mapping[Part, int]
-    directory: Callable[[Callable[[Progress], None] | None], Path]
+    directory: Callable[[Note | None], Path]
     hash: Callable[[], str]
 
 

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.errors import BackboneError
+from fedlingua.pace import Pace
 from fedlingua.pretraining.epoch import epoch
 from fedlingua.pretraining.progress import Progress
 from fedlingua.pretraining.settings import PretrainSettings, Watching
@@ -52,7 +53,7 @@ Score = Callable[[PreTrainedModel, Codec], Mapping[str, float]]
 @dataclass(frozen=True)
 class Around:
     """What goes on around the steps. made_of: what decides the bytes, and has to be the same where a broken-off training is gone on with.
-    score: translates the dev text. describe: leaves files beside the weights. note: is told what a user should know.
+    score: translates the dev text. describe: leaves files beside the weights. note: is told what a user should know, and how far it is.
     """
 
     watching: Watching
@@ -70,7 +71,7 @@ def pretrain(
     make: Callable[[Path], Material],
     settings: PretrainSettings,
     directory: Path,
-    report: Callable[[Progress], None],
+    report: Callable[[Progress], None] = lambda progress: None,
     around: Around = ALONE,
 ) -> Outcome:
     """Train a model and leave it in `directory` as transformers reads it.
@@ -88,7 +89,7 @@ def pretrain(
         raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
     torch.set_num_threads(settings.threads)
     unfinished = Unfinished(directory, around.made_of, keeps_states=around.watching.checkpoint_minutes > 0)
-    with unfinished.held():
+    with unfinished.held(), Pace(around.note) as pace:
         state, passed_over = unfinished.newest()
         for wrong in passed_over:
             around.note(wrong)
@@ -99,7 +100,7 @@ def pretrain(
         if state is not None:
             training.restore(state)
             around.note(f"goes on after step {state.step}, from {unfinished.folder}")
-        outcome = training.run(report, unfinished.keep)
+        outcome = training.run(report, unfinished.keep, pace)
         logging.disable_progress_bar()
         _moved(material.model, "cpu").save_pretrained(unfinished.model)
         around.describe(unfinished.model, outcome)
@@ -140,12 +141,20 @@ class _Training:
         settings = self.settings
         return self.step >= settings.steps or (settings.minutes > 0 and self.seconds > 60 * settings.minutes)
 
-    def run(self, report: Callable[[Progress], None], keep: Callable[[State], None]) -> Outcome:
+    @property
+    def done(self) -> float:
+        """Share of the training, 0 to 1."""
+        settings = self.settings
+        return min(1.0, max(self.step / settings.steps, self.seconds / 60 / settings.minutes if settings.minutes else 0.0))
+
+    def run(self, report: Callable[[Progress], None], keep: Callable[[State], None], pace: Pace) -> Outcome:
         """Take all steps that are left, and leave in the model what is kept."""
         self.model.train()
+        pace.at(self.step, self.settings.steps, self.done)
         while not self.ended:
             for group in self._rest_of_epoch():
                 self._take_step(group)
+                pace.at(self.step, self.settings.steps, self.done, **self._losses())
                 if self.step % self.every == 0 and not self.ended:
                     report(self._look())
                 if self.ended:
@@ -203,13 +212,17 @@ class _Training:
         bleu = self.score(self.model, self.codec) if translated and self.watching.dev_sentences else {}
         self.model.train()
         _swap(self.parameters, swapped)
-        done = max(self.step / self.settings.steps, self.seconds / 60 / self.settings.minutes if self.settings.minutes else 0.0)
         train_loss, dev_loss = self.window_nll / max(self.window_tokens, 1), nll / max(tokens, 1)
         self.window_nll, self.window_tokens = 0.0, 0
         if self.watching.keep == "best" and dev_loss < min((look.dev_loss for look in self.looks), default=math.inf):
             self.best = {name: value.clone() for name, value in self.average.items()}
-        self.looks.append(Progress(self.step, min(done, 1.0), self.seconds, train_loss, dev_loss, bleu))
+        self.looks.append(Progress(self.step, self.done, self.seconds, train_loss, dev_loss, bleu))
         return self.looks[-1]
+
+    def _losses(self) -> dict[str, float]:
+        """Of training since the last look, and of dev at it."""
+        dev = {"dev_loss": self.looks[-1].dev_loss} if self.looks else {}
+        return {"train_loss": self.window_nll / max(self.window_tokens, 1), **dev}
 
     def state(self) -> State:
         """All that the next step depends on, and what has been seen so far."""

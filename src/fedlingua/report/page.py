@@ -58,7 +58,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         seconds=_seconds(folder),
         seconds_reading=READING,
         not_drawn=_not_drawn(sent) if sent else (0, 0),
-        cut=cut_height(folder.site_signatures) if folder.site_signatures else None,
+        cuts={known.part: cut_height(known) for known in folder.site_signatures},
         note=partial(_note, folder),
         reasons=_drop_reasons(folder),
         failed_documents=_failed_documents(folder),
@@ -90,8 +90,7 @@ def _figures(folder: RunFolder, communication: RunCommunication | None, colours:
     figures = {"scores": plots.score_plot(folder)} if folder.scores else {}
     if folder.round_sites:
         figures |= {"loss": plots.loss_plot(folder), "bytes": plots.bytes_plot(folder), "time": plots.time_plot(folder)}
-    if folder.site_signatures:
-        figures["dendrogram"] = dendrogram_plot(folder.site_signatures, colours)
+    figures |= {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
     if communication:
         figures["communication"] = communication_plot(communication)
     return figures
@@ -191,7 +190,7 @@ def _cluster_members(folder: RunFolder) -> list[str]:
 def _cluster_colours(folder: RunFolder) -> dict[str, str]:
     """A colour for each cluster name, so that a family looks the same in every part."""
     names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
-    names |= dict.fromkeys(folder.site_signatures.clusters.values() if folder.site_signatures else ())
+    names |= dict.fromkeys(cluster for known in folder.site_signatures for cluster in known.clusters.values())
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(names)}
 
 

@@ -152,7 +152,7 @@ class RunFolder:
     rounds: list[Round] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     scores: list[Score] = field(default_factory=list)
-    site_signatures: SiteSignatures | None = None
+    site_signatures: list[SiteSignatures] = field(default_factory=list)
     traffic: Traffic = field(default_factory=dict)
     overlap: SitesOverlap | None = None
     notes: dict[str, str] = field(default_factory=dict)
@@ -248,15 +248,15 @@ def read_object(path: Path, notes: dict[str, str], absent: str = "is not there y
     return mapping(content)
 
 
-def _site_signatures(path: Path, notes: dict[str, str]) -> SiteSignatures | None:
-    """The signatures of a run that clusters by gradients; every other run has none."""
+def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:
+    """The signatures of a run that clusters by gradients, part by part; every other run has none."""
     try:
         return site_signatures.read_site_signatures(path)
     except FileNotFoundError:
         notes[path.name] = f"{path.name} is not there yet."
     except (OSError, ValueError) as error:
         notes[path.name] = f"{path.name} cannot be read: {error}"
-    return None
+    return []
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ CHOOSERS = {
 
 @dataclass(frozen=True)
 class SiteSignatures:
-    """What the server told of the sites' signatures.
+    """What the server told of the sites' signatures of one part; part "": of both alike, as runs once had them.
 
     `distances`: n x n over `sites`. `merges`: n - 1 rows of (a, b, height, size) in scipy's linkage form, or none.
     `clusters`: site -> cluster. `silhouettes`: number of clusters -> mean silhouette.
@@ -29,6 +30,7 @@ class SiteSignatures:
     distances: list[list[float]]
     merges: list[list[float]]
     clusters: dict[str, str]
+    part: str = ""
     form: str = ""
     adapter: str = ""
     dimensions: int | None = None
@@ -38,6 +40,7 @@ class SiteSignatures:
     chosen_by: str = ""
     silhouettes: dict[int, float] = field(default_factory=dict)
     uplink_bytes: float | None = None
+    signatures: int = 1
     epsilon: float | None = None
     delta: float | None = None
     clip: float | None = None
@@ -57,15 +60,16 @@ class SiteSignatures:
         done = f"projected to {NOTHING if self.dimensions is None else self.dimensions} dimensions, {self._clipped}, noised"
         if self.epsilon is None:
             return f"Private in form only: {done}, but no epsilon is given, so no guarantee holds."
-        return f"Private: {done}; epsilon {self.epsilon:.3g} at delta {_plain(self.delta)} for each sentence of a site."
+        together = f", of {self.signatures} signatures together" if self.signatures > 1 else ""
+        return f"Private: {done}; epsilon {self.epsilon:.3g} at delta {_plain(self.delta)} for each sentence of a site{together}."
 
     @property
     def _clipped(self) -> str:
         return "clipped" if self.clip is None else f"clipped to {self.clip:g}"
 
 
-def read_site_signatures(path: Path) -> SiteSignatures:
-    """The signatures of a run.
+def read_site_signatures(path: Path) -> list[SiteSignatures]:
+    """The signatures of a run, part by part.
 
     Raises:
         FileNotFoundError: there are none. ValueError: the file says something that cannot be drawn; the message tells what.
@@ -73,8 +77,15 @@ def read_site_signatures(path: Path) -> SiteSignatures:
     content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
         raise ValueError(f"it holds a JSON {type(content).__name__}, not an object")
+    parts = mapping(content.get("parts")) or {"": {}}
+    return [_of_part(part, {**content, **mapping(told)}) for part, told in parts.items()]
+
+
+def _of_part(part: str, content: Mapping[str, Any]) -> SiteSignatures:
     sites = [text(site) for site in sequence(content.get("sites"))]
     return SiteSignatures(
+        part=part,
+        signatures=whole(content.get("signatures")) or 1,
         sites=sites,
         distances=_distances(content.get("distances"), len(sites)),
         merges=_merges(content.get("merges"), len(sites)),

@@ -159,23 +159,25 @@ CLUSTERS = """
 """
 
 DENDROGRAM = """
-{% set known = folder.site_signatures %}
-{% if known or run.method|default("") == "adapter-gradients" or "cannot" in folder.notes.get("signatures.json", "") %}
+{% set parts = folder.site_signatures %}
+{% if parts or run.method|default("") == "adapter-gradients" or "cannot" in folder.notes.get("signatures.json", "") %}
 <section id="dendrogram"><h2>How alike the sites are</h2>
-{% if known %}
+{% if parts %}<p>{{ parts[0].privacy }} Each site sent {{ parts[0].uplink_bytes|data }}, once.</p>
+{% else %}{{ plot("dendrogram-", "", "signatures.json") }}{% endif %}
+{% for known in parts %}
+{% if known.part %}<h3>{{ known.part|capitalize }}</h3>{% endif %}
 <p>{{ known.num_clusters|default("–", true) }} clusters: {{ known.choice }}.
 {{ known.algorithm|capitalize }}, {{ known.distance }} distance, over the gradients of {{ known.adapter or "an adapter" }}.
 {% if known.algorithm == "k-means" %}The tree is drawn from the distances alone; k-means did not use it.
-{% elif cut is not none %}The dotted line cuts the tree into the clusters.{% endif %}</p>
-<p>{{ known.privacy }} Each site sent {{ known.uplink_bytes|data }}, once.</p>
+{% elif cuts[known.part] is not none %}The dotted line cuts the tree into the clusters.{% endif %}</p>
 {% if known.silhouettes %}
 <p class="soft">Mean silhouette by number of clusters:
 {% for count, value in known.silhouettes|dictsort %}
 {% if count == known.num_clusters %}<b>{{ count }}: {{ "%.2f"|format(value) }}</b>{% else %}
 {{ count }}: {{ "%.2f"|format(value) }}{% endif %}{{ "" if loop.last else ", " }}{% endfor %}.</p>
 {% endif %}
-{% endif %}
-{{ plot("dendrogram", "Tree of the sites by the distance of their signatures, and the distances", "signatures.json") }}
+{{ plot("dendrogram-" ~ known.part, "Tree of the sites by the distance of their signatures, and the distances", "signatures.json") }}
+{% endfor %}
 </section>
 {% endif %}
 """

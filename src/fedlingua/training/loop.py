@@ -60,7 +60,12 @@ class LocalTraining:
             settings.optimizer,
             settings.weight_decay,
             settings.optimizer_epsilon,
-            Sampling(settings.sample_least, settings.sample_share, settings.sampling_temperature),
+            Sampling(
+                settings.sample_least,
+                settings.sample_share,
+                settings.sampling_temperature,
+                "" if settings.sample_replacement else f"{settings.seed}/pass",
+            ),
             settings.tokens_per_batch,
             settings.schedule,
             settings.warmup_steps,
@@ -72,9 +77,11 @@ class LocalTraining:
             settings.micro_tokens,
         )
 
-    def steps(self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random) -> list[list[list[TrainingExample]]]:
-        """One epoch's, each as batches; with `micro_tokens` the same steps, cut anew into batches of like length."""
-        drawn = self.sampling.drawn(texts, rng)
+    def steps(
+        self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, epoch: int = 0
+    ) -> list[list[list[TrainingExample]]]:
+        """Those of the run's epoch of that number, from 0, each as batches; with `micro_tokens` cut anew into batches of like length."""
+        drawn = self.sampling.drawn(texts, rng, epoch)
         if self.tokens_per_batch:
             steps = list(steps_by_tokens(drawn, self.tokens_per_batch, self.accumulation, rng))
         else:
@@ -140,7 +147,7 @@ def train_locally(
     model.train()
     with _checkpointing(model, how.gradient_checkpointing):
         for epoch in range(how.epochs):
-            steps = how.steps(texts, rng)
+            steps = how.steps(texts, rng, (this_round[0] - 1) * how.epochs + epoch)
             for number, batches in enumerate(steps):
                 step = [[example.drawn(rng) for example in batch] for batch in batches]
                 if before_step:

@@ -11,27 +11,43 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Sampling:
     """least, share: see `num_samples`; both 0: no sampling, all there is, each once. temperature: of several texts that are trained on as
-    one, each counts by its size to the power of 1 / temperature: 1 is by size, more is more alike.
+    one, each counts by its size to the power of 1 / temperature: 1 is by size, more is more alike. passes: the key that orders each pass
+    over all texts, where draws are without replacement; empty: they are with replacement.
     """
 
     least: int = 0
     share: float = 0.0
     temperature: float = 1.0
+    passes: str = ""
 
-    def drawn(self, texts: Sequence[Sequence[T]], rng: Random) -> list[T]:
-        """What one epoch trains on. Of several texts as many in all as if each were trained on by itself."""
+    def drawn(self, texts: Sequence[Sequence[T]], rng: Random, draw: int = 0) -> list[T]:
+        """What one epoch trains on. Of several texts as many in all as if each were trained on by itself. draw: its number, from 0; without
+        replacement each draw goes on where the one before ended, so that nothing comes again before everything came.
+        """
         texts = [text for text in texts if text]
         if not (self.least or self.share):
             return [one for text in texts for one in text]
         number = sum(num_samples(len(text), self.least, self.share) for text in texts)
+        if self.passes:
+            return in_passes([one for text in texts for one in text], draw * number, number, self.passes)
         if len(texts) == 1:
             return rng.choices(texts[0], k=number)
         weights = tempered([len(text) for text in texts], self.temperature)
         return [rng.choice(text) for text in rng.choices(texts, weights, k=number)]
 
 
+def in_passes(examples: Sequence[T], first: int, number: int, key: str) -> list[T]:
+    """Examples `first` to `first + number` of an endless row of passes, each over all examples in an order of its own."""
+    taken: list[T] = []
+    while len(taken) < number:
+        done, place = divmod(first + len(taken), len(examples))
+        order = Random(f"{key}/{done}").sample(range(len(examples)), len(examples))
+        taken += [examples[chosen] for chosen in order[place : place + number - len(taken)]]
+    return taken
+
+
 def num_samples(num_examples: int, least: int, share: float) -> int:
-    """max(least, share x N), halves up, and at least 1; drawn uniformly with replacement."""
+    """max(least, share x N), halves up, and at least 1."""
     return max(least, int(share * num_examples + 0.5), 1)
 
 

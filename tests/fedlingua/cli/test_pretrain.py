@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from typer.testing import CliRunner
 
+from fedlingua import pace
 from fedlingua.backbones.load import load_backbone
 from fedlingua.cli.app import app
 from fedlingua.corpora import phrasebook
@@ -66,6 +68,21 @@ def test_a_recipe_becomes_a_backbone_that_loads(recipe, tmp_path):
     assert about["parameters"] == backbone.num_parameters
     # Half of the components, of which each holds one meaning in all three languages.
     assert "trains the backbone" in result.output
+
+
+@pytest.mark.parametrize(("more", "stream"), [([], "stdout"), (["--format", "json"], "stderr")])
+def test_a_pre_training_says_how_far_it_is_in_plain_lines(recipe, tmp_path, monkeypatch, more, stream):
+    """Every millisecond here, and nothing of it among a JSON answer."""
+    monkeypatch.setattr(pace, "LEAST_S", 0.001)
+    monkeypatch.setattr(pace, "EVERY_S", 0.001)
+    result = CliRunner().invoke(app, ["pretrain", str(recipe), "--data", str(tmp_path), "--to", str(tmp_path / "model"), *more])
+    assert result.exit_code == 0, result.output
+    lines = getattr(result, stream).splitlines()
+    told = [line for line in lines if re.fullmatch(r"step \d+ of 12, \d+%, .* steps/s, train loss \d\.\d{3}, .* left", line)]
+    assert told
+    assert any(line.startswith("preparing, for ") for line in lines)
+    if more:
+        assert json.loads(result.stdout)["steps"] == 12
 
 
 def test_a_folder_that_holds_files_is_not_overwritten(recipe, tmp_path):

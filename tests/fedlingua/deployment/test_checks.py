@@ -335,4 +335,5 @@ def test_a_signature_is_listed_for_clusters_by_gradients_alone_and_says_in_which
 
     assert listed(method="adapter-families") == "nothing"
     assert "text can be read" in listed(method="adapter-gradients")
-    assert "64 noised numbers" in listed(method="adapter-gradients", **{"signature-form": "private"})
+    private = listed(method="adapter-gradients", **{"signature-form": "private"})
+    assert "64 noised numbers for each of encoder.0.self_attn and decoder.-1.fc2" in private

@@ -12,6 +12,7 @@ from fedlingua.finetuning.iob import Tagged
 from fedlingua.finetuning.loop import Epoch, answers, best_epoch, fine_tune, rate
 from fedlingua.finetuning.settings import FineTuning
 from fedlingua.finetuning.tagging import tagging_examples
+from fedlingua.pace import Pace
 
 TAGS = ["O", "B-Drug", "I-Drug"]
 SENTENCES = [
@@ -31,7 +32,7 @@ def load(encoder_directory: Path) -> Callable[[], Encoder]:
 def tuned(encoder: Encoder, how: FineTuning = HOW, f1s: list[float] | None = None) -> tuple[list[Epoch], dict[str, bytes]]:
     examples = tagging_examples(SENTENCES, TAGS, encoder)
     said = iter(f1s or [0.0] * how.epochs)
-    epochs = fine_tune(encoder.model, examples, 1, how, lambda: next(said), lambda _: None)
+    epochs = fine_tune(encoder.model, examples, 1, how, lambda: next(said), lambda _: None, Pace(lambda _: None))
     return epochs, {name: tensor.numpy().tobytes() for name, tensor in encoder.model.state_dict().items()}
 
 

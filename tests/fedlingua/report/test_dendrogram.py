@@ -46,7 +46,7 @@ def page(folder: Path) -> str:
 
 
 def test_neighbours_of_the_tree_are_neighbours_of_the_heat_map(tmp_path: Path) -> None:
-    figure = dendrogram_plot(read_site_signatures(write(tmp_path)), {"gradients-1": "#111111"})
+    figure = dendrogram_plot(read_site_signatures(write(tmp_path))[0], {"gradients-1": "#111111"})
     heat = next(trace for trace in figure.data if trace.type == "heatmap")
     names = list(figure.layout.yaxis.ticktext)
     assert sorted(names) == ["a", "b", "c"]
@@ -57,7 +57,7 @@ def test_neighbours_of_the_tree_are_neighbours_of_the_heat_map(tmp_path: Path) -
 
 
 def test_branches_stand_at_the_height_of_their_merge(tmp_path: Path) -> None:
-    figure = dendrogram_plot(read_site_signatures(write(tmp_path)), {})
+    figure = dendrogram_plot(read_site_signatures(write(tmp_path))[0], {})
     names = list(figure.layout.yaxis.ticktext)
     tree = next(trace for trace in figure.data if trace.type == "scatter" and trace.mode == "lines")
     brackets = [list(tree.x[place : place + 4]) for place in (0, 5)]
@@ -67,7 +67,7 @@ def test_branches_stand_at_the_height_of_their_merge(tmp_path: Path) -> None:
 
 
 def test_leaves_wear_the_colour_of_their_cluster(tmp_path: Path) -> None:
-    figure = dendrogram_plot(read_site_signatures(write(tmp_path)), {"gradients-1": "#111111"})
+    figure = dendrogram_plot(read_site_signatures(write(tmp_path))[0], {"gradients-1": "#111111"})
     names = list(figure.layout.yaxis.ticktext)
     leaves = next(trace for trace in figure.data if trace.name == "gradients-1")
     assert {names[row] for row in leaves.y} == {"a", "c"}
@@ -75,10 +75,10 @@ def test_leaves_wear_the_colour_of_their_cluster(tmp_path: Path) -> None:
 
 
 def test_the_cut_lies_between_the_merges_that_it_parts(tmp_path: Path) -> None:
-    assert cut_height(read_site_signatures(write(tmp_path))) == 2.25
-    assert cut_height(read_site_signatures(write(tmp_path, num_clusters=3))) == 0.5
+    assert cut_height(read_site_signatures(write(tmp_path))[0]) == 2.25
+    assert cut_height(read_site_signatures(write(tmp_path, num_clusters=3))[0]) == 0.5
     for none in ({"num_clusters": 1}, {"num_clusters": 4}, {"algorithm": "k-means"}, {"num_clusters": None}):
-        assert cut_height(read_site_signatures(write(tmp_path, **none))) is None
+        assert cut_height(read_site_signatures(write(tmp_path, **none))[0]) is None
 
 
 def test_the_page_says_who_chose_and_what_the_raw_form_gives_away(tmp_path: Path) -> None:
@@ -127,6 +127,30 @@ def test_a_half_written_file_says_so(tmp_path: Path) -> None:
     assert "signatures.json cannot be read" in page(tmp_path)
 
 
+def test_each_part_has_a_tree_of_its_own(tmp_path: Path) -> None:
+    own = ("adapter", "dimensions", "distances", "merges", "num_clusters", "silhouettes", "clusters")
+    encoder = {key: CONTENT[key] for key in own}
+    decoder = encoder | {"adapter": "decoder.-1.fc2", "distances": [[0, 1, 3], [1, 0, 4], [3, 4, 0]]}
+    decoder |= {
+        "clusters": {"a": "gradients-1", "b": "gradients-1", "c": "gradients-2"},
+        "merges": [[0, 1, 1.0, 2], [2, 3, 3.5, 3]],
+    }
+    write(tmp_path)
+    shared = {key: value for key, value in CONTENT.items() if key not in own} | PRIVATE
+    parts = {"encoder": encoder, "decoder": decoder}
+    (tmp_path / "signatures.json").write_text(json.dumps({**shared, "signatures": 2, "parts": parts}))
+    read = read_site_signatures(tmp_path / "signatures.json")
+    assert [(one.part, one.adapter, one.clusters["b"]) for one in read] == [
+        ("encoder", "encoder.1.fc2", "gradients-2"),
+        ("decoder", "decoder.-1.fc2", "gradients-1"),
+    ]
+    told = page(tmp_path)
+    assert 'id="plot-dendrogram-encoder"' in told
+    assert 'id="plot-dendrogram-decoder"' in told
+    assert "<h3>Encoder</h3>" in told
+    assert "at delta 1e-5 for each sentence of a site, of 2 signatures together" in told
+
+
 def test_a_run_of_another_method_has_no_such_part(tmp_path: Path) -> None:
     write(tmp_path).unlink()
     assert "signatures.json is not there yet" in page(tmp_path)
@@ -136,5 +160,5 @@ def test_a_run_of_another_method_has_no_such_part(tmp_path: Path) -> None:
 
 def test_one_site_has_no_tree(tmp_path: Path) -> None:
     write(tmp_path, sites=["a"], distances=[[0]], merges=[], num_clusters=1, clusters={"a": "gradients-1"})
-    assert read_run(tmp_path).site_signatures is not None
+    assert len(read_run(tmp_path).site_signatures) == 1
     write_report(tmp_path)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from fedlingua.training.sampling import Sampling, most_samples, num_samples, tempered
+from fedlingua.training.sampling import Sampling, in_passes, most_samples, num_samples, tempered
 
 SILOS = [412437, 477323, 502479, 400175, 132593658, 575559, 83963, 34104, 100762]
 """Sentences of the nine silos of Manoel et al. 2022, table 1; the fifth is English."""
@@ -73,3 +73,21 @@ def test_no_texts_draw_more_than_the_most_and_one_text_draws_it() -> None:
         most = most_samples(sum(texts), len(texts), least, share)
         assert drawn <= most
         assert drawn == most or len(texts) > 1
+
+
+def test_draws_without_replacement_see_every_example_once_before_any_comes_again() -> None:
+    texts = [list(range(17)), list(range(17, 20)), []]
+    sampling = Sampling(least=2, passes="2022/pass")  # 4 of 20 a draw
+    drawn = [sampling.drawn(texts, Random(number), number) for number in range(10)]
+    assert [len(one) for one in drawn] == [4] * 10
+    first, second = ([one for draw in drawn[half : half + 5] for one in draw] for half in (0, 5))
+    assert sorted(first) == sorted(second) == list(range(20))
+    assert first != second
+    assert first != sorted(first)
+    assert sampling.drawn(texts, Random(9), 3) == drawn[3]  # a resumed round draws what it drew
+
+
+def test_a_draw_goes_on_from_one_pass_into_the_next() -> None:
+    row = in_passes("abcde", 0, 20, "key")
+    assert in_passes("abcde", 3, 11, "key") == row[3:14]
+    assert all(sorted(row[start : start + 5]) == list("abcde") for start in range(0, 20, 5))

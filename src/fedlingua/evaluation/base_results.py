@@ -1,0 +1,89 @@
+"""What a backbone makes of a text before any training: made once, and found by a hash of all that decides it.
+
+It is the same for every method, seed and run, and takes as long as scoring what was trained. Results may hold text, so the folder is for
+its user alone and belongs to one machine; a deployed site's is in its state.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from fedlingua.config import Settings
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.runs import code_hash, library_versions
+
+T = TypeVar("T")
+MOST_BYTES = 256 * 2**20
+"""Of all results together; the ones that were not used for longest are removed first."""
+
+
+def base_result(folder: Path, trainable: Trainable, settings: Settings, asked: Sequence[Any], make: Callable[[], T]) -> T:
+    """What `make()` gives on the untrained backbone, from `folder` where it lies there whole. asked: the text, and all settings that
+    `make` goes by; both it and the result are what JSON holds, so that both ways give the same.
+    """
+    model = trainable.model
+    decided = {
+        "backbone": trainable.backbone.fingerprint,
+        "dtypes": sorted({str(parameter.dtype) for parameter in model.parameters()}),
+        "device": [platform.machine(), torch.get_num_threads(), _device(model.device)],
+        "precision": settings.precision,
+        "code": _code(),
+        "asked": asked,
+    }
+    file = folder / f"{hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()}.json"
+    content = _read(file)
+    if content is None:
+        with trainable.as_base():
+            content = json.dumps(make())
+        with suppress(OSError):  # a full disk costs the next run its time, and this one nothing
+            _write(file, content)
+    result: T = json.loads(content)
+    return result
+
+
+def _read(file: Path) -> str | None:
+    """What was written; None where nothing was, or it is damaged."""
+    try:
+        digest, _, content = file.read_text(encoding="utf-8").partition("\n")
+        os.utime(file)
+    except (OSError, UnicodeDecodeError):
+        return None
+    return content if digest == _digest(content) else None
+
+
+def _write(file: Path, content: str) -> None:
+    """Whole or not at all, for this user alone, whoever else writes the same at the same time."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number, aside = tempfile.mkstemp(dir=file.parent)
+    with os.fdopen(number, "w", encoding="utf-8") as stream:
+        stream.write(f"{_digest(content)}\n{content}")
+    os.replace(aside, file)
+    room = MOST_BYTES
+    for _, size, old in sorted(
+        ((found.stat().st_mtime, found.stat().st_size, found) for found in file.parent.iterdir()), reverse=True
+    ):
+        room -= size
+        if room < 0:
+            old.unlink(missing_ok=True)
+
+
+def _digest(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+
+
+@cache
+def _code() -> dict[str, str]:
+    return {**library_versions(), "app": code_hash()}
