@@ -33,13 +33,20 @@ class Kind:
     travels: Callable[[str], bool]
 
     @property
+    def trains_whole(self) -> bool:
+        """Whether all of the model trains."""
+        return self.trains is _every
+
+    @property
     def travels_whole(self) -> bool:
         """Whether all that trains travels, so that nothing personal stays at a site."""
         return self.travels is self.trains
 
 
 def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    config = AdapterConfig(settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers)
+    config = AdapterConfig(
+        settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers, settings.adapter_place
+    )
     attach_adapters(model, config, settings.seed)
     return {"type": "bottleneck", **asdict(config)}
 
