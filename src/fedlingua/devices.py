@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -30,28 +31,20 @@ def _driver() -> bool:
 
 
 NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Any of these flags means bf16 arithmetic: Intel's and AMD's AVX-512 and AMX, ARM's."""
+"""Flags of a CPU that computes in bf16: x86's two kinds, and ARM's."""
 
 
 @cache
 def cpu_flags() -> frozenset[str]:
-    """What the CPU says it has, as Linux lists it; empty on other systems."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line.split() for line in lines if line.startswith(("flags", "Features"))), []))
+    """What Linux says this CPU has; nothing on other systems."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return frozenset(next((line.split() for line in lines if line.startswith(("flags", "Features"))), ()))
 
 
-def computed_in(precision: str, device: str) -> str:
-    """The precision that a run which asks for `precision` has on `device`: on a CPU without native bf16, where bf16 is several times
-    slower than fp32, always fp32.
-    """
-    return precision if device != "cpu" or NATIVE_BF16 & cpu_flags() else "fp32"
-
-
-def precision_note(precision: str, device: str) -> str:
-    """What a user should know of it; "" where the run has what it asks for."""
-    if computed_in(precision, device) == precision:
-        return ""
-    return f"precision = {precision!r}, and this CPU has no native bf16 ({', '.join(sorted(NATIVE_BF16))}): it computes in fp32"
+def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
+    """What `precision` comes to on `device`: fp32 on a CPU without native bf16, where bf16 is several times slower; `say` is told so."""
+    if device != "cpu" or precision == "fp32" or NATIVE_BF16 & cpu_flags():
+        return precision
+    say(f"precision = {precision!r}: this CPU has no native bf16 and computes in fp32")
+    return "fp32"

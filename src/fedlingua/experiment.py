@@ -21,10 +21,7 @@ def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
 
 
 def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The config that a run was made with, where keys may have come since: they have their defaults, under which a run is as it was before.
-
-    `adapter-place` alone came with another default: adapters stood before dropout.
-    """
+    """A run's config, with the defaults of keys that have come since; adapters stay where they stood before there was `adapter-place`."""
     whole = {**default_run_config(), **config}
     method = method_named(str(whole["method"]))
     if "adapter-place" not in config and method and (whole["tensor-set"] or method.tensor_set) == "adapters":

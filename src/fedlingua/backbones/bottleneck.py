@@ -33,10 +33,7 @@ class AdapterConfig:
 
 
 class BottleneckAdapter(nn.Module):
-    """h + up(relu(down(h))), with biases, no inner layer norm; an identity while `bypassed`.
-
-    dropout: of what comes in, in training, bypassed or not.
-    """
+    """h + up(relu(down(h))), with biases, no inner layer norm; an identity while `bypassed`. dropout: of h, bypassed or not."""
 
     def __init__(self, d_model: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -89,17 +86,11 @@ def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: to
 
 
 def _taken_over(layer: nn.Module, places: Mapping[str, str]) -> dict[str, float]:
-    """Of each place the probability of the dropout that follows it, which the layer itself no longer applies.
-
-    In M2M-100 and mBART all of a layer's dropout but that of its activations follows one of the places; in an encoder each has its own.
-    """
+    """Each place's probability of dropout, which the layer, where a number or a module holds it, no longer applies."""
     owners: dict[str, Any] = {place: layer.get_submodule(module.rpartition(".")[0]) for place, module in places.items()}
     taken = {place: float(getattr(owner.dropout, "p", owner.dropout)) for place, owner in owners.items()}
     for owner in owners.values():
-        if isinstance(owner.dropout, nn.Dropout):
-            owner.dropout.p = 0.0
-        else:
-            owner.dropout = 0.0
+        owner.dropout = type(owner.dropout)(0.0)
     return taken
 
 

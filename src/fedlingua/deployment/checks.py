@@ -217,7 +217,9 @@ def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Tra
         )
     built.append(trainable)
     seen = "as the server has it" if expected else "compare it with the server's run"
-    return f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters, fingerprint {trainable.fingerprint[:16]}, {seen}"
+    about = [f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters, fingerprint {trainable.fingerprint[:16]}, {seen}"]
+    computed_in(settings.precision, settings.device, about.append)
+    return "; ".join(about)
 
 
 def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:

@@ -33,11 +33,6 @@ class Kind:
     travels: Callable[[str], bool]
 
     @property
-    def trains_whole(self) -> bool:
-        """Whether all of the model trains."""
-        return self.trains is _every
-
-    @property
     def travels_whole(self) -> bool:
         """Whether all that trains travels, so that nothing personal stays at a site."""
         return self.travels is self.trains

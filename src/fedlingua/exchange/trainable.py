@@ -70,7 +70,7 @@ def build_trainable(settings: Settings) -> Trainable:
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     drawn = settings.seed if settings.backbone_weights == "random" else None
     kind = TENSOR_SETS[settings.trained_set]
-    precision = "fp32" if kind.trains_whole else settings.precision  # of frozen weights; none are where all train
+    precision = "fp32" if kind.trains("") else settings.precision  # of what is frozen: nothing, where any name trains
     backbone = load_backbone(directory, settings.backbone, precision, settings.device, drawn)
     if backbone.task != settings.task:
         raise BackboneError(

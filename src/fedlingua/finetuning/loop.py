@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 from fedlingua.finetuning.examples import Example, shuffled_batches, stack
 from fedlingua.finetuning.settings import FineTuning
 from fedlingua.training.batches import IGNORED
-from fedlingua.training.movement import Movement
 from fedlingua.training.precision import autocast
 
 
@@ -40,9 +39,6 @@ def fine_tune(
     """Train the model in place and leave it at the epoch with the best `dev_f1`, of equal ones the later; returns all epochs.
 
     `how.seed` decides order and dropout, so that equal seeds give equal bits for one CPU type and build.
-
-    Raises:
-        RunError: a tensor with a gradient that an epoch leaves as it is.
     """
     started = time.monotonic()
     rng = random.Random(f"{how.seed}/fine-tuning")
@@ -54,7 +50,6 @@ def fine_tune(
     best: dict[str, Tensor] = {}
     for number in range(1, how.epochs + 1):
         nll_sum, num_labels = 0.0, 0
-        movement: Movement | None = None
         model.train()
         for chosen in shuffled_batches(examples, how.batch_size, rng):
             batch = stack(chosen, pad_id).to(model.device)
@@ -64,14 +59,11 @@ def fine_tune(
             asked = int((batch.labels != IGNORED).sum())
             (nll / asked).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), how.max_norm)
-            movement = movement or Movement(dict(model.named_parameters()), float(schedule.get_last_lr()[0]))
             optimizer.step()
             schedule.step()
             optimizer.zero_grad(set_to_none=True)
             nll_sum += float(nll.detach())
             num_labels += asked
-        if movement:
-            movement.check()
         f1 = dev_f1()
         seconds = time.monotonic() - started
         if f1 >= max((epoch.dev_f1 for epoch in epochs), default=0.0):

@@ -1,7 +1,5 @@
-"""What dtype a model is held in, and what it computes in.
-
-What trains is fp32, and so are its optimiser and every mean: steps are smaller than half precision can add to a weight (Micikevicius et
-al. 2018, section 3.1). Frozen weights may be half, and casts happen in the forward pass alone.
+"""What dtype a model is held in, and what it computes in: what trains is fp32, since half precision rounds its steps away (Micikevicius et
+al. 2018, §3.1); frozen weights may be half, and casts happen in the forward pass alone.
 """
 
 from collections.abc import Callable, Collection
