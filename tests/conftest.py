@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fedlingua import devices
 from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.sizes import ModelSize
@@ -24,6 +25,12 @@ from tests.federations import FOUR_SITES, FOUR_TEXTS
 # The same examples on every machine, however busy it is.
 settings.register_profile("project", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
+
+
+@pytest.fixture
+def native_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that computes in bf16, whichever this is."""
+    monkeypatch.setattr(devices, "cpu_flags", lambda: frozenset({"avx512_bf16"}))
 
 
 @pytest.fixture(scope="session")

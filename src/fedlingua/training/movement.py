@@ -38,7 +38,8 @@ class Movement:
         still = [each for each in self.watched if torch.equal(each[1].detach().flatten()[each[2]], each[3])]
         stuck = [name for name, *_, expected in still if expected or len(still) == len(self.watched)]
         if stuck:
+            more = f" and {len(stuck) - 1} more" if stuck[1:] else ""
             raise RunError(
-                f"tensor {stuck[0]!r}{f' and {len(stuck) - 1} more' if stuck[1:] else ''}: its gradient is not 0, and an epoch did not move it; "
-                f"wanted steps that do: give another optimizer, or a larger learning-rate than {self.rate:g}"
+                f"tensor {stuck[0]!r}{more}: its gradient is not 0, and an epoch did not move it; wanted steps that do: give another "
+                f"optimizer, or a larger learning-rate than {self.rate:g}"
             )
