@@ -28,7 +28,7 @@ from fedlingua.training.batches import pad
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.masked_language import TextExample
 from fedlingua.training.objective import examples_nll
-from fedlingua.training.precision import autocast
+from fedlingua.training.precision import autocast, hold
 from fedlingua.training.translation import encode_pairs
 
 RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
@@ -54,12 +54,13 @@ def how(tensor_set: str, precision: str, **changes: Any) -> LocalTraining:
     return dataclasses.replace(LocalTraining(16, 1, 1, RATES[tensor_set], True, precision), **changes)
 
 
-def three_rounds(trainable: Trainable, training: LocalTraining, phrases: dict[str, list[str]]) -> tuple[list[Tensors], float]:
+def three_rounds(trainable: Trainable, training: LocalTraining, sentences: int) -> tuple[list[Tensors], float]:
     """Two sites whose updates are averaged: (what each of them did in the first round, the last mean's dev loss).
 
-    phrases: none that the demo backbone has seen.
+    sentences: of each site's training text, which the demo backbone has not seen; 64 are for dev.
     """
     model, codec = trainable.model, trainable.backbone.codec
+    phrases = phrasebook.base_corpus(300, 77)
     texts = []
     for source in ("de", "pl"):
         pairs = [Pair(*both) for both in zip(phrases[source], phrases["fr"], strict=True)]
@@ -69,33 +70,57 @@ def three_rounds(trainable: Trainable, training: LocalTraining, phrases: dict[st
         updates = []
         for site, text in enumerate(texts):
             write_tensors(model, mean)
-            train_locally(model, trainable.trained.names, [text[:224]], codec, training, f"{number}/{site}")
+            train_locally(model, trainable.trained.names, [text[:sentences]], codec, training, f"{number}/{site}")
             updates.append(read_tensors(model, trainable.trained))
         if not number:
             first = [{name: update[name] - mean[name] for name in mean} for update in updates]
         mean = {name: (updates[0][name] + updates[1][name]) / np.float32(2) for name in mean}
     write_tensors(model, mean)
-    sums = [examples_nll(model, codec, text[224:], training.precision) for text in texts]
+    sums = [examples_nll(model, codec, text[-64:], training.precision) for text in texts]
     return first, sum(nll for nll, _ in sums) / sum(tokens for _, tokens in sums)
 
 
 @pytest.mark.parametrize(
-    ("tensor_set", "precision"), [("adapters", "bf16"), ("lora", "bf16"), ("full", "bf16"), ("full", "fp32")]
+    ("tensor_set", "sentences", "precisions"),
+    [("adapters", 64, ["bf16"]), ("lora", 64, ["bf16"]), ("full", 224, ["bf16", "fp32"])],
+    ids=["adapters", "lora", "full"],
 )
 @pytest.mark.usefixtures("native_bf16")
 def test_the_demo_in_half_precision_learns_what_it_learns_in_fp32(
-    run_config: dict[str, Scalar], tmp_path: Path, tensor_set: str, precision: str
+    run_config: dict[str, Scalar], tmp_path: Path, tensor_set: str, sentences: int, precisions: list[str]
 ) -> None:
-    phrases = phrasebook.base_corpus(300, 77)
     half = stored_as(demo_backbone(), torch.bfloat16, tmp_path / "half")
-    wanted, wanted_loss = three_rounds(built(run_config, demo_backbone(), tensor_set, "fp32"), how(tensor_set, "fp32"), phrases)
-    got, loss = three_rounds(built(run_config, half, tensor_set, precision), how(tensor_set, precision), phrases)
-    for update, of_fp32 in zip(got, wanted, strict=True):
-        moved = np.concatenate([(array != 0).ravel() for array in of_fp32.values()])
-        also = np.concatenate([(array != 0).ravel() for array in update.values()])
-        assert (also & moved).sum() >= 0.99 * moved.sum()
-    assert loss == pytest.approx(wanted_loss, rel=0.01)
-    assert all(array.dtype == np.float32 for update in got for array in update.values())
+    in_fp32 = built(run_config, demo_backbone(), tensor_set, "fp32")
+    wanted, wanted_loss = three_rounds(in_fp32, how(tensor_set, "fp32"), sentences)
+    for precision in precisions:
+        trainable = built(run_config, half, tensor_set, precision)
+        got, loss = three_rounds(trainable, how(tensor_set, precision), sentences)
+        for update, of_fp32 in zip(got, wanted, strict=True):
+            moved = np.concatenate([(array != 0).ravel() for array in of_fp32.values()])
+            also = np.concatenate([(array != 0).ravel() for array in update.values()])
+            assert (also & moved).sum() >= 0.99 * moved.sum()
+        assert loss == pytest.approx(wanted_loss, rel=0.01)
+        assert all(array.dtype == np.float32 for update in got for array in update.values())
+
+
+def test_what_trains_is_not_rounded_on_its_way_to_a_gpu(
+    run_config: dict[str, Scalar], tiny_backbone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frozen fp32 weights become bf16 there. The move itself is left out: this machine may have no GPU."""
+    model = built(run_config, tiny_backbone, "adapters", "fp32").model
+    stored = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    trained = [name for name in stored if "layer_norm" in name or ".adapters." in name]
+    with torch.no_grad():
+        model.get_parameter(trained[0]).fill_(1.0001)  # nearest to 1 in bf16
+    moved = type(model).to
+    monkeypatch.setattr(type(model), "to", lambda self, *where, **how: self if where else moved(self, **how))
+    hold(model, trained, "bf16", "cuda")
+    for name, parameter in model.named_parameters():
+        assert parameter.dtype == (torch.float32 if name in trained else torch.bfloat16)
+        if name in trained[1:]:
+            assert torch.equal(parameter, stored[name])
+    assert float(model.get_parameter(trained[0]).detach()[0]) == np.float32(1.0001)
+    assert torch.isfinite(model(input_ids=torch.tensor([[5, 2]]), decoder_input_ids=torch.tensor([[2]])).logits).all()
 
 
 @pytest.fixture(params=[torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
