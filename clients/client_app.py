@@ -23,6 +23,7 @@ from fedlingua.corpora.overlap import digests_of, key_check, left_out, without_l
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
+from fedlingua.devices import computed_in
 from fedlingua.errors import ExchangeError, FedlinguaError, without_words
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.joined import Numbers
@@ -87,6 +88,7 @@ def describe(message: Message, context: Context) -> RecordDict:
     """Who this node hosts, how much text each has, and what its tensors mean."""
     host = _host(context)
     trainable = _trainable(host.settings)
+    computed_in(host.settings.precision, host.settings.device, _log.warning)
     records = RecordDict({protocol.NODE: ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})})
     for name in host.names:
         texts = host.texts(name, _rules(message))

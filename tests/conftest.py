@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fedlingua import devices
 from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.sizes import ModelSize
@@ -33,6 +34,12 @@ def _own_base_results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fedlingua.cache.base_results_dir", lambda: folder)
         yield
+
+
+@pytest.fixture
+def native_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that computes in bf16, whichever this is."""
+    monkeypatch.setattr(devices, "cpu_flags", lambda: frozenset({"avx512_bf16"}))
 
 
 @pytest.fixture(scope="session")

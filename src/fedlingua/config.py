@@ -46,10 +46,12 @@ _OFF = {
     "head_vocabulary": "all",
     "gradient_checkpointing": False,
     "processes": 1,
+    "adapter_place": "before-dropout",
     "metrics": "bleu,chrf",
     "comet_model": "wmt22-comet-da",
 }
-"""Options of local training and of scoring, with the value under which there is no such option: then a run's hash does not know of it."""
+"""Options of local training and of scoring, with the value under which a run is as it was before the option came: then its hash does not
+know of it."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ class Settings:
     adapter_dim: int
     adapter_init: str
     adapter_init_std: float
+    adapter_place: str
     controllers: int
     lora_rank: int
     lora_alpha: float
@@ -284,7 +287,7 @@ class Settings:
         if trained != "lora":
             yield from ("lora-rank", "lora-alpha", "lora-targets")
         if trained != "adapters":
-            yield from ("adapter-dim", "adapter-init", "adapter-init-std")
+            yield from ("adapter-dim", "adapter-init", "adapter-init-std", "adapter-place")
         if self.overlap in ("off", "report"):
             yield "overlap"
         if self.backbone_weights == "published":

@@ -49,6 +49,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": tuple(SCHEDULES),
     "head_vocabulary": ("all", "text"),
     "adapter_init": ("paper", "zero"),
+    "adapter_place": ("after-dropout", "before-dropout"),
     "score_split": ("test", "dev"),
     "overlap": ("off", "report", "remove"),
     "precision": ("fp32", "bf16"),

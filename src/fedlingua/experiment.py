@@ -10,6 +10,7 @@ from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
 from fedlingua.files import APP_DIR, read_toml
 from fedlingua.kinds import EXPERIMENT, refuse_other_kind
+from fedlingua.methods import method_named
 
 
 def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
@@ -17,6 +18,15 @@ def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
     with (app_dir / "pyproject.toml").open("rb") as stream:
         config: dict[str, Scalar] = tomllib.load(stream)["tool"]["flwr"]["app"]["config"]
     return config
+
+
+def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """A run's config, with the defaults of keys that have come since; adapters stay where they stood before there was `adapter-place`."""
+    whole = {**default_run_config(), **config}
+    method = method_named(str(whole["method"]))
+    if "adapter-place" not in config and method and (whole["tensor-set"] or method.tensor_set) == "adapters":
+        whole["adapter-place"] = "before-dropout"
+    return whole
 
 
 def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError, RunError
-from fedlingua.experiment import default_run_config
+from fedlingua.experiment import config_of_run
 from fedlingua.runs import RunFolder, run_about
 
 if TYPE_CHECKING:  # a run that is not over is told without torch
@@ -52,12 +52,12 @@ class FinishedRun:
 
 
 def settings_of(config: Mapping[str, Scalar]) -> Settings:
-    """The settings that a run was made with; keys that have come since then have their defaults, under which a run is as it was before.
+    """The settings that a run was made with, see `config_of_run`.
 
     Raises:
         ConfigError: a key or value that this version has not.
     """
-    return settings_from({**default_run_config(), **config})
+    return settings_from(config_of_run(config))
 
 
 def same_backbone(settings: Settings, wanted: str) -> "Trainable":

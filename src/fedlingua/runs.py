@@ -17,7 +17,7 @@ from typing import Any
 from fedlingua.checkpoints import Checkpoints
 from fedlingua.config import MAY_CHANGE, Settings
 from fedlingua.errors import RunError
-from fedlingua.experiment import default_run_config
+from fedlingua.experiment import config_of_run
 from fedlingua.files import APP_DIR
 from fedlingua.files import replace_text as replace_text
 from fedlingua.hashing import sha256
@@ -86,8 +86,7 @@ class RunFolder:
     def _open_again(self, old: Mapping[str, Any] | None, settings: Settings, run_id: int) -> None:
         check_resumable(self.directory, old)
         assert old is not None
-        # Keys that have come since the run began have their defaults, under which a run is as it was before.
-        before, now = {**default_run_config(), **old["config"]}, settings.flat()
+        before, now = config_of_run(old["config"]), settings.flat()
         other = sorted(key for key in {*before, *now} - set(MAY_CHANGE) if before.get(key) != now.get(key))
         if other:
             told = ", ".join(f"{key} = {now.get(key)!r} (was {before.get(key)!r})" for key in other)

@@ -213,6 +213,14 @@ def test_a_site_that_could_not_score_its_target_says_so_in_its_log_before_any_ro
     assert "pip install 'fedlingua[ja]'" in caplog.text
 
 
+def test_a_sites_log_says_once_that_its_cpu_has_no_bf16(
+    tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr("fedlingua.devices.cpu_flags", frozenset)
+    asked({**tiny_run_config, "backbone": "tiny", "precision": "bf16"}, site_file(tmp_path, str(tiny_backbone)), SHARED)
+    assert caplog.text.count("this CPU has no native bf16 and computes in fp32") == 1
+
+
 def test_a_deployed_site_gives_no_raw_gradients_unless_its_file_says_so_and_its_noise_is_nobodys_guess(
     settings: Settings, tmp_path: Path
 ) -> None:

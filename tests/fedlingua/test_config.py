@@ -131,7 +131,7 @@ def test_the_hash_follows_a_key_only_where_it_has_an_effect(
 
 def test_the_defaults_hash_is_what_it_was_before_training_had_options(run_config: dict[str, Any]) -> None:
     """An option that is off is not there: results that came before it keep their hash. A changed default changes this number."""
-    assert settings_from(run_config).hash() == "243b60c9ba67f704"
+    assert settings_from({**run_config, "adapter-place": "before-dropout"}).hash() == "243b60c9ba67f704"
 
 
 @pytest.mark.parametrize(
@@ -149,3 +149,12 @@ def test_each_part_that_is_clustered_has_an_adapter_or_one_is_both_parts(
 ) -> None:
     changes = {"method": "adapter-gradients", "signature-adapter": adapters, "cluster-parts": parts}
     assert settings_from({**run_config, **changes}).signature_adapters == named
+
+
+def test_where_adapters_stand_matters_to_the_hash_of_runs_with_adapters_alone(run_config: dict[str, Any]) -> None:
+    for method, matters in (("adapter-fed", True), ("model-fed", False)):
+        hashes = {
+            settings_from({**run_config, "method": method, "adapter-place": place}).hash()
+            for place in ("after-dropout", "before-dropout")
+        }
+        assert len(hashes) == 1 + matters

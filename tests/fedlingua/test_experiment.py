@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.config_checks import settings_from
 from fedlingua.errors import ConfigError
-from fedlingua.experiment import default_run_config, parse_override, read_experiment
+from fedlingua.experiment import config_of_run, default_run_config, parse_override, read_experiment
 
 
 def test_overrides_go_before_the_experiment_file_and_that_before_the_defaults(tmp_path: Path) -> None:
@@ -55,3 +55,18 @@ def test_an_override_without_an_equals_sign_or_a_key_is_refused() -> None:
 def test_an_override_that_is_no_scalar_is_refused_as_a_wrong_type(run_config: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match="is of type"):
         settings_from({**run_config, **dict([parse_override(text)])})
+
+
+@pytest.mark.parametrize(
+    ("config", "place"),
+    [
+        ({}, "before-dropout"),
+        ({"tensor-set": "adapters", "method": "model-fed"}, "before-dropout"),
+        ({"adapter-place": "after-dropout"}, "after-dropout"),
+        ({"method": "model-fed"}, "after-dropout"),
+        ({"tensor-set": "lora"}, "after-dropout"),
+    ],
+)
+def test_a_run_of_before_a_key_has_its_default_and_its_adapters_where_they_stood(config: dict[str, Any], place: str) -> None:
+    """Where a run has no adapters the key is no difference between it and later ones."""
+    assert config_of_run(config) == {**default_run_config(), **config, "adapter-place": place}

@@ -1,11 +1,11 @@
 """Bottleneck adapters inside a frozen backbone; in M2M-100 and mBART-50 at the places of Liu et al. 2023, §2.2.
 
 An adapter maps h: (batch, len, d_model) to h + up(relu(down(h))). An encoder layer has two (after self-attention, after the
-feed-forward's second projection), a decoder layer three (after cross-attention as well), each before dropout and residual add. The
-layers of a masked-language model have the two of an encoder's.
+feed-forward's second projection), a decoder layer three (after cross-attention as well), each after dropout and before the residual
+add, as in the paper's code; `place` puts them before dropout. The layers of a masked-language model have the two of an encoder's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,25 +22,28 @@ from fedlingua.errors import BackboneError
 @dataclass(frozen=True)
 class AdapterConfig:
     """dim: width of the bottleneck. init "paper": both projections from N(0, init_std), biases 0, so not an identity at start;
-    "zero": the up-projection is 0, so the model starts as the backbone. layers: "all", or the third of each stack that has adapters."""
+    "zero": the up-projection is 0, so the model starts as the backbone. layers: "all", or the third of each stack that has adapters.
+    place: "after-dropout", residual + adapter(dropout(h)), or "before-dropout", residual + dropout(adapter(h))."""
 
     dim: int = 64
     init: str = "paper"
     init_std: float = 0.02
     layers: str = "all"
+    place: str = "after-dropout"
 
 
 class BottleneckAdapter(nn.Module):
-    """h + up(relu(down(h))), with biases, no inner layer norm; an identity while `bypassed`."""
+    """h + up(relu(down(h))), with biases, no inner layer norm; an identity while `bypassed`. dropout: of h, bypassed or not."""
 
-    def __init__(self, d_model: int, dim: int) -> None:
+    def __init__(self, d_model: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.bypassed = False
+        self.bypassed, self.dropout = False, dropout
         self.down = nn.Linear(d_model, dim)
         self.up = nn.Linear(dim, d_model)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden: (batch, len, d_model), and so is the result."""
+        hidden = nn.functional.dropout(hidden, self.dropout, self.training)
         if self.bypassed:
             return hidden
         result: Tensor = hidden + self.up(torch.relu(self.down(hidden)))
@@ -61,10 +64,11 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
             layer = layers[number]
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
+            dropout = _taken_over(layer, stack.places) if config.place == "after-dropout" else dict.fromkeys(stack.places, 0.0)
             layer.adapters = nn.ModuleDict(
-                {place: BottleneckAdapter(model.config.hidden_size, config.dim) for place in stack.places}
+                {place: BottleneckAdapter(model.config.hidden_size, config.dim, dropout[place]) for place in stack.places}
             )
-            layer.adapters.to(device=model.device, dtype=model.dtype)
+            layer.adapters.to(model.device).train(layer.training)  # fp32, whatever the backbone is stored in
             for place, module in stack.places.items():
                 adapter = layer.adapters[place]
                 _initialise(adapter, config, generator)
@@ -79,6 +83,15 @@ def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: to
             projection.bias.zero_()
         if config.init == "zero":
             adapter.up.weight.zero_()
+
+
+def _taken_over(layer: nn.Module, places: Mapping[str, str]) -> dict[str, float]:
+    """Each place's probability of dropout, which the layer, where a number or a module holds it, no longer applies."""
+    owners: dict[str, Any] = {place: layer.get_submodule(module.rpartition(".")[0]) for place, module in places.items()}
+    taken = {place: float(getattr(owner.dropout, "p", owner.dropout)) for place, owner in owners.items()}
+    for owner in owners.values():
+        owner.dropout = type(owner.dropout)(0.0)
+    return taken
 
 
 def _through(adapter: BottleneckAdapter) -> Any:

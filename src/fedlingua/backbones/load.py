@@ -20,6 +20,7 @@ from transformers.utils import logging
 from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
 from fedlingua.backbones.layouts import LAYOUTS
+from fedlingua.devices import computed_in
 from fedlingua.errors import BackboneError
 from fedlingua.tasks import TaskName
 
@@ -62,7 +63,8 @@ def load_backbone(
 ) -> Backbone:
     """Load and freeze what lies in `directory`. Safetensors are mapped, not read: processes on one machine share them.
 
-    random_weights: a seed by which the weights are drawn anew, as before any training.
+    precision, device: what it is to compute in, and where; `training.precision.hold` takes it there. For fp32 its weights are fp32, else
+    they keep the dtype they are stored in. random_weights: a seed by which the weights are drawn anew, as before any training.
 
     No code that comes with a model is run: weights are read from safetensors alone, and a pytorch_model.bin without any is
     converted into the cache first.
@@ -81,8 +83,7 @@ def load_backbone(
             raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(LAYOUTS)}")
         task = LAYOUTS[config.model_type].task
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-        # A cast on load would give every process a copy of its own, so on a CPU the weights stay in the dtype they are stored in.
-        dtype: Any = torch.bfloat16 if precision == "bf16" and device == "cuda" else "auto"
+        dtype: Any = torch.float32 if computed_in(precision, device) == "fp32" else "auto"
         model = MODELS[task].from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
@@ -93,7 +94,7 @@ def load_backbone(
             model = type(model)(model.config).to(model.dtype)
     model.requires_grad_(False)
     model.eval()
-    return Backbone(name, directory, model.to(device), codec, random_weights)
+    return Backbone(name, directory, model, codec, random_weights)
 
 
 def _codec(tokenizer: PreTrainedTokenizerBase, task: TaskName, name: str) -> Codec:

@@ -10,5 +10,5 @@ Form = Annotated[
     str,
     typer.Option(help="adapter, peft, transformers, ctranslate2; default: adapter, of LoRA peft, of a whole model transformers."),
 ]
-Quantization = Annotated[str, typer.Option(help="Of ctranslate2: int8, float16, ...; default: as the backbone is stored.")]
+Quantization = Annotated[str, typer.Option(help="Of ctranslate2: int8, float16, ...; default: float32.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier export.")]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.cli.progress import duration
+from fedlingua.devices import computed_in
 from fedlingua.errors import BackboneError, ConfigError
 from fedlingua.files import check_new_folder
 from fedlingua.finetuning.pairs import read_pairs_folder
@@ -41,6 +43,7 @@ def finetune(
     """
     if not 0 < how.learning_rate < math.inf:
         raise ConfigError(f"--learning-rate {how.learning_rate}: wanted a number above 0, for example 5e-5")
+    how = replace(how, precision=computed_in(how.precision, device, console.print))
     given, run, site = of
     if (given is None) == (run is None):
         raise ConfigError(f"got {'--encoder and --run' if run else 'no encoder'}; wanted one of --encoder and --run")

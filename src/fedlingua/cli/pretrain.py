@@ -15,7 +15,7 @@ from rich.table import Table
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.cache import cache_dir
 from fedlingua.cli.progress import duration
-from fedlingua.devices import check_device
+from fedlingua.devices import check_device, computed_in
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.experiment import parse_override
 from fedlingua.files import check_new_folder
@@ -42,6 +42,10 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
     if to is not None:
         check_new_folder(to, "--to")
     check_device(recipe.training.device)
+    precision: Any = computed_in(recipe.training.precision, recipe.training.device, console.print)
+    recipe = dataclasses.replace(
+        recipe, training=dataclasses.replace(recipe.training, precision=precision)
+    )  # as the card says it
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
     translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
     if translates:

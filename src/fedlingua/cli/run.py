@@ -22,7 +22,7 @@ from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
-from fedlingua.devices import check_device
+from fedlingua.devices import check_device, computed_in
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.experiment import parse_override, read_experiment
@@ -102,6 +102,8 @@ def _carry_out(
     console: Console,
 ) -> Path:
     console.print(f"run folder: {folder.directory}", soft_wrap=True)
+    if not server:
+        computed_in(settings.precision, settings.device, console.print)
     if server:
         console.print(f"bundle: {bundle_hash(build_bundle(APP_DIR))}", soft_wrap=True, highlight=False)
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))

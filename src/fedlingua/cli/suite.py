@@ -21,6 +21,7 @@ from fedlingua.cli.output import AnsweringConsole
 from fedlingua.cli.profile import PROFILES_FILE, Profile
 from fedlingua.cli.progress import PlainView, duration
 from fedlingua.config import Scalar
+from fedlingua.devices import computed_in
 from fedlingua.errors import ConfigError, RunError
 from fedlingua.experiment import parse_override
 from fedlingua.files import APP_DIR, check_folder_to_write
@@ -62,6 +63,8 @@ def run_suite(
         raise RunError(f"{runs_dir}: another suite is at work there; wait for its end, or give another folder with --runs")
     with shared.held():
         console.print(f"{suite.title}: {len(runs)} runs in {runs_dir}", markup=False, highlight=False, soft_wrap=True)
+        for precision, device in {(run.settings.precision, run.settings.device) for run in runs}:
+            computed_in(precision, device, console.print)
         carry_out(runs, jobs, nodes, profile, console)
         write_result(result_dir, suite, runs, time.monotonic() - started)
     page = write_suite_report(result_dir, runs_dir.resolve() / suite.name)

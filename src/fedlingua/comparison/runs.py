@@ -10,7 +10,7 @@ from fedlingua.config import MAY_CHANGE
 from fedlingua.errors import RunError
 from fedlingua.evaluation.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
-from fedlingua.experiment import default_run_config
+from fedlingua.experiment import config_of_run
 from fedlingua.metrics import Metric, metrics_of
 from fedlingua.runs import RunFolder, no_scores, run_about
 
@@ -102,8 +102,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
         texts = {site: written.hypothesis for site, written in read_site_translations(folder).items()}
     except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
         texts = {}
-    # Keys that have come since the run have their defaults, under which a run is as it was before.
-    about["config"] = {**default_run_config(), **(about.get("config") or {})}
+    about["config"] = config_of_run(about.get("config") or {})
     return ComparedRun(name, about, scores, texts)
 
 

@@ -28,6 +28,7 @@ from fedlingua.deployment.overlap_key import read_overlap_key
 from fedlingua.deployment.programs import supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
+from fedlingua.devices import computed_in
 from fedlingua.errors import DeploymentError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -216,13 +217,15 @@ def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Tra
         )
     built.append(trainable)
     seen = "as the server has it" if expected else "compare it with the server's run"
-    return f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters, fingerprint {trainable.fingerprint[:16]}, {seen}"
+    about = [f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters, fingerprint {trainable.fingerprint[:16]}, {seen}"]
+    computed_in(settings.precision, settings.device, about.append)
+    return "; ".join(about)
 
 
 def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     """Bytes of one process at work, by what takes them: an upper guess, not a measurement. Where several train together, of each."""
     model, config = trainable.model, trainable.model.config
-    width = 2 if settings.precision == "bf16" else 4
+    width = 2 if computed_in(settings.precision, settings.device) == "bf16" else 4
     tokens = _tokens_at_once(settings)
     scored = min(tokens, settings.head_chunk or tokens)
     trained = trainable.trained.num_parameters if settings.how.trains else 0

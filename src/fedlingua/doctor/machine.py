@@ -16,6 +16,7 @@ import psutil
 
 from fedlingua import units
 from fedlingua.cache import cache_dir
+from fedlingua.devices import computed_in
 from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.findings import Note
 from fedlingua.processes import HOST
@@ -51,6 +52,7 @@ def check_cores() -> str:
     """How many clients can work at once."""
     allowed, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     told = f"{allowed} cores" + (f" of {all_of_them}, as this process may use no others" if allowed < all_of_them else "")
+    told += "; native bf16" if computed_in("bf16", "cpu") == "bf16" else "; no native bf16: precision = 'bf16' computes in fp32"
     return told if allowed > 1 else Note(f"{told}: the clients of a simulation work one after the other")
 
 

@@ -39,7 +39,9 @@ class Kind:
 
 
 def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    config = AdapterConfig(settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers)
+    config = AdapterConfig(
+        settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers, settings.adapter_place
+    )
     attach_adapters(model, config, settings.seed)
     return {"type": "bottleneck", **asdict(config)}
 

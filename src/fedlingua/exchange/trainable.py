@@ -15,6 +15,7 @@ from fedlingua.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.pretraining.directories import backbone_directory
+from fedlingua.training.precision import hold
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ def build_trainable(settings: Settings) -> Trainable:
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     drawn = settings.seed if settings.backbone_weights == "random" else None
-    backbone = load_backbone(directory, settings.backbone, settings.precision, settings.device, drawn)
+    kind = TENSOR_SETS[settings.trained_set]
+    precision = "fp32" if kind.trains("") else settings.precision  # of what is frozen: nothing, where any name trains
+    backbone = load_backbone(directory, settings.backbone, precision, settings.device, drawn)
     if backbone.task != settings.task:
         raise BackboneError(
             f"backbone = {settings.backbone!r} is for task = {backbone.task!r}, and the run's is {settings.task!r}; change one of them"
@@ -79,6 +82,7 @@ def build_trainable(settings: Settings) -> Trainable:
             f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
             f"max-tokens = {most} or less"
         )
-    adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
+    adapter = kind.attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
+    hold(backbone.model, trained.names, precision, settings.device)
     return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)

@@ -57,7 +57,7 @@ def export_model(
     """
     final = check_place(to, force)
     form = chosen_form(form, trained.settings)
-    trainable = trained.trainable(device="cpu")  # the weights as they are stored, wherever the run was
+    trainable = trained.trainable(device="cpu", precision="fp32")  # a sum of half and fp32 weights rounds nothing away
     assert trained.tensors is not None, "what trains nothing was refused"
     tensors = check_tensors(trained.tensors, trainable.trained)
     write_tensors(trainable.model, tensors)

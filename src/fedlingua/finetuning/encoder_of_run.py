@@ -17,13 +17,12 @@ from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_lora
 from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
 from fedlingua.exchange.delivery import ADAPTER, delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.finetuning.run_encoder import encoder_run
-from fedlingua.finished import same_backbone
+from fedlingua.finished import same_backbone, settings_of
 from fedlingua.runs import RunFolder, json_text, replace_text
 
 
@@ -40,8 +39,8 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     if (directory / "config.json").is_file():
         return directory
     tensors, told = delivered(left)
-    # The weights as they are stored, wherever the run was.
-    trainable = same_backbone(replace(settings, device="cpu"), told["backbone_fingerprint"])
+    # In fp32, wherever and in whatever the run computed.
+    trainable = same_backbone(replace(settings, device="cpu", precision="fp32"), told["backbone_fingerprint"])
     aside = directory.with_name(f".{name}.{os.getpid()}")
     aside.mkdir(parents=True)
     try:
@@ -80,7 +79,7 @@ def attached(model: PreTrainedModel, directory: Path) -> Settings | None:
     file = directory / ADAPTER
     if not file.is_file():
         return None
-    settings = settings_from(RunFolder(file.parent).read(_SETTINGS) or {})
+    settings = settings_of(RunFolder(file.parent).read(_SETTINGS) or {})
     TENSOR_SETS[settings.trained_set].attach(model, settings)
     write_tensors(model, load_file(file))
     if any(is_adapter(name) for name, _ in model.named_parameters()):

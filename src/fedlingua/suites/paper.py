@@ -46,6 +46,7 @@ FED_MNMT = Paper(
         "backbone-weights": "published",
         "adapter-dim": 64,
         "adapter-init": "paper",
+        "adapter-place": "after-dropout",
         "max-tokens": 256,
         "max-decode-tokens": 256,
         "beam": 5,

@@ -16,6 +16,7 @@ from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
 from fedlingua.training.crew import ALONE, Crew
 from fedlingua.training.head import HeadUse
+from fedlingua.training.movement import Movement
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.sampling import Sampling
 from fedlingua.training.schedules import rate_share
@@ -130,7 +131,7 @@ def train_locally(
     steps of all of them, as if each had as many. crew: who trains with this process; every one of them has to be given the same.
 
     Raises:
-        RunError: memory does not hold a single example.
+        RunError: memory does not hold a single example; a tensor with a gradient that an epoch leaves as it is.
     """
     started = time.monotonic()
     rng = random.Random(seed)
@@ -148,6 +149,7 @@ def train_locally(
     with _checkpointing(model, how.gradient_checkpointing):
         for epoch in range(how.epochs):
             steps = how.steps(texts, rng, (this_round[0] - 1) * how.epochs + epoch)
+            movement: Movement | None = None
             for number, batches in enumerate(steps):
                 step = [[example.drawn(rng) for example in batch] for batch in batches]
                 if before_step:
@@ -156,11 +158,15 @@ def train_locally(
                     nll_sum += nll
                     num_tokens += tokens
                     num_examples += examples
-                _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
+                rate = _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
                 _clip(list(trained.values()), how.clip_norm)
+                if rate > 0 and movement is None:
+                    movement = Movement(trained, rate)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 num_steps += 1
+            if movement:
+                movement.check()
     if kept is not None:
         kept.update(optimizer_state(optimizer, trained))
     model.eval()
@@ -174,9 +180,11 @@ def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int
     return ((number - 1) * epochs + epoch) * steps + step, rounds * epochs * steps
 
 
-def _set_rate(optimizer: torch.optim.Optimizer, how: LocalTraining, place: tuple[int, int]) -> None:
+def _set_rate(optimizer: torch.optim.Optimizer, how: LocalTraining, place: tuple[int, int]) -> float:
+    rate = how.learning_rate * rate_share(how.schedule, *place, how.warmup_steps)
     for group in optimizer.param_groups:
-        group["lr"] = how.learning_rate * rate_share(how.schedule, *place, how.warmup_steps)
+        group["lr"] = rate
+    return rate
 
 
 def _clip(parameters: Sequence[Tensor], norm: float) -> None:

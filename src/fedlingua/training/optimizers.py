@@ -20,7 +20,9 @@ def _adamw(parameters: list[nn.Parameter], lr: float, weight_decay: float, eps: 
 
 
 def _sgd(parameters: list[nn.Parameter], lr: float, weight_decay: float, eps: float) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+    # torch 2.13's fused SGD leaves half-precision tensors on a CPU as they are.
+    fused = all(parameter.dtype == torch.float32 for parameter in parameters)
+    return torch.optim.SGD(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
 
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], float, float, float], torch.optim.Optimizer]] = {

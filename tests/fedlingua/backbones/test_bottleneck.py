@@ -1,5 +1,6 @@
 """Adapters against their equation, at their places, in M2M-100 and mBART; the paper's count for mBART-50."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,101 @@ def test_a_decoder_layer_adapts_cross_attention_as_well(model: PreTrainedModel) 
             fed = layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(after))))
     wanted = after + by_hand(layer.adapters["fc2"])(fed)
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+# --- Dropout -------------------------------------------------------------------------------------------------------------------
+
+
+def with_dropout(model: PreTrainedModel, rate: float, place: str) -> PreTrainedModel:
+    """The model in training, with dropout after every block and none inside of them, and adapters at that place of it."""
+    for module in model.modules():
+        for name in ("dropout", "activation_dropout"):
+            held = getattr(module, name, None)
+            if isinstance(held, float):
+                inside = name == "activation_dropout" or hasattr(module, "q_proj")
+                setattr(module, name, 0.0 if inside else rate)
+            elif isinstance(held, torch.nn.Dropout):
+                held.p = 0.0 if hasattr(module, "query") else rate
+    attach_adapters(model, dataclasses.replace(LARGE, place=place), seed=1)
+    shake(model)
+    return model.train()
+
+
+def masks(times: int, shape: tuple[int, ...], rate: float) -> list[Tensor]:
+    """What so many dropouts of this shape multiply by, after seed 3."""
+    torch.manual_seed(3)
+    return [torch.nn.functional.dropout(torch.ones(shape), rate, training=True) for _ in range(times)]
+
+
+@pytest.mark.parametrize("place", ["after-dropout", "before-dropout"])
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+@torch.no_grad()
+def test_with_the_mask_held_a_layer_is_residual_plus_adapter_of_what_dropout_left(
+    model: PreTrainedModel, part: str, place: str
+) -> None:
+    """As in the code of Liu et al. 2023; before-dropout the mask is the adapter's output's."""
+    layer: Any = with_dropout(model, 0.5, place).get_submodule(f"model.{part}.layers.0")
+    generator = torch.Generator().manual_seed(2)
+    shape = (2, 5 if part == "encoder" else 1, model.config.d_model)
+    hidden, encoded = torch.randn(shape, generator=generator), torch.randn(2, 5, model.config.d_model, generator=generator)
+    blocks: dict[str, Callable[[Tensor], Tensor]] = {
+        "self_attn": lambda h: layer.self_attn(hidden_states=layer.self_attn_layer_norm(h))[0],
+        "encoder_attn": lambda h: layer.encoder_attn(hidden_states=layer.encoder_attn_layer_norm(h), key_value_states=encoded)[0],
+        "fc2": lambda h: layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(h)))),
+    }
+    used = [name for name in blocks if part == "decoder" or name != "encoder_attn"]
+    drawn = masks(len(used), shape, 0.5)
+    torch.manual_seed(3)
+    got = layer(
+        hidden, **({"attention_mask": None} if part == "encoder" else {"encoder_hidden_states": encoded, "use_cache": False})
+    )
+    wanted = hidden
+    for name, mask in zip(used, drawn, strict=True):
+        adapter = by_hand(layer.adapters[name])
+        layer.adapters[name].bypassed, layer.adapters[name].dropout = True, 0.0
+        block = blocks[name](wanted)
+        wanted = wanted + (adapter(mask * block) if place == "after-dropout" else mask * adapter(block))
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", ["after-dropout", "before-dropout"])
+@torch.no_grad()
+def test_with_the_mask_held_an_encoders_layer_is_the_same_equation(encoder: Backbone, place: str) -> None:
+    layer: Any = with_dropout(encoder.model, 0.5, place).get_submodule("roberta.encoder.layer.0")
+    hidden = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(2))
+    first, second = masks(2, (2, 5, 32), 0.5)
+    torch.manual_seed(3)
+    got = layer(hidden)
+    adapters = {name: by_hand(adapter) for name, adapter in layer.adapters.items()}
+    for adapter in layer.adapters.values():
+        adapter.bypassed, adapter.dropout = True, 0.0
+
+    def adapted(name: str, block: Tensor, mask: Tensor) -> Tensor:
+        return adapters[name](mask * block) if place == "after-dropout" else mask * adapters[name](block)
+
+    attended = layer.attention.output.dense(layer.attention.self(hidden)[0])
+    after = layer.attention.output.LayerNorm(hidden + adapted("attention", attended, first))
+    fed = layer.output.dense(layer.intermediate(after))
+    wanted = layer.output.LayerNorm(after + adapted("output", fed, second))
+    torch.testing.assert_close(got[0] if isinstance(got, tuple) else got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_in_evaluation_and_without_dropout_both_places_are_the_same_bits(tokens: dict[str, Tensor]) -> None:
+    for rate, training in ((0.5, False), (0.0, True)):
+        models = [with_dropout(tiny_mbart(), rate, place).train(training) for place in ("after-dropout", "before-dropout")]
+        first, second = (model(**tokens).logits for model in models)
+        assert torch.equal(first, second)
+
+
+def test_the_dropout_of_layers_without_adapters_and_of_activations_stays() -> None:
+    model = tiny_mbart(3, dropout=0.25, activation_dropout=0.125)
+    attach_adapters(model, AdapterConfig(4, layers="middle"), seed=1)
+    layers: Any = model.get_submodule("model.decoder.layers")
+    assert [layer.dropout for layer in layers] == [0.25, 0.0, 0.25]
+    assert [layer.activation_dropout for layer in layers] == [0.125] * 3
+    assert [adapter.dropout for adapter in layers[1].adapters.values()] == [0.25] * 3
+    assert model.config.dropout == 0.25
 
 
 @pytest.mark.parametrize(("init", "same"), [("zero", True), ("paper", False)])

@@ -152,3 +152,10 @@ def test_the_result_holds_no_text(made, tmp_path):
     finetune(made, "pairs", "xlmr", "relations", tmp_path / "out", "--epochs", "1")
     text = (tmp_path / "out" / "finetuning.json").read_text()
     assert not any(word in text for word in ("aspirin", "heparin", str(made)))
+
+
+def test_bf16_on_a_cpu_without_it_is_fp32_and_said_so(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedlingua.devices.cpu_flags", frozenset)
+    result = finetune(made, "ner", "bert", "drugs", tmp_path / "out", "--epochs", "1", "--precision", "bf16")
+    assert "this CPU has no native bf16 and computes in fp32" in " ".join(result.output.split())
+    assert scores(tmp_path / "out")["settings"]["precision"] == "fp32"

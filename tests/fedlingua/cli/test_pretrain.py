@@ -52,6 +52,15 @@ def recipe(tmp_path):
     return tmp_path / "tiny.toml"
 
 
+def test_a_recipe_in_bf16_is_trained_in_fp32_where_the_cpu_has_no_bf16(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedlingua.devices.cpu_flags", frozenset)
+    result = CliRunner().invoke(
+        app, ["pretrain", str(recipe), "--data", str(tmp_path), "--to", str(tmp_path / "m"), "--set", "training.precision=bf16"]
+    )
+    assert "this CPU has no native bf16 and computes in fp32" in " ".join(result.output.split())
+    assert json.loads((tmp_path / "m" / "pretraining.json").read_text())["recipe"]["training"]["precision"] == "fp32"
+
+
 def test_a_recipe_becomes_a_backbone_that_loads(recipe, tmp_path):
     result = CliRunner().invoke(app, ["pretrain", str(recipe), "--data", str(tmp_path), "--to", str(tmp_path / "model")])
     assert result.exit_code == 0, result.output

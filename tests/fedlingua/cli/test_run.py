@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedlingua.cli.app import app
-from fedlingua.cli.run import check_experiment, resume_run
+from fedlingua.cli.run import check_experiment, resume_run, run_experiment
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation
@@ -196,6 +196,33 @@ def test_a_run_of_before_keys_that_have_come_since_is_gone_on_with(broken_off, n
     about = broken_off.read("run.json")
     assert about["attempt"] == 2
     assert {key: about["config"][key] for key in new} == {key: config[key] for key in new}
+
+
+def test_a_run_of_before_there_was_a_place_of_adapters_is_gone_on_with_where_they_stood(broken_off, no_engine):
+    config = broken_off.read("run.json")["config"]
+    assert config["adapter-place"] == "after-dropout"
+    broken_off.update(config={key: value for key, value in config.items() if key != "adapter-place"})
+    resumed(broken_off.directory)
+    ((settings, _),) = no_engine
+    assert settings.adapter_place == "before-dropout"
+    broken_off.open(settings, 2)
+    assert broken_off.read("run.json")["config"]["adapter-place"] == "before-dropout"
+
+
+@pytest.mark.parametrize(("flags", "told"), [(set(), True), ({"amx_bf16"}, False)])
+def test_a_run_says_before_it_starts_that_this_cpu_has_no_bf16(experiment, tmp_path, monkeypatch, flags, told):
+    class StartedError(Exception):
+        pass
+
+    def engine(*_):
+        raise StartedError
+
+    monkeypatch.setattr("fedlingua.devices.cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr("fedlingua.cli.run.Engine", engine)
+    out = io.StringIO()
+    with pytest.raises(StartedError):
+        run_experiment(experiment, None, ["precision=bf16"], None, tmp_path / "run", "simulation", None, None, Console(file=out))
+    assert ("this CPU has no native bf16 and computes in fp32" in " ".join(out.getvalue().split())) == told
 
 
 def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_off, no_engine, tmp_path, monkeypatch):

@@ -49,6 +49,31 @@ def work(runs: list[Run], engine: RecordingEngine, jobs: int = 1) -> list[str]:
     return out.getvalue().splitlines()
 
 
+def test_a_suite_says_once_that_this_cpu_has_no_bf16(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StartedError(Exception):
+        pass
+
+    def carry_out(*_: object) -> None:
+        raise StartedError
+
+    monkeypatch.setattr("fedlingua.devices.cpu_flags", frozenset)
+    monkeypatch.setattr("fedlingua.cli.suite.carry_out", carry_out)
+    out = io.StringIO()
+    with pytest.raises(StartedError):
+        run_suite(
+            file,
+            None,
+            ["precision=bf16"],
+            1,
+            tmp_path / "runs",
+            tmp_path / "to",
+            None,
+            "simulation",
+            Console(file=out, width=200),
+        )
+    assert out.getvalue().count("this CPU has no native bf16 and computes in fp32") == 1
+
+
 def test_every_run_is_handed_over_once_in_the_suites_order(file: Path) -> None:
     engine = RecordingEngine()
     runs = planned(file)

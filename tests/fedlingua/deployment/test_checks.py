@@ -210,6 +210,14 @@ def test_documents_that_a_hook_fails_on_are_told_by_type(
     assert "dropped not-deidentified 1; documents not de-identified: KeyError 1; " in told
 
 
+def test_a_site_is_told_that_its_cpu_has_no_bf16(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dataclasses.replace(settings, precision="bf16")
+    for flags, told in ((frozenset(), True), (frozenset({"bf16"}), False)):
+        monkeypatch.setattr("fedlingua.devices.cpu_flags", lambda flags=flags: flags)
+        assert findings(site, asked)["backbone"].told.endswith("has no native bf16 and computes in fp32") == told
+
+
+@pytest.mark.usefixtures("native_bf16")
 def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(settings: Settings) -> None:
     trainable = build_trainable(settings)
     full = memory_estimate(settings, trainable)

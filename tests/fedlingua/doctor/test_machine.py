@@ -26,6 +26,12 @@ CPU, CUDA, ROCM = Build("2.13.0+cpu", "", ""), Build("2.13.0", "13.0", ""), Buil
 H100 = Device("NVIDIA H100", 70 * 10**9, 80 * 10**9, True)
 
 
+def test_the_line_of_the_processors_says_whether_they_have_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags, told in (({"avx512_bf16"}, "; native bf16"), ({"avx2"}, "no native bf16: precision = 'bf16' computes in fp32")):
+        monkeypatch.setattr("fedlingua.devices.cpu_flags", lambda flags=flags: frozenset(flags))
+        assert told in machine.check_cores()
+
+
 def gpu(build: Build, *devices: Device, drivers: tuple[str, ...] = ()) -> str:
     return check_gpu(lambda: build, lambda: list(devices), drivers)
 

@@ -17,7 +17,11 @@ SITE = {"site": "ward", "direction": "de-fr", "round": 3}
 @pytest.mark.parametrize(
     ("name", "file", "told"),
     [
-        ("adapters", "adapter/adapter.safetensors", {"type": "bottleneck", "dim": 4, "init": "paper", "init_std": 0.02}),
+        (
+            "adapters",
+            "adapter/adapter.safetensors",
+            {"type": "bottleneck", "dim": 4, "init": "paper", "init_std": 0.02, "place": "after-dropout"},
+        ),
         ("lora", "adapter/adapter.safetensors", {"type": "lora", "rank": 8, "alpha": 16.0, "targets": "q_proj,v_proj"}),
         ("controllers", "model.safetensors", None),
         ("full", "model.safetensors", None),

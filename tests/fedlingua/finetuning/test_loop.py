@@ -80,6 +80,7 @@ def test_one_step_of_a_fresh_adamw_moves_every_matrix_by_the_rate_and_the_decay(
     torch.testing.assert_close((after[bias] - before[bias]).abs(), torch.full((3,), 1e-3), rtol=1e-2, atol=1e-6)
 
 
+@pytest.mark.usefixtures("native_bf16")
 def test_bf16_is_another_arithmetic_on_float32_weights(load: Callable[[], Encoder]) -> None:
     encoder = load()
     _, trained = tuned(encoder, dataclasses.replace(HOW, precision="bf16"))

@@ -156,6 +156,7 @@ def in_two_goes(toy: Toy, directory: Path, stop: int, **how: Any) -> tuple[Outco
     [{}, {"precision": "bf16"}, {"sampling_temperature": 2.0}, {"tokens_per_batch": 10_000}, {"tokens_per_batch": 60}],
     ids=["fp32", "bf16", "tempered", "epochs-of-few-steps", "one-long-epoch"],
 )
+@pytest.mark.usefixtures("native_bf16")
 def test_a_training_gone_on_with_ends_in_the_same_bytes_and_looks(
     toy_corpora: Toy, tmp_path: Path, change: dict[str, Any]
 ) -> None:

@@ -158,6 +158,7 @@ def test_the_result_is_the_sums_over_every_epoch(site: Site) -> None:
     assert site.result.nll_sum == pytest.approx(2 * nll_sum, rel=1e-5)
 
 
+@pytest.mark.usefixtures("native_bf16")
 def test_bf16_trains_float32_tensors(site: Site) -> None:
     trained = site.trained(dataclasses.replace(HOW, precision="bf16"))
     assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in trained.values())
