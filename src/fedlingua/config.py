@@ -50,8 +50,7 @@ _OFF = {
     "metrics": "bleu,chrf",
     "comet_model": "wmt22-comet-da",
 }
-"""Options of local training and of scoring, with the value under which a run is as it was before the option came: then its hash does not
-know of it."""
+"""Options of training and scoring, with the value under which a run is as before they came: its hash leaves that out."""
 
 
 @dataclass(frozen=True)

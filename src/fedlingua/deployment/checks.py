@@ -216,10 +216,10 @@ def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Tra
             "another backbone, another version of it, or other settings of the run"
         )
     built.append(trainable)
-    seen = "as the server has it" if expected else "compare it with the server's run"
-    about = [f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters, fingerprint {trainable.fingerprint[:16]}, {seen}"]
-    computed_in(settings.precision, settings.device, about.append)
-    return "; ".join(about)
+    seen = ["as the server has it" if expected else "compare it with the server's run"]
+    computed_in(settings.precision, settings.device, seen.append)
+    size = f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters"
+    return f"{size}, fingerprint {trainable.fingerprint[:16]}, {'; '.join(seen)}"
 
 
 def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:

@@ -69,8 +69,8 @@ def build_trainable(settings: Settings) -> Trainable:
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)
     drawn = settings.seed if settings.backbone_weights == "random" else None
-    kind = TENSOR_SETS[settings.trained_set]
-    precision = "fp32" if kind.trains("") else settings.precision  # of what is frozen: nothing, where any name trains
+    all_trains = TENSOR_SETS[settings.trained_set].trains("any name")
+    precision = "fp32" if all_trains else settings.precision  # of what is frozen
     backbone = load_backbone(directory, settings.backbone, precision, settings.device, drawn)
     if backbone.task != settings.task:
         raise BackboneError(
@@ -82,7 +82,7 @@ def build_trainable(settings: Settings) -> Trainable:
             f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
             f"max-tokens = {most} or less"
         )
-    adapter = kind.attach(backbone.model, settings)
+    adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     hold(backbone.model, trained.names, precision, settings.device)
     return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)

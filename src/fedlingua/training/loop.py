@@ -160,8 +160,7 @@ def train_locally(
                     num_examples += examples
                 rate = _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
                 _clip(list(trained.values()), how.clip_norm)
-                if rate > 0 and movement is None:
-                    movement = Movement(trained, rate)
+                movement = movement or (Movement(trained, rate) if rate > 0 else None)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 num_steps += 1

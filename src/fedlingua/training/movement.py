@@ -12,14 +12,13 @@ WITNESSES = 8
 
 
 class Movement:
-    """Begins before a step of the optimiser, with its gradients, and ends with the epoch.
+    """Begins before a step of the optimiser at `rate`, above 0, with its gradients, and ends with the epoch.
 
     A tensor may stay where its gradient is 0 (A of low-rank additions while B is 0), or, beside others that move, where fp32 rounds its
     step away (a key's bias, whose gradient is 0 but for rounding).
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], rate: float) -> None:
-        """rate: the step's, above 0."""
         self.rate, self.watched = rate, []
         for name, parameter in parameters.items():
             if parameter.grad is not None and parameter.grad.any():

@@ -20,8 +20,7 @@ def _adamw(parameters: list[nn.Parameter], lr: float, weight_decay: float, eps: 
 
 
 def _sgd(parameters: list[nn.Parameter], lr: float, weight_decay: float, eps: float) -> torch.optim.Optimizer:
-    # torch 2.13's fused SGD leaves half-precision tensors on a CPU as they are.
-    fused = all(parameter.dtype == torch.float32 for parameter in parameters)
+    fused = all(one.dtype == torch.float32 for one in parameters)  # torch 2.13's leaves half tensors on a CPU as they are
     return torch.optim.SGD(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
 
 
