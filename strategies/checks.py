@@ -150,7 +150,7 @@ def check_seconds(values: Mapping[str, float], most: float) -> None:
     """
     for key in {"seconds", protocol.SELECT_S, protocol.BATCHES_S, protocol.SLOPE_S} & set(values):
         if values[key] > most:
-            raise ExchangeError(f"{key} = {values[key]:.4g}; the round has lasted {most:.4g} s at most")
+            raise ExchangeError(f"{key} = {values[key]:.4g}; the round has not lasted so long")
 
 
 def check_update(

@@ -31,6 +31,8 @@ class Progress:
     stages: dict[str, dict[int, int]] = field(default_factory=dict)
     bad_replies: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    outvoted: str = ""
+    """the site without whose word the last choice was made"""
 
     def own(self, site: str, number: int) -> Stage:
         """The site's own tensors as of round `number`: its last good round up to there."""
@@ -61,19 +63,22 @@ class Progress:
         theirs counts. Who has most of the sentences has most to say, and is never left out.
         """
         measured = {n: losses for n, losses in self.dev_losses.items() if 0 < n <= last}
-        best, costs = _best(measured, best_by), {}
-        for others in _without_each(measured, best):
+        best = _best(measured, best_by)
+        costs: dict[str, tuple[float, int]] = {}
+        for site, others in _without_each(measured, best):
             theirs = _best(others, best_by)
-            costs[theirs] = mean_loss(others[best], best_by) / mean_loss(others[theirs], best_by) if best in others else math.inf
-        worst = max(costs, key=lambda n: costs[n], default=best)
-        return worst if costs.get(worst, 0.0) > 1 + SLACK else best
+            cost = mean_loss(others[best], best_by) / mean_loss(others[theirs], best_by) if best in others else math.inf
+            costs[site] = cost, theirs
+        self.outvoted = max((site for site in costs if costs[site][0] > 1 + SLACK), key=lambda site: costs[site], default="")
+        return costs[self.outvoted][1] if self.outvoted else best
 
     def is_stale(self, patience: int, min_gain: float, best_by: str) -> bool:
         """Whether `patience` rounds have passed since the dev loss last fell by `min_gain` of what it was, also without any one site: as in
         `best_up_to`, none ends a run alone."""
         measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
         newest = max(measured, default=0)
-        better = [_last_fall(losses, min_gain, best_by) for losses in (measured, *_without_each(measured, newest))]
+        others = [losses for _, losses in _without_each(measured, newest)]
+        better = [_last_fall(losses, min_gain, best_by) for losses in (measured, *others)]
         return 0 < patience <= self.round - max(better)
 
     def values(self) -> dict[str, Any]:
@@ -136,11 +141,11 @@ def _last_fall(measured: DevLosses, min_gain: float, best_by: str) -> int:
     return better
 
 
-def _without_each(measured: DevLosses, number: int) -> Iterator[DevLosses]:
-    """The losses without one site, for each that has no more than half of the sentences in that round; nothing of fewer than three."""
+def _without_each(measured: DevLosses, number: int) -> Iterator[tuple[str, DevLosses]]:
+    """(a site, the losses without it), for each that has no more than half of the sentences in that round; nothing of fewer than three."""
     sites = dict.fromkeys(site for losses in measured.values() for site in losses)
     sizes = {site: sums["num_examples"] for site, sums in measured.get(number, {}).items()}
     for site in sites if len(sites) > 2 else ():
         if 2 * sizes.get(site, 0) <= sum(sizes.values()):
             without = {n: {one: sums for one, sums in losses.items() if one != site} for n, losses in measured.items()}
-            yield {n: losses for n, losses in without.items() if losses}
+            yield site, {n: losses for n, losses in without.items() if losses}

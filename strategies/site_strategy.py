@@ -226,6 +226,9 @@ class SiteStrategy(Strategy):
             self.progress.traffic += record.traffic
             self.progress.savings += record.savings
             self.progress.choose_best(self.settings.best_by)
+            if self.progress.outvoted:
+                text = f"the best round is {self.progress.best_round}: site {self.progress.outvoted} alone would have another"
+                self.folder.event("note", text=text)
         own, values = self.declared_state()
         self.folder.checkpoints.save(number, self.state, own, {"progress": self.progress.values(), "strategy": values})
         # The round before stays, with its best, in case this one is damaged later.
