@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from statistics import median
 from typing import Any
 
 from fedlingua.protocol import Stage
@@ -59,8 +60,9 @@ class Progress:
         """The federation's best round up to `last`; 0 where none was measured.
 
         A loss over fewer sites is no better loss: the round that most sites measured goes first. From three sites on none of them chooses
-        alone, neither by what it says nor by when it is silent: where the choice of all is worse for all but one by more than `SLACK`,
-        theirs counts. Who has most of the sentences has most to say, and is never left out.
+        alone, neither by what it says nor by when it is silent: where all but one would lose more than `SLACK` by the choice, it is made
+        again between that round and theirs, by the median of what the sites' losses are beside their own first. Who has most of the
+        sentences has most to say, and is never left out.
         """
         measured = {n: losses for n, losses in self.dev_losses.items() if 0 < n <= last}
         best = _best(measured, best_by)
@@ -68,9 +70,18 @@ class Progress:
         for site, others in _without_each(measured, best):
             theirs = _best(others, best_by)
             cost = mean_loss(others[best], best_by) / mean_loss(others[theirs], best_by) if best in others else math.inf
-            costs[site] = cost, theirs
-        self.outvoted = max((site for site in costs if costs[site][0] > 1 + SLACK), key=lambda site: costs[site], default="")
-        return costs[self.outvoted][1] if self.outvoted else best
+            if cost > 1 + SLACK:
+                costs[site] = cost, theirs
+        chosen = min((best, *(theirs for _, theirs in costs.values())), key=lambda n: (self._typical(n), n)) if costs else best
+        wanted = [site for site, (_, theirs) in costs.items() if theirs == chosen != best]
+        self.outvoted = max(wanted, key=lambda site: costs[site], default="")
+        return chosen
+
+    def _typical(self, number: int) -> float:
+        """Median over the sites of their dev loss after a round, as a share of the first that each told."""
+        losses = self.dev_losses[number]
+        first = {site: next(told[site] for told in self.dev_losses.values() if site in told) for site in losses}
+        return median(mean_loss({site: losses[site]}, "tokens") / mean_loss({site: first[site]}, "tokens") for site in losses)
 
     def is_stale(self, patience: int, min_gain: float, best_by: str) -> bool:
         """Whether `patience` rounds have passed since the dev loss last fell by `min_gain` of what it was, also without any one site: as in
