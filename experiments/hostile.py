@@ -7,10 +7,13 @@ same page.
 """
 
 import importlib
+import multiprocessing
+import os
 import re
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,17 +23,17 @@ from tests.hostile.attacks import Attack, Outcome  # noqa: E402
 
 RESULT = ROOT / "experiments" / "results" / "hostile.md"
 MOST_SAID = 240
+WORKERS = int(os.environ.get("WORKERS", os.cpu_count() or 1))
 
 
-def tables() -> dict[str, list[Attack]]:
-    """Title -> its attacks, module by module in the order of their names."""
-    names = sorted(path.stem for path in (ROOT / "tests" / "hostile").glob("*_table.py"))
-    modules = [importlib.import_module(f"tests.hostile.{name}") for name in names]
-    return {module.TITLE: module.ATTACKS for module in modules}
+def modules() -> list[str]:
+    """Those that hold a table, in the order of their names."""
+    return sorted(path.stem for path in (ROOT / "tests" / "hostile").glob("*_table.py"))
 
 
-def played(attack: Attack) -> Outcome:
-    """What came of it; an attack that breaks what it is played against has not been held."""
+def played(module: str, number: int) -> Outcome:
+    """What came of one attack of a module; one that breaks what it is played against has not been held."""
+    attack: Attack = importlib.import_module(f"tests.hostile.{module}").ATTACKS[number]
     with tempfile.TemporaryDirectory(prefix="fedlingua-hostile-") as folder:
         try:
             return attack.play(Path(folder))
@@ -66,11 +69,16 @@ def _cell(text: str) -> str:
 def main() -> int:
     """Play them all; 1 where one was not held."""
     outcomes: dict[str, list[tuple[str, Outcome]]] = {}
-    for title, attacks in tables().items():
-        outcomes[title] = []
-        for number, attack in enumerate(attacks, start=1):
-            outcomes[title].append((attack.name, played(attack)))
-            print(f"{title}: {number} of {len(attacks)}", file=sys.stderr)
+    with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as workers:
+        for module in modules():
+            table = importlib.import_module(f"tests.hostile.{module}")
+            numbers = range(len(table.ATTACKS))
+            found = workers.map(played, [module] * len(numbers), numbers)
+            names = [attack.name for attack in table.ATTACKS]
+            outcomes[table.TITLE] = []
+            for name, outcome in zip(names, found, strict=True):
+                outcomes[table.TITLE].append((name, outcome))
+                print(f"{table.TITLE}: {len(outcomes[table.TITLE])} of {len(names)}", file=sys.stderr)
     RESULT.write_text(page(outcomes), encoding="utf-8")
     lost = [name for rows in outcomes.values() for name, outcome in rows if not outcome.held]
     print(f"{RESULT.relative_to(ROOT)}: {sum(map(len, outcomes.values()))} attacks, {len(lost)} not held")
