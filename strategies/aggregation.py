@@ -79,9 +79,22 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
 """One line a mean: `aggregation` -> its weights."""
 
 
-def weights_of(settings: Settings) -> Weights:
-    """Those that `aggregation` names."""
-    return WEIGHTS[settings.aggregation](settings)
+def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
+    """Those that `aggregation` names, none of them over `max-site-share`; on_bound: told the site and the share that it would have."""
+    by = WEIGHTS[settings.aggregation](settings)
+
+    def bounded(updates: Sequence[Update]) -> list[float]:
+        shares = by(updates)
+        for update, share in zip(updates, shares, strict=True):
+            if len(shares) > 2 and share > settings.max_site_share:
+                on_bound(update.site, share)
+                return [
+                    settings.max_site_share if one == share else one / (1 - share) * (1 - settings.max_site_share)
+                    for one in shares
+                ]
+        return shares
+
+    return bounded
 
 
 def weighted_mean(updates: Sequence[Update], by: Weights) -> Tensors:

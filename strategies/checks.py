@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,16 @@ from fedlingua.corpora.clean import REASONS
 from fedlingua.corpora.deidentify import KIND
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers
-from fedlingua.exchange.records import from_record, opened, view
+from fedlingua.exchange.records import opened, view
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.protocol import Task
 from fedlingua.selection.masks import Selection, everything, unpack_selected
 from strategies.norms import change_norm
 
+LEAST_LOSS = 1e-6
+"""Nats a token, of a mean: in float32 less than a last digit of a probability of 1, at every token."""
+MOST_LOSS = 4.0
+"""Times ln(vocabulary), which is the loss of a model that knows nothing."""
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
 _TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
@@ -89,19 +94,63 @@ def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, floa
     return values
 
 
-def check_sums(record: MetricRecord, wanted: Sequence[str], most: int) -> dict[str, float]:
-    """The sums, once they can be believed: as `check_numbers`, and no more sentences than the site has (`most`).
+@dataclass(frozen=True)
+class Possible:
+    """What a site's sums can be. examples: the least and the most, of which a `share` is measured; tokens: the least and the most of one;
+    loss, seconds: at most."""
+
+    examples: tuple[int, int]
+    tokens: tuple[int, int]
+    loss: float
+    seconds: float
+    share: float = 1.0
+
+
+def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) -> dict[str, float]:
+    """The sums, once they can be believed: as `check_numbers`, and possible.
 
     Raises:
         ExchangeError: names the sum.
     """
     values = check_numbers(record, wanted)
     for key in ("num_tokens", "num_examples"):
-        if values[key] < 1:
-            raise ExchangeError(f"{key} = {values[key]!r}; wanted at least 1")
-    if values["num_examples"] > most:
-        raise ExchangeError(f"num_examples = {values['num_examples']!r}; the site has {most}")
+        if values[key] < 1 or values[key] % 1:
+            raise ExchangeError(f"{key} = {values[key]!r}; wanted a whole number, at least 1")
+    examples, (least, most) = values["num_examples"], possible.examples
+    if not least <= examples <= most:
+        told = (
+            f"the site has {most}" if examples > most else f"wanted at least {least}, by the site's own account and the settings"
+        )
+        raise ExchangeError(f"num_examples = {examples!r}; {told}")
+    measured = max(1, round(possible.share * examples))
+    fewest, most_tokens = (number * measured for number in possible.tokens)
+    if not fewest <= values["num_tokens"] <= most_tokens:
+        raise ExchangeError(f"num_tokens = {values['num_tokens']!r}, of {measured} examples; wanted {fewest} to {most_tokens}")
+    check_loss(values["nll_sum"], values["num_tokens"], possible.loss)
+    check_seconds(values, possible.seconds)
     return values
+
+
+def check_loss(nll_sum: float, num_tokens: float, most: float) -> None:
+    """Refuse a loss that no model has.
+
+    Raises:
+        ExchangeError: says what it is a token, and what it can be.
+    """
+    loss = nll_sum / num_tokens
+    if not LEAST_LOSS <= loss <= most:
+        raise ExchangeError(f"nll_sum / num_tokens = {loss:.4g} nats a token; wanted {LEAST_LOSS:g} to {most:.4g}")
+
+
+def check_seconds(values: Mapping[str, float], most: float) -> None:
+    """Refuse seconds that have not passed yet.
+
+    Raises:
+        ExchangeError: names them.
+    """
+    for key in {"seconds", protocol.SELECT_S, protocol.BATCHES_S, protocol.SLOPE_S} & set(values):
+        if values[key] > most:
+            raise ExchangeError(f"{key} = {values[key]:.4g}; the round has not lasted so long")
 
 
 def check_update(
@@ -130,7 +179,7 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
     Raises:
         ExchangeError: anything else.
     """
-    arrays = from_record(reply.content.array_records[protocol.DEVIATIONS])
+    arrays = opened(reply.content.array_records[protocol.DEVIATIONS])
     wanted = (len(tensor_set.specs),)
     if set(arrays) != {protocol.DEVIATIONS}:
         raise ExchangeError(f"the reply has the deviations {', '.join(sorted(arrays)) or 'none'}; wanted {protocol.DEVIATIONS}")

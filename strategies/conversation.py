@@ -12,13 +12,13 @@ from flwr.serverapp import Grid
 
 from fedlingua import protocol
 from fedlingua.config import Phase, Settings
-from fedlingua.errors import ExchangeError, RunError
+from fedlingua.errors import RunError
 from fedlingua.exchange.records import message_bytes
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
-from strategies.checks import check_task
+from strategies.checks import WITHOUT_TENSORS, check_task
 from strategies.progress import Progress
-from strategies.replies import Failure, Unreadable, gather, pull_one
+from strategies.replies import Failure, Unreadable, bad_reply, gather, pull_one
 from strategies.roll_call import Roll, sites_json
 from strategies.round_record import RoundRecord
 from strategies.traffic import FILE as TRAFFIC
@@ -52,13 +52,22 @@ class Conversation:
         self.record = RoundRecord(0, folder)
         self._before: Counts = Counter()
         self._heard: dict[str, tuple[str, Any]] = {}
+        self._refused: set[str] = set()
+        """sites whose last reply was bad"""
         self._owed: dict[str, _Debt] = {}
         self._pauses: dict[str, float] = {}
         self._last_reply: float | None = None
+        self._round_began = time.monotonic()
 
     def begin_round(self, number: int) -> None:
         self.record, self._before = RoundRecord(number, self.folder), self.roll.traffic.counts.copy()
+        self._round_began = time.monotonic()
         self._heard.clear()  # of a round that was skipped, updates would stay in memory
+
+    @property
+    def most_seconds(self) -> float:
+        """That a site can have been at work in the round so far, with something for clocks that do not run alike."""
+        return 1.1 * (time.monotonic() - self._round_began) + 5.0
 
     # --- Who is asked ----------------------------------------------------------------------------------------------------------
 
@@ -90,7 +99,8 @@ class Conversation:
         """Whoever has answered an earlier phase's message by now may be asked again, and so may, for a try, who has been let off long
         enough: its node may have been started anew, and the message be lost. The late answer itself is dropped."""
         for site, debt in list(self._owed.items()):
-            answers = [reply for reply in pull_one(grid, debt.number) if isinstance(reply, Unreadable) or not reply.has_error()]
+            late = pull_one(grid, debt.number, WITHOUT_TENSORS)  # it is dropped, so its tensors are not wanted
+            answers = [reply for reply in late if isinstance(reply, Unreadable) or not reply.has_error()]
             if answers:
                 self._pauses.pop(site, None)
                 self.folder.event("note", text=f"site {site} is back; its late reply does not count")
@@ -103,21 +113,40 @@ class Conversation:
     # --- Asking ----------------------------------------------------------------------------------------------------------------
 
     def exchange(
-        self, grid: Grid, ask: Callable[[], Iterable[Message]], phase: Phase, read: Reader, progress: Progress, num_rounds: int
+        self,
+        grid: Grid,
+        ask: Callable[[], Iterable[Message]],
+        phase: Phase,
+        read: Reader,
+        progress: Progress,
+        num_rounds: int,
+        most_bytes: int = WITHOUT_TENSORS,
     ) -> list[Message]:
         """Send what `ask` makes, one message to each site; the good replies come back in federation order, a quorum at least.
+
+        Where bad replies leave too few, their sites are asked once more. most_bytes: of one reply.
 
         Raises:
             RunError, or RoundSkippedError under `below-quorum = "go-on"`: too few are good.
         """
         good: dict[str, Message] = {}
+        again: set[str] | None = None
+        """the sites that are asked once more, when they are"""
         gives_up = time.monotonic() + self.settings.wait_s
         while True:
             asked = {site: message for message in ask() if (site := str(_task(message)["site"])) not in good}
+            if again:
+                asked = {site: message for site, message in asked.items() if site in again}
             # Those who wait for a quorum, or take what there is at the end, hear everybody out.
             hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
             needed = 0 if hears_all else self.quorum - len(good)
-            good |= self._ask_once(grid, asked, phase, read, progress, num_rounds, needed)
+            good |= self._ask_once(grid, asked, phase, read, progress, num_rounds, needed, most_bytes, again is None)
+            if again is None and len(good) < self.quorum and self._refused:
+                again = set(self._refused)
+                text = f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(again))}"
+                self.folder.event("note", text=text)
+                continue
+            again = set()
             if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
                 break
             waiting = f"waiting for sites, {len(good)} of {self.quorum} are good"
@@ -139,8 +168,11 @@ class Conversation:
         progress: Progress,
         num_rounds: int,
         needed: int,
+        most_bytes: int,
+        asks_again: bool,
     ) -> dict[str, Message]:
         number = self.record.number
+        self._refused.clear()
         self.folder.event("phase", phase=phase, round=number, rounds=num_rounds, sites=len(messages))
         tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
         for site in tasks:
@@ -162,8 +194,10 @@ class Conversation:
             try:
                 check_task(reply, tasks[site])
                 said = read(site, reply, size)
-            except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
-                failure = Failure(site, f"bad reply: {error}")
+            except (RunError, OSError):
+                raise  # the server's own
+            except Exception as error:  # what a node makes up may fail anywhere
+                failure = bad_reply(site, error)
                 self.refuse(failure, phase, progress)
                 return failure
             finally:
@@ -174,7 +208,8 @@ class Conversation:
             self.folder.event("reply", **told, loss=self._loss(site, phase), uplink_bytes=uplink)
             return None
 
-        gathered = gather(grid, messages, self.settings.deadline_of(phase), on_reply, needed, on_sent)
+        deadline_s = self.settings.deadline_of(phase)
+        gathered = gather(grid, messages, deadline_s, on_reply, lambda _: most_bytes, needed, on_sent, asks_again)
         self.record.bytes = self.roll.traffic.told(self._before)
         self.folder.write(TRAFFIC, self.roll.traffic.told())
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
@@ -184,7 +219,7 @@ class Conversation:
             self._pauses[site] = 2 * self._pauses.get(site, self.settings.deadline_of(phase) / 2)
             self._owed[site] = _Debt(message_id, time.monotonic() + self._pauses[site])
         for failure in gathered.failures:
-            if failure.kind == "unreadable":
+            if failure.kind in ("unreadable", "failed"):
                 self.refuse(failure, phase, progress)
             elif failure.kind != "refused":  # those are entered as they come
                 self.record.fail(failure, phase)
@@ -200,6 +235,7 @@ class Conversation:
     def refuse(self, failure: Failure, phase: Phase, progress: Progress) -> None:
         """Enter a refused reply, and set the site aside when it was one too many."""
         self.record.fail(failure, phase)
+        self._refused.add(failure.site)
         progress.bad_replies[failure.site] = progress.bad_replies.get(failure.site, 0) + 1
         if self._is_aside(failure.site, progress):
             text = f"site {failure.site} is set aside: {progress.bad_replies[failure.site]} of its replies were refused"

@@ -43,7 +43,7 @@ class FedMean(SiteStrategy):
 
     def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
         super().__init__(settings, roll, clusters, tensor_set, folder)
-        self.weights = weights_of(settings)
+        self.weights = weights_of(settings, self._note_bound)
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
     def begin(self, initial: Tensors) -> None:
@@ -64,6 +64,12 @@ class FedMean(SiteStrategy):
             self.state = self.optimizer.step(self.progress.round, self.state, pseudo_gradients(self.state, sendings, mean))
         else:
             self.state = selective_aggregation(self.state, sendings, mean)
+
+    def _note_bound(self, site: str, share: float) -> None:
+        most = self.settings.max_site_share
+        self.folder.event(
+            "note", text=f"site {site} would be {share:.0%} of its cluster's mean; max-site-share = {most:g} bounds it"
+        )
 
     def declared_state(self) -> tuple[Tensors, dict[str, Any]]:
         return self.optimizer.state() if self.optimizer else super().declared_state()

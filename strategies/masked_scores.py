@@ -15,12 +15,14 @@ from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perpl
 from fedlingua.evaluation.scores import averages
 from fedlingua.languages import Direction
 
-MOST_NATS = 700
+MOST_NATS = 700.0
 """A masked piece: exp of more is no float64."""
+LEAST_NATS = 0.99 * math.log(2)
+"""A piece that was not guessed: another one was at least as probable. A hundredth is left to rounding."""
 
 
-def check_sums(record: MetricRecord, most: int) -> MaskedScores:
-    """A site's score sums.
+def check_sums(record: MetricRecord, most: int, most_loss: float = MOST_NATS) -> MaskedScores:
+    """A site's score sums. most_loss: nats a masked piece.
 
     Raises:
         ExchangeError: not four losses and four counts of each kind, a loss that no perplexity can be made of, more guessed than asked, or
@@ -42,9 +44,20 @@ def check_sums(record: MetricRecord, most: int) -> MaskedScores:
         raise ExchangeError("scores hold something else than finite losses and counts, or nothing was masked")
     if any(guessed > asked for guessed, asked in zip(counts[PARTS:], counts[:PARTS], strict=True)):
         raise ExchangeError("scores hold more pieces guessed than masked")
-    if any(loss > MOST_NATS * asked for loss, asked in zip(losses, counts[:PARTS], strict=True)):
-        raise ExchangeError(f"scores hold a loss of more than {MOST_NATS} nats a masked piece, or one of no piece")
+    most_loss = min(most_loss, MOST_NATS)
+    if any(loss > most_loss * asked for loss, asked in zip(losses, counts[:PARTS], strict=True)):
+        raise ExchangeError(f"scores hold a loss of more than {most_loss:.4g} nats a masked piece, or one of no piece")
+    missed = [asked - guessed for guessed, asked in zip(counts[PARTS:], counts[:PARTS], strict=True)]
+    if any(loss < LEAST_NATS * number for loss, number in zip(losses, missed, strict=True)):
+        raise ExchangeError(
+            "scores hold a loss too low for what was not guessed: half a chance at most a piece, so ln 2 nats or more"
+        )
     return MaskedScores(sentences, tuple(losses), tuple(counts[:PARTS]), tuple(counts[PARTS:]), masks)
+
+
+def measured_on(sums: MaskedScores) -> tuple[object, ...]:
+    """The text and its masks."""
+    return sums.sentences, sums.tokens, sums.masks
 
 
 def site_scores(direction: Direction, result: MaskedScores, base: MaskedScores) -> dict[str, Any]:

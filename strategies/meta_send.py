@@ -237,14 +237,14 @@ class MetaSend(FedMean):
     # --- What replies say ----------------------------------------------------------------------------------------------------------
 
     def _read_probe(self, site: str, reply: Message, size: int) -> Sums:
-        sums = read_probe(reply, size, self.settings, self.roll.about[site])
+        sums = read_probe(reply, self._asked(site))
         record = self.conversation.record.of(site)
         record["seconds"]["train"] = round(sums["seconds"], 3)
         record["train_loss"], record["deviation"] = sums["nll_sum"] / sums["num_tokens"], sums["deviation"]
         return sums
 
     def _read_update(self, site: str, reply: Message, size: int) -> Training:
-        training = read_sent(reply, size, self._asked(site), self._probes[site])
+        training = read_sent(reply, self._asked(site), self._probes[site])
         assert training.deviations is not None
         self._deviations[site] = dict(zip(self.tensor_set.names, map(float, training.deviations), strict=True))
         return training
@@ -254,7 +254,7 @@ class MetaSend(FedMean):
         sums = super()._read_evaluation(site, reply, size)
         if self.theta is not None and not self.settings.meta_frozen:
             self.conversation.record.of(site)["uplink_bytes"] += size - message_bytes(reply)
-            self._answers[site] = told = read_slope(answer, self.settings)
+            self._answers[site] = told = read_slope(answer, self._asked(site))
             seconds = self.conversation.record.of(site)["seconds"]
             seconds |= {f"meta {what}": round(told[key], 6) for what, key in META_PARTS.items() if key in told}
         return sums

@@ -17,9 +17,9 @@ from fedlingua.config import Settings
 from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_left, figures, leaks
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.errors import CorpusError, ExchangeError, RunError
-from fedlingua.exchange.records import from_record, to_record
+from fedlingua.exchange.records import opened, to_record
 from fedlingua.runs import RunFolder
-from strategies.checks import SHARE, WITHOUT_TENSORS, check_numbers, check_records, check_size
+from strategies.checks import SHARE, WITHOUT_TENSORS, check_numbers, check_records
 from strategies.question import ask_everybody
 from strategies.roll_call import Roll
 
@@ -51,11 +51,11 @@ def _ask_and_compare(grid: Grid, settings: Settings, roll: Roll, folder: RunFold
         )
     need = f"overlap = {settings.overlap!r} needs the hashes of every site's sentences"
     read = _Reading(roll)
-    digests = ask_everybody(grid, settings, roll, folder, protocol.DIGESTS, read.digests, need)
+    digests = ask_everybody(grid, settings, roll, folder, protocol.DIGESTS, read.digests, need, most_bytes=read.most_bytes)
     _check_one_key(read.checks, roll)
     leaking = {site: to_record({protocol.LEAKING: found}) for site, found in leaks(digests).items()}
     need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
-    counts = ask_everybody(grid, settings, roll, folder, protocol.LEAKS, read.leaks, need, leaking)
+    counts = ask_everybody(grid, settings, roll, folder, protocol.LEAKS, read.leaks, need, leaking, lambda _: WITHOUT_TENSORS)
     if settings.overlap == "remove":
         try:
             check_left({site: {split: int(roll.about[site][split]) for split in JUDGED} for site in roll.expected}, counts)
@@ -87,6 +87,15 @@ class _Reading:
         self.roll = roll
         self.checks: dict[str, str] = {}
 
+    def _languages(self, site: str) -> list[str]:
+        return sorted({language for one in self.roll.directions[site] for language in (one.source, one.target)})
+
+    def most_bytes(self, site: str) -> int:
+        """Of the site's hashes."""
+        languages = len(self._languages(site))
+        sentences = sum(int(self.roll.about[site][split]) for split in SPLITS)
+        return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
+
     def digests(self, site: str, reply: Message, size: int) -> SiteDigests:
         """The hashes of a DIGESTS reply.
 
@@ -94,15 +103,12 @@ class _Reading:
             ExchangeError: other arrays than one for each split and language, not uint64, not rising, or more than there are sentences.
         """
         told = self.roll.about[site]
-        directions = self.roll.directions[site]
-        languages = sorted({language for one in directions for language in (one.source, one.target)})
-        sentences = sum(int(told[split]) for split in SPLITS)
-        check_size(size, WITHOUT_TENSORS + 1024 * len(languages) + int((1 + SHARE) * DTYPE.itemsize * len(languages) * sentences))
+        languages = self._languages(site)
         check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
         check = reply.content.config_records[protocol.KEY].get("check")
         if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
             raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
-        arrays = from_record(reply.content.array_records[protocol.ARRAYS])
+        arrays = opened(reply.content.array_records[protocol.ARRAYS])
         wanted = {protocol.digests_name(split, language): int(told[split]) for split in SPLITS for language in languages}
         if set(arrays) != set(wanted):
             raise ExchangeError(
@@ -119,7 +125,6 @@ class _Reading:
         Raises:
             ExchangeError: other numbers, or more than the site has.
         """
-        check_size(size, WITHOUT_TENSORS)
         check_records(reply, {protocol.TASK, protocol.METRICS})
         counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
         for split in JUDGED:

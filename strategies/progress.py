@@ -1,13 +1,17 @@
 """What a run knows after a round besides its tensors. It goes into every checkpoint, and a resumed run begins with it."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from statistics import median
 from typing import Any
 
 from fedlingua.protocol import Stage
 
 Sums = Mapping[str, float]
+SLACK = 0.01
+"""Of the dev loss: what one site's word may cost all others when the best round is chosen."""
 
 
 @dataclass
@@ -28,6 +32,8 @@ class Progress:
     stages: dict[str, dict[int, int]] = field(default_factory=dict)
     bad_replies: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    outvoted: str = ""
+    """the site without whose word the last choice was made"""
 
     def own(self, site: str, number: int) -> Stage:
         """The site's own tensors as of round `number`: its last good round up to there."""
@@ -55,21 +61,40 @@ class Progress:
     def best_up_to(self, last: int, best_by: str) -> int:
         """The federation's best round up to `last`; 0 where none was measured. Under "last" the last one that trained, whatever its loss.
 
-        A loss over fewer sites is no better loss: the round that most sites measured goes first.
+        A loss over fewer sites is no better loss: the round that most sites measured goes first. From three sites on none of them chooses
+        alone, neither by what it says nor by when it is silent: where all but one would lose more than `SLACK` by the choice, it is made
+        again between that round and theirs, by the median of what the sites' losses are beside their own first. Who has most of the
+        sentences has most to say, and is never left out.
         """
         if best_by == "last":
             return max((self.own(site, last)[0] for site in self.stages), default=0)
-        trained = {n: mean_loss(losses, best_by) for n, losses in self.dev_losses.items() if 0 < n <= last}
-        return min(trained, key=lambda n: (-len(self.dev_losses[n]), trained[n], n), default=0)
+        measured = {n: losses for n, losses in self.dev_losses.items() if 0 < n <= last}
+        best = _best(measured, best_by)
+        costs: dict[str, tuple[float, int]] = {}
+        for site, others in _without_each(measured, best):
+            theirs = _best(others, best_by)
+            cost = mean_loss(others[best], best_by) / mean_loss(others[theirs], best_by) if best in others else math.inf
+            if cost > 1 + SLACK:
+                costs[site] = cost, theirs
+        chosen = min((best, *(theirs for _, theirs in costs.values())), key=lambda n: (self._typical(n), n)) if costs else best
+        wanted = [site for site, (_, theirs) in costs.items() if theirs == chosen != best]
+        self.outvoted = max(wanted, key=lambda site: costs[site], default="")
+        return chosen
+
+    def _typical(self, number: int) -> float:
+        """Median over the sites of their dev loss after a round, as a share of the first that each told."""
+        losses = self.dev_losses[number]
+        first = {site: next(told[site] for told in self.dev_losses.values() if site in told) for site in losses}
+        return median(mean_loss({site: losses[site]}, "tokens") / mean_loss({site: first[site]}, "tokens") for site in losses)
 
     def is_stale(self, patience: int, min_gain: float, best_by: str) -> bool:
-        """Whether `patience` rounds have passed since the dev loss last fell by `min_gain` of what it was."""
-        better, lowest = 0, float("inf")
-        for past, losses in self.dev_losses.items():
-            loss = mean_loss(losses, best_by)
-            if past > 0 and loss < lowest * (1 - min_gain):
-                better, lowest = past, loss
-        return 0 < patience <= self.round - better
+        """Whether `patience` rounds have passed since the dev loss last fell by `min_gain` of what it was, also without any one site: as in
+        `best_up_to`, none ends a run alone."""
+        measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
+        newest = max(measured, default=0)
+        others = [losses for _, losses in _without_each(measured, newest)]
+        better = [_last_fall(losses, min_gain, best_by) for losses in (measured, *others)]
+        return 0 < patience <= self.round - max(better)
 
     def values(self) -> dict[str, Any]:
         """As JSON holds it; floats come back bit for bit."""
@@ -110,3 +135,32 @@ def mean_loss(losses: Mapping[str, Sums], best_by: str) -> float:
         return sum(s["nll_sum"] for s in losses.values()) / sum(s["num_tokens"] for s in losses.values())
     total = sum(s["num_examples"] for s in losses.values())
     return sum(s["nll_sum"] / s["num_tokens"] * s["num_examples"] for s in losses.values()) / total
+
+
+DevLosses = Mapping[int, Mapping[str, Sums]]
+"""round -> site -> sums"""
+
+
+def _best(measured: DevLosses, best_by: str) -> int:
+    means = {n: mean_loss(losses, best_by) for n, losses in measured.items()}
+    return min(means, key=lambda n: (-len(measured[n]), means[n], n), default=0)
+
+
+def _last_fall(measured: DevLosses, min_gain: float, best_by: str) -> int:
+    """The last round whose loss was lower by `min_gain` than all before; 0 where there is none."""
+    better, lowest = 0, math.inf
+    for number, losses in measured.items():
+        loss = mean_loss(losses, best_by)
+        if loss < lowest * (1 - min_gain):
+            better, lowest = number, loss
+    return better
+
+
+def _without_each(measured: DevLosses, number: int) -> Iterator[tuple[str, DevLosses]]:
+    """(a site, the losses without it), for each that has no more than half of the sentences in that round; nothing of fewer than three."""
+    sites = dict.fromkeys(site for losses in measured.values() for site in losses)
+    sizes = {site: sums["num_examples"] for site, sums in measured.get(number, {}).items()}
+    for site in sites if len(sites) > 2 else ():
+        if 2 * sizes.get(site, 0) <= sum(sizes.values()):
+            without = {n: {one: sums for one, sums in losses.items() if one != site} for n, losses in measured.items()}
+            yield site, {n: losses for n, losses in without.items() if losses}

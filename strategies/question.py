@@ -7,15 +7,17 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedlingua.config import Settings
-from fedlingua.errors import ExchangeError, RunError
+from fedlingua.errors import RunError
 from fedlingua.exchange.records import message_bytes
 from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from strategies.checks import check_task
-from strategies.replies import Failure, gather
+from strategies.replies import Failure, bad_reply, gather
 from strategies.roll_call import Roll
 
 T = TypeVar("T")
+MOST_BYTES = 256 * 1024 * 1024
+"""Of an answer whose size the question does not know."""
 
 
 def ask_everybody(
@@ -27,10 +29,12 @@ def ask_everybody(
     read: Callable[[str, Message, int], T],
     need: str,
     arrays: Mapping[str, ArrayRecord] | None = None,
+    most_bytes: Callable[[str], int] = lambda _: MOST_BYTES,
 ) -> dict[str, T]:
     """site -> what `read` takes of its reply, of all sites, in federation order.
 
     read: (site, reply, its bytes); refuses with ExchangeError. need: what every site is needed for, in words. arrays: for each site.
+    most_bytes: of a site's reply. A site that sends a bad one is asked once more.
 
     Raises:
         RunError: a site that is not here, or gave nothing usable; with `need`, the names and what each said.
@@ -38,21 +42,26 @@ def ask_everybody(
     run = folder.read("run.json") or {}
     tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in roll.sites}
     deadline = settings.deadline_of("train")
-    messages = {site: roll.request(message_type, task, deadline, (arrays or {}).get(site)) for site, task in tasks.items()}
     found: dict[str, T] = {}
 
     def on_reply(site: str, reply: Message) -> Failure | None:
         try:
             check_task(reply, tasks[site])
             found[site] = read(site, reply, message_bytes(reply))
-        except (ExchangeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            return Failure(site, f"bad reply: {error}")
+        except Exception as error:  # what a node makes up may fail anywhere
+            return bad_reply(site, error)
         return None
 
-    folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
-    gathered = gather(grid, messages, deadline, on_reply)
+    ask = list(tasks)
+    for _ in range(2):
+        messages = {site: roll.request(message_type, tasks[site], deadline, (arrays or {}).get(site)) for site in ask}
+        folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
+        failures = gather(grid, messages, deadline, on_reply, most_bytes).failures
+        ask = [failure.site for failure in failures if failure.is_bad_reply]
+        if len(ask) < len(failures) or not ask:
+            break
     absent = [Failure(site, "is not here") for site in roll.expected if site not in tasks]
-    if missing := [*gathered.failures, *absent]:
+    if missing := [*failures, *absent]:
         reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
         raise RunError(f"{need}, and {len(missing)} gave none ({reasons})")
     return {site: found[site] for site in roll.expected}

@@ -15,7 +15,7 @@ from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.masks import part_sizes
 from fedlingua.selection.second_filter import SIZE
-from fedlingua.training.sampling import most_samples
+from fedlingua.training.sampling import most_samples, num_samples
 from strategies import checks
 from strategies.aggregation import Update
 from strategies.measures import MEASURES
@@ -27,7 +27,7 @@ class Asked:
     """What a site was asked to train, which its update is held against.
 
     about: what it told of its text. sent: part -> the numbers that it started from, None where they stay with it. earlier: digest of its
-    last accepted update.
+    last accepted update. most_loss: nats a token; most_seconds: that have passed.
     """
 
     site: str
@@ -36,6 +36,8 @@ class Asked:
     tensor_set: TensorSet
     sent: Mapping[str, Sequence[Numbers]] | None
     earlier: str | None
+    most_loss: float = math.inf
+    most_seconds: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,14 @@ class Scores:
     base: TextSums
 
 
-def read_training(reply: Message, size: int, asked: Asked) -> Training:
-    """A training reply of `size` bytes; its update's tensors lie in the reply's own bytes.
+def read_training(reply: Message, asked: Asked) -> Training:
+    """A training reply; its update's tensors lie in the reply's own bytes.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(None if asked.sent is None else asked.tensor_set, asked.settings.selects_numbers))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
-    most = _most_examples(asked.settings, asked.about)
-    wanted = (*checks.TRAINING_SUMS, *_of_selection(asked.settings))
-    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, most)
+    sums = _training_sums(reply, (*checks.TRAINING_SUMS, *_of_selection(asked.settings)), asked)
     if asked.sent is not None:
         return _read_update(reply, asked, sums)
     if reply.content.array_records[protocol.ARRAYS]:
@@ -87,35 +86,66 @@ def read_training(reply: Message, size: int, asked: Asked) -> Training:
     return Training(Update(asked.site, nothing, _size(asked, sums)), sums, 0.0, "")
 
 
-def read_probe(reply: Message, size: int, settings: Settings, about: Mapping[str, Any]) -> Sums:
+def read_probe(reply: Message, asked: Asked) -> Sums:
     """The sums of a training whose update waits at the site, and the median of its deviations.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(None))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
-    wanted = (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S)
-    return checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, _most_examples(settings, about))
+    return _training_sums(reply, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), asked)
 
 
-def read_sent(reply: Message, size: int, asked: Asked, sums: Sums) -> Training:
+def read_sent(reply: Message, asked: Asked, sums: Sums) -> Training:
     """What a site has selected of its update. sums: as its probe gave them, to which the seconds of selecting are added.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(asked.tensor_set))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
-    seconds = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))[protocol.SELECT_S]
-    return _read_update(reply, asked, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds})
+    told = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))
+    checks.check_seconds(told, asked.most_seconds)
+    return _read_update(reply, asked, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + told[protocol.SELECT_S]})
 
 
-def _most_examples(settings: Settings, about: Mapping[str, Any]) -> int:
-    """That a site may have trained on: every one of its sentences in each epoch, or as many as it may draw, which may be more."""
+def _training_sums(reply: Message, wanted: Sequence[str], asked: Asked) -> Sums:
+    """What a site's settings and its own account of its text make of a round, and no other sums."""
+    settings, epochs = asked.settings, asked.settings.local_epochs
+    least, most = (_in_an_epoch(number, settings) * epochs for number in _examples(settings, asked.about))
+    possible = checks.Possible((least, most), (1, settings.max_tokens), asked.most_loss, asked.most_seconds)
+    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, possible)
+    # Every epoch has as many examples as the others.
+    of_epoch, rest = divmod(int(sums["num_examples"]), epochs)
+    fewest = most_steps = math.ceil(of_epoch / (settings.batch_size * settings.accumulation))
+    if settings.tokens_per_batch:  # a batch has one example at least, and no more tokens than its bound, or than that one
+        of_step = settings.accumulation * max(settings.tokens_per_batch, settings.max_tokens)
+        fewest, most_steps = math.ceil(sums["num_tokens"] / epochs / of_step), of_epoch
+    if rest or of_epoch != _in_an_epoch(of_epoch, settings) or not fewest * epochs <= sums["steps"] <= most_steps * epochs:
+        raise ExchangeError(
+            f"steps = {sums['steps']!r} over num_examples = {sums['num_examples']!r}; wanted {fewest * epochs} to "
+            f"{most_steps * epochs} steps over as many examples in each of {epochs} epochs as the settings leave of the site's text"
+        )
+    return sums
+
+
+def _examples(settings: Settings, about: Mapping[str, Any]) -> tuple[int, int]:
+    """The least and the most of one epoch, before whole steps are made of them: every pair; of text in one language sequences, which hold
+    a sentence or more; or as many as are drawn, which of several texts depends on how the sentences lie in them.
+    """
     sentences, texts = int(about["train"]), len(about["directions"])
-    in_an_epoch = most_samples(sentences, texts, settings.sample_least, settings.sample_share) if settings.draws else sentences
-    return in_an_epoch * settings.local_epochs
+    least = sentences if settings.task == "translation" else 1
+    if not settings.draws:
+        return least, sentences
+    drawn = num_samples(least, settings.sample_least, settings.sample_share)
+    return max(1, drawn - texts + 1), most_samples(sentences, texts, settings.sample_least, settings.sample_share)
+
+
+def _in_an_epoch(examples: int, settings: Settings) -> int:
+    """How many of them are trained on: a multiple of what one step takes, where that is asked for and there are so many."""
+    window = settings.batch_size * settings.accumulation
+    if settings.tokens_per_batch or not settings.whole_steps or examples < window:
+        return examples
+    return examples // window * window
 
 
 def _size(asked: Asked, sums: Sums) -> int:
@@ -150,24 +180,31 @@ def _read_update(reply: Message, asked: Asked, sums: Sums) -> Training:
     return Training(update, sums, norm, digest, deviations)
 
 
-def read_evaluation(reply: Message, size: int, about: Mapping[str, Any]) -> Sums:
-    """The sums of a dev loss.
+def read_evaluation(reply: Message, asked: Asked, earlier: Sums | None) -> Sums:
+    """The sums of a dev loss, over the same text in every round. earlier: those of an earlier round.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(None))
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
-    return checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, int(about["dev"]))
+    dev, settings = int(asked.about["dev"]), asked.settings
+    # Text in one language is measured in sequences, which hold a sentence or more.
+    tokens = (1 if settings.task == "translation" else 0, settings.max_tokens)
+    possible = checks.Possible((dev, dev), tokens, asked.most_loss, asked.most_seconds, settings.evaluate_share)
+    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, possible)
+    if earlier and sums["num_tokens"] != earlier["num_tokens"]:
+        raise ExchangeError(f"num_tokens = {sums['num_tokens']!r}; its dev text had {earlier['num_tokens']!r} before")
+    return sums
 
 
-def read_slope(record: Any, settings: Settings) -> dict[str, Any]:
+def read_slope(record: Any, asked: Asked) -> dict[str, Any]:
     """A site's part in what is learned from a round: sums, and the gradient of the second filter where there is one. What is no number is
     let through, to be left out and named.
 
     Raises:
         ExchangeError: it is not there, lacks something, or has something of another form.
     """
+    settings = asked.settings
     slope = {"slope", protocol.SLOPE_S} if settings.meta_estimator != "loss" or settings.second_filter else set()
     wanted = {"nll_sum", "num_tokens", protocol.BATCHES_S, *slope, *({"filter"} if settings.second_filter else ())}
     if record is None or set(record) != wanted:
@@ -177,6 +214,9 @@ def read_slope(record: Any, settings: Settings) -> dict[str, Any]:
         raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted numbers, and num_tokens of 1 or more")
     if not all(math.isfinite(sums[key]) and sums[key] >= 0 for key in (protocol.BATCHES_S, protocol.SLOPE_S) if key in sums):
         raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted finite seconds, 0 or more")
+    checks.check_seconds(sums, asked.most_seconds)
+    if math.isfinite(sums["nll_sum"]):
+        checks.check_loss(sums["nll_sum"], sums["num_tokens"], asked.most_loss)
     if settings.second_filter and (not isinstance(record["filter"], list) or len(record["filter"]) != SIZE):
         raise ExchangeError(f"the second filter's gradient is {type(record['filter']).__name__}; wanted a list of {SIZE} numbers")
     return {
@@ -185,16 +225,23 @@ def read_slope(record: Any, settings: Settings) -> dict[str, Any]:
     }
 
 
-def read_scores(
-    reply: Message, size: int, settings: Settings, about: Mapping[str, Any], texts: Sequence[str]
-) -> dict[str, Scores]:
-    """The sums of the scores of each of the site's `texts`.
+def read_scores(reply: Message, asked: Asked, texts: Sequence[str], mixed: bool) -> dict[str, Scores]:
+    """The sums of the scores of each of the site's `texts`, result and base of the same sentences. mixed: it has dev text of others, too.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_size(size, checks.size_limit(None))
     keys = {text: (f"{protocol.SCORES_PREFIX}{text}", f"{protocol.BASE_SCORES_PREFIX}{text}") for text in texts}
     checks.check_records(reply, {protocol.TASK, *(key for pair in keys.values() for key in pair)})
-    records, most, check = reply.content.metric_records, int(about[settings.score_split]), MEASURES[settings.task].check
-    return {text: Scores(check(records[result], most), check(records[base], most)) for text, (result, base) in keys.items()}
+    split, measure = asked.settings.score_split, MEASURES[asked.settings.task]
+    records, most = reply.content.metric_records, int(asked.about[split])
+    found = {}
+    for text, pair in keys.items():
+        result, base = (measure.check(records[key], most, asked.most_loss) for key in pair)
+        if measure.measured_on(result) != measure.measured_on(base):
+            raise ExchangeError(f"the scores of {text} and those of its base are not of the same sentences and references")
+        found[text] = Scores(result, base)
+    scored = sum(scores.result.sentences for scores in found.values())
+    if scored > most or (scored < most and not mixed):
+        raise ExchangeError(f"the scores are of {scored} sentences; the site has {most} of {split}")
+    return found

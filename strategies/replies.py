@@ -11,6 +11,11 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.records import bounded_arrays, message_bytes
+
+MOST_TEXT = 2000
+"""Characters of a reason that are stored; of a site's name a tenth."""
 POLL_S = 0.1
 """The grid's own send_and_receive looks every 3 s, which is most of a short round."""
 
@@ -25,11 +30,20 @@ _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorC
 
 @dataclass(frozen=True)
 class Failure:
-    """A site that gave nothing usable in a phase, and why."""
+    """A site that gave nothing usable in a phase, and why; both may be words of a node's, so they are made printable and cut."""
 
     site: str
     reason: str
     kind: Kind = "refused"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "site", _printable(self.site, MOST_TEXT // 10))
+        object.__setattr__(self, "reason", _printable(self.reason, MOST_TEXT))
+
+    @property
+    def is_bad_reply(self) -> bool:
+        """Whether the site did answer, with something else than it should have."""
+        return self.kind in ("refused", "unreadable", "failed")
 
 
 @dataclass(frozen=True)
@@ -54,15 +68,18 @@ def gather(
     messages: dict[str, Message],
     deadline_s: float,
     on_reply: Callable[[str, Message], Failure | None],
+    most_bytes: Callable[[str], int],
     needed: int = 0,
     on_sent: Callable[[], None] = lambda: None,
+    asks_again: bool = False,
 ) -> Gathered:
     """Push `messages` (site -> message) at once, tell `on_sent`, and pull replies as they come; `on_reply` may refuse one.
 
     Accepted replies come in the order of `messages`, whatever the order they came in; every other site has a failure (and so has every
-    reply too many). Once so many have failed that `needed` replies cannot come any more, nobody is waited for. Flower names
-    the node of a lost client wrongly, so replies are told apart by the message they answer. `messages` is empty once they are sent, so
-    that the tensors in them need no memory while the sites are at work.
+    reply too many). most_bytes: of a site's reply, before anything of it is looked at. Once so many have failed that `needed` replies
+    cannot come any more, nobody is waited for; asks_again: those that sent bad ones may still send good ones. Flower names the node of a
+    lost client wrongly, and a node writes whatever it likes into a reply, so a reply is of the site whose message it was pulled for.
+    `messages` is empty once they are sent, so that the tensors in them need no memory while the sites are at work.
     """
     if not messages:
         return Gathered({}, [], {})
@@ -79,18 +96,20 @@ def gather(
     waiting = set(site_of)
     while waiting and time.monotonic() < ends:
         for asked in sorted(waiting):
-            for reply in pull_one(grid, asked):
+            site = site_of[asked]
+            most = most_bytes(site)
+            for reply in pull_one(grid, asked, most):
                 number = reply.number if isinstance(reply, Unreadable) else str(reply.metadata.reply_to_message_id)
-                if number not in waiting:
+                if asked not in waiting:
                     extra.append(_unasked(site_of.get(number)))
                     continue
-                waiting.discard(number)
-                site = site_of[number]
-                if failure := _fault(site, reply) or on_reply(site, cast(Message, reply)):
+                waiting.discard(asked)
+                if failure := _fault(site, reply, asked, most) or on_reply(site, cast(Message, reply)):
                     failures[site] = failure
                 else:
                     replies[site] = cast(Message, reply)
-        if len(replies) + len(waiting) < needed:
+        hopeful = sum(failure.is_bad_reply for failure in failures.values()) if asks_again else 0
+        if len(replies) + len(waiting) + hopeful < needed:
             break
         if waiting:
             time.sleep(min(POLL_S, max(0.0, ends - time.monotonic())))
@@ -101,28 +120,41 @@ def gather(
     return Gathered(accepted, [failures[site] for site in nodes if site in failures] + extra, owed)
 
 
-def pull_one(grid: Grid, number: str) -> list[Message | Unreadable]:
-    """What has come in answer to one message.
+def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreadable]:
+    """What has come in answer to one message; arrays of more bytes in all than `most_bytes` are never made.
 
     Each is pulled by itself: Flower decodes what a site has sent while it pulls, and where that fails all others of the pull are lost.
     """
     try:
-        return list(grid.pull_messages([number]))
+        with bounded_arrays(most_bytes):
+            return list(grid.pull_messages([number]))
     except (httpx.HTTPError, OSError):
         raise  # the SuperLink is not there, which is no site's fault
+    except ExchangeError as error:
+        return [Unreadable(number, f"bad reply: {error}")]
     except Exception as error:
         return [Unreadable(number, f"bad reply: its records do not decode ({type(error).__name__})")]
 
 
-def _fault(site: str, reply: Message | Unreadable) -> Failure | None:
+def _fault(site: str, reply: Message | Unreadable, asked: str, most_bytes: int) -> Failure | None:
     if isinstance(reply, Unreadable):
         return Failure(site, reply.reason, "unreadable")
+    if str(reply.metadata.reply_to_message_id) != asked:
+        return Failure(site, "bad reply: answers another message than the one it was sent", "unreadable")
     if not reply.has_error():
-        return None
+        size = message_bytes(reply)
+        over = f"bad reply: the reply has {size} bytes; wanted at most {most_bytes}"
+        return Failure(site, over, "unreadable") if size > most_bytes else None
     reason = first_line(reply.error.reason)
     if reply.error.code in _LOST:
         return Failure(site, f"its node was lost with the task ({reason})", "dead")
     return Failure(site, reason, "failed")
+
+
+def bad_reply(site: str, error: Exception) -> Failure:
+    """A reply that could not be read: in our own words, or by the type of what went wrong with it."""
+    said = str(error) if isinstance(error, ExchangeError) else f"its records are not those of a reply ({type(error).__name__})"
+    return Failure(site, f"bad reply: {said}")
 
 
 def _unasked(site: str | None) -> Failure:
@@ -140,9 +172,17 @@ def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, 
 
 
 def first_line(reason: str | None) -> str:
-    """What an error says, without its traceback."""
-    lines = [line.strip() for line in (reason or "").split("\n") if line.strip()] or ["no reason given"]
+    """What an error says, without its traceback; of one that goes on for ever, its beginning and its end are looked at."""
+    reason = reason or ""
+    ends = reason if len(reason) <= 2 * MOST_TEXT else f"{reason[:MOST_TEXT]}\n{reason[-MOST_TEXT:]}"
+    lines = [line.strip() for line in ends.split("\n") if line.strip()] or ["no reason given"]
     line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
     # Flower writes an exception as <class 'x.Error'>:<'words'>.
     flowers = re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>:<'(.*)'>", line)
     return f"{flowers[1]}: {flowers[2]}" if flowers else line
+
+
+def _printable(text: str, most: int) -> str:
+    """Text that can be written, stored and shown: what is not printable is spelt out (a lone surrogate, an escape), and the end cut."""
+    short = text if len(text) <= most else f"{text[:most]}..."
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in short)

@@ -1,5 +1,6 @@
 """Who is here: ask every node once which sites it hosts, refuse what does not fit the run, and let late and lost ones take their place."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from flwr.serverapp import Grid
 from fedlingua import protocol
 from fedlingua.corpora.overlap import REASON
 from fedlingua.corpora.sites import POOLED, Federation, Site
-from fedlingua.corpora.split import Split
+from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.deployment.keys import same_key
 from fedlingua.errors import ExchangeError, RunError
 from fedlingua.exchange.records import message_bytes
@@ -25,6 +26,8 @@ from strategies.traffic import Traffic
 
 MOST_BYTES = 1_000_000
 """Of a node's answer to who it hosts."""
+MOST_TIMES = 1000
+"""The median of the sites' sentences: more is believed where the federation file knows it."""
 LAST_WORDS_S = 10.0
 """For nodes that have been asked, once all sites are here or too few can come: they may say what is wrong with them."""
 
@@ -33,7 +36,8 @@ LAST_WORDS_S = 10.0
 class Roll:
     """The sites of a federation, and which nodes speak for those that are known so far.
 
-    pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. nodes: site -> Flower node id;
+    pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. vocabulary: pieces of
+    the run's tokenizer. nodes: site -> Flower node id;
     about: site -> what it told of its text. traffic: bytes of all that was said, by site.
     """
 
@@ -41,6 +45,7 @@ class Roll:
     fingerprint: str
     code: str
     pooled: bool = False
+    vocabulary: int = 2**31
     nodes: dict[str, int] = field(default_factory=dict)
     about: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
@@ -101,11 +106,30 @@ class Roll:
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
         failures: list[Failure] = []
         for node, number in sorted(self._asked.items()):
-            for reply in pull_one(grid, number) if number else []:
+            for reply in pull_one(grid, number, MOST_BYTES) if number else []:
                 self._asked[node] = ""
                 failures += self._take(reply, node, grid)
+        failures += self._drop_giants()
         # A node that was gone speaks for its sites again once it has said anew what it has.
         return {site for site, node in self.nodes.items() if self._asked.get(node) == ""}, failures
+
+    def _drop_giants(self) -> list[Failure]:
+        """Forget the sites that say `MOST_TIMES` the sentences of the others, of which the federation file knows nothing; from three on."""
+        known = self.federation.rules.sizes, self.federation.rules.limits
+        found = {}
+        for split in SPLITS:
+            sizes = sorted(int(self.about[site][split]) for site in self.sites)
+            most = MOST_TIMES * max(1, sizes[len(sizes) // 2]) if len(sizes) > 2 else math.inf
+            for site in self.sites:
+                given = any(getattr(one, split) for one in (*known, *(member.sizes for member in self.members[site])))
+                if int(self.about[site][split]) > most and not given:
+                    found[site] = (
+                        f"says {self.about[site][split]} sentences of {split}, over {most}, which is {MOST_TIMES} times the sites' median; "
+                        f"where it is true, give max-{split} in the federation file's [split]"
+                    )
+        for site in found:
+            del self.nodes[site]
+        return [Failure(site, reason) for site, reason in found.items()]
 
     @property
     def waits_for_answers(self) -> bool:
@@ -129,11 +153,14 @@ class Roll:
             return [Failure(speaker or name, first_line(reply.error.reason), "failed")]
         if message_bytes(reply) > MOST_BYTES:
             return [Failure(speaker or name, f"tells more than {MOST_BYTES} bytes of itself")]
-        failures = []
+        failures, strangers = [], []
         told = reply.content.config_records.get(protocol.NODE, ConfigRecord())
         for key, record in reply.content.config_records.items():
             site = key.removeprefix(protocol.SITE_PREFIX)
             if site == key:
+                continue
+            if site not in self.members:
+                strangers.append(site)
                 continue
             fault = self._fault(site, node, told, record, grid)
             if fault:
@@ -142,15 +169,16 @@ class Roll:
             else:
                 self.nodes[site], self.about[site] = node, _without(record, self._left_out.get(site, {}))
                 self.traffic.speakers.setdefault(node, site)
+        if strangers:
+            more = f", nor are {len(strangers) - 1} more that it names" if len(strangers) > 1 else ""
+            failures.append(Failure(strangers[0], f"is not in the federation file{more} ({name})", "foreign"))
         return failures
 
     def _fault(
         self, site: str, node: int, told: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
     ) -> tuple[Kind, str] | None:
         """Why a node may not speak for a site, or None."""
-        members = self.members.get(site)
-        if members is None:
-            return "foreign", "is not in the federation file"
+        members = self.members[site]
         if any(one.public_key and not same_key(one.public_key, _key_of(node, grid)) for one in members):
             return "foreign", "speaks with another key than the one that the federation file has for this site"
         if site in self.nodes and self.nodes[site] != node and self.nodes[site] in set(grid.get_node_ids()):
@@ -164,6 +192,12 @@ class Roll:
             check_about(record, [str(direction) for direction in self.directions[site]])
         except ExchangeError as error:
             return "refused", str(error)
+        sizes = [site.sizes.before(self.federation.rules.sizes) for site in members]
+        limits = dataclasses.asdict(self.federation.rules.limits)
+        for split in () if self.federation.rules.split.mixed else SPLITS:
+            asked, most = sum(one.of(split) for one in sizes), limits[split] * len(members)
+            if (all(one.of(split) for one in sizes) and record[split] != asked) or 0 < most < record[split]:
+                return "refused", f"says {record[split]} sentences of {split}; the federation file has {asked or most}"
         for split, number in self._left_out.get(site, {}).items():
             if number and record[split] <= number:
                 return (

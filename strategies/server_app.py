@@ -68,7 +68,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
-    roll = Roll(federation, trainable.fingerprint, code_hash(), settings.how.pooled)
+    roll = Roll(federation, trainable.fingerprint, code_hash(), settings.how.pooled, trainable.model.config.vocab_size)
     if settings.resume:
         roll.traffic.take(folder.read(TRAFFIC) or {})
     grid = CountedGrid(grid, roll.traffic)

@@ -30,7 +30,7 @@ from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from fedlingua.timing import timed
 from strategies.aggregation import Update
-from strategies.checks import over_ratio
+from strategies.checks import MOST_LOSS, over_ratio, size_limit
 from strategies.conversation import Conversation, Reader, RoundSkippedError
 from strategies.progress import Progress, Sums
 from strategies.readings import Asked, Scores, Training, read_evaluation, read_scores, read_training
@@ -226,6 +226,9 @@ class SiteStrategy(Strategy):
             self.progress.traffic += record.traffic
             self.progress.savings += record.savings
             self.progress.choose_best(self.settings.best_by)
+            if self.progress.outvoted:
+                text = f"the best round is {self.progress.best_round}: site {self.progress.outvoted} alone would have another"
+                self.folder.event("note", text=text)
         own, values = self.declared_state()
         self.folder.checkpoints.save(number, self.state, own, {"progress": self.progress.values(), "strategy": values})
         # The round before stays, with its best, in case this one is damaged later.
@@ -322,7 +325,9 @@ class SiteStrategy(Strategy):
         read: Reader,
         num_rounds: int,
     ) -> list[Message]:
-        return self.conversation.exchange(grid, ask, phase, read, self.progress, num_rounds)
+        carried = self.tensor_set if self.travels and phase == self.update_phase else None
+        most_bytes = size_limit(carried, self.settings.selects_numbers)
+        return self.conversation.exchange(grid, ask, phase, read, self.progress, num_rounds, most_bytes)
 
     def _read_training(self, site: str, reply: Message, size: int) -> Training:
         training = self._read_update(site, reply, size)
@@ -351,14 +356,20 @@ class SiteStrategy(Strategy):
         return replace(training, update=update)
 
     def _read_update(self, site: str, reply: Message, size: int) -> Training:
-        return read_training(reply, size, self._asked(site))
+        return read_training(reply, self._asked(site))
 
     def _asked(self, site: str) -> Asked:
-        sent = self._sent[site] if self.travels else None
-        return Asked(site, self.settings, self.roll.about[site], self.tensor_set, sent, self.progress.digests.get(site))
+        sent = self._sent.get(site) if self.travels else None
+        about, earlier, most_loss = (
+            self.roll.about[site],
+            self.progress.digests.get(site),
+            MOST_LOSS * math.log(self.roll.vocabulary),
+        )
+        return Asked(site, self.settings, about, self.tensor_set, sent, earlier, most_loss, self.conversation.most_seconds)
 
     def _read_evaluation(self, site: str, reply: Message, size: int) -> Sums:
-        sums = read_evaluation(reply, size, self.roll.about[site])
+        earlier = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
+        sums = read_evaluation(reply, self._asked(site), earlier)
         record = self.conversation.record.of(site)
         record["seconds"]["evaluate"] = round(sums["seconds"], 3)
         record["dev_loss"], record["dev_tokens"] = sums["nll_sum"] / sums["num_tokens"], int(sums["num_tokens"])
@@ -366,4 +377,5 @@ class SiteStrategy(Strategy):
 
     def _read_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
         texts = [member.name for member in self.roll.members[site]]
-        return read_scores(reply, size, self.settings, self.roll.about[site], texts)
+        mixed = self.roll.federation.rules.split.mixed
+        return read_scores(reply, self._asked(site), texts, mixed)

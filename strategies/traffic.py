@@ -21,6 +21,8 @@ FILE = "traffic.json"
 UPLINK, DOWNLINK = "uplink_bytes", "downlink_bytes"
 NOBODY = "others"
 """Stands for nodes that speak for no site of the federation, and for replies that answer nothing."""
+UNASKED = "unasked"
+"""The kind of a reply that answers nothing: what it calls itself is any node's word."""
 Counts = Counter[tuple[str | int, str, str]]
 Bytes = dict[str, dict[str, dict[str, int]]]
 """site -> kind of message -> UPLINK and DOWNLINK"""
@@ -74,7 +76,7 @@ class CountedGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         replies = list(self._grid.pull_messages(message_ids))
         for reply in replies:
-            who, kind = self._asked.pop(str(reply.metadata.reply_to_message_id), (NOBODY, _kind(reply)))
+            who, kind = self._asked.pop(str(reply.metadata.reply_to_message_id), (NOBODY, UNASKED))
             self._traffic.counts[who, kind, UPLINK] += message_bytes(reply)
         return replies
 

@@ -1,25 +1,31 @@
 """Scores of a run that translates: BLEU and chrF, of the sums that its sites sent."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import Any
 
 from flwr.app import MetricRecord
 
 from fedlingua.errors import ExchangeError
-from fedlingua.evaluation.scores import CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
+from fedlingua.evaluation.scores import BLEU_ORDER, CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
 from fedlingua.languages import Direction
-from fedlingua.measuring import width_of
+from fedlingua.measuring import COMET, width_of
 from fedlingua.metrics import OF_TEXT
 
+LEAST_COMET, MOST_COMET = -2.5, 1.5
+"""Of a sentence: the newer models go from about 0 to 1; those of before 2022 are standardised, and reach below -1."""
+MOST_LENGTH = 10_000
+"""Characters of a sentence, on average over a text."""
 
-def check_sums(record: MetricRecord, most: int) -> ScoreSums:
+
+def check_sums(record: MetricRecord, most: int, most_loss: float = math.inf) -> ScoreSums:
     """A site's score sums.
 
     Raises:
-        ExchangeError: not lists of counts, or more sentences than the site has.
+        ExchangeError: not lists of counts, more sentences than the site has, or counts that no text has.
     """
     more = {key.removeprefix(MORE): value for key, value in record.items() if key.startswith(MORE)}
     if set(record) - {CHECKPOINT} - {f"{MORE}{name}" for name in OF_TEXT} != {"sentences", "bleu", "chrf"}:
@@ -42,7 +48,74 @@ def check_sums(record: MetricRecord, most: int) -> ScoreSums:
     if type(checkpoint) is not int or not 0 <= checkpoint < 2**48:
         raise ExchangeError(f"scores come with a checkpoint {checkpoint!r}; wanted 48 bits")
     sums = {name: _sums_of(name, value) for name, value in more.items()}
-    return ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]), sums, checkpoint)
+    found = ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]), sums, checkpoint)
+    for name, possible in _possible(found).items():
+        if not possible:
+            raise ExchangeError(f"scores hold {name} counts that no {sentences} sentences have")
+    return found
+
+
+def _possible(sums: ScoreSums) -> dict[str, bool]:
+    """Metric -> whether there are translations and references of which it counts that."""
+    sentences, (length, reference, *ngrams) = sums.sentences, sums.bleu
+    characters = _columns(sums.chrf)
+    most_edits = characters[0][0] + characters[1][0]
+    possible = {
+        "BLEU": _are_ngrams(ngrams[BLEU_ORDER:], sentences)
+        and length == ngrams[BLEU_ORDER]
+        and _are_matches(ngrams[:BLEU_ORDER], ngrams[BLEU_ORDER:], [reference] * BLEU_ORDER)
+        and reference > 0
+        # A token has a character, which is no space.
+        and length <= characters[0][0]
+        and reference <= characters[1][0],
+        "chrF": _are_chrf(characters, sentences) and max(characters[0][0], characters[1][0]) <= MOST_LENGTH * sentences,
+    }
+    more = sums.more
+    if "chrf++" in more:
+        words = _columns(more["chrf++"][18:])
+        possible["chrf++"] = _are_chrf(words, sentences) and more["chrf++"][:18] == sums.chrf
+    if "ter" in more:
+        edits, words_of_reference = more["ter"]
+        possible["ter"] = 0 <= edits <= most_edits and 0 < words_of_reference <= characters[1][0]
+    if "length-ratio" in more:
+        possible["length-ratio"] = more["length-ratio"] == sums.bleu[:2]
+    if "off-target" in more:
+        possible["off-target"] = more["off-target"][1] == sentences and 0 <= more["off-target"][0] <= sentences
+    if COMET in more:
+        total, number = more[COMET]
+        possible[COMET] = number == sentences and LEAST_COMET * sentences <= total <= MOST_COMET * sentences
+    return possible
+
+
+def _columns(counts: Sequence[float]) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
+    """(of the translations, of the references, common), each by order."""
+    return counts[::3], counts[1::3], counts[2::3]
+
+
+def _are_chrf(columns: tuple[Sequence[float], ...], sentences: int) -> bool:
+    ours, theirs, common = columns
+    # Of a translation sacreBLEU counts no n-grams longer than its reference, so they may fall by more than one a sentence.
+    falling = all(longer <= here for here, longer in pairwise(ours)) and not any(total % 1 for total in ours)
+    return falling and _are_ngrams(theirs, sentences) and _are_matches(common, ours, theirs)
+
+
+def _are_ngrams(totals: Sequence[float], sentences: int) -> bool:
+    """Whether so many sentences can have these n-grams, by order from 1: each order has one less of every sentence that is as long."""
+    as_long = [here - longer for here, longer in pairwise(totals)]
+    shorter = [sentences, *as_long, min(1, totals[-1])]
+    return all(longer <= here for here, longer in pairwise(shorter)) and all(total >= 0 and not total % 1 for total in totals)
+
+
+def _are_matches(common: Sequence[float], ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    """Whether so many n-grams can be common: no more than either has, and with every one its beginning, which is one shorter."""
+    bounded = all(0 <= both <= min(*sides) for both, *sides in zip(common, ours, theirs, strict=True))
+    return bounded and all(longer <= here for here, longer in pairwise(common))
+
+
+def measured_on(sums: ScoreSums) -> tuple[object, ...]:
+    """The references, as far as counts tell them."""
+    more = {name: counts[1::3] if name == "chrf++" else counts[1:] for name, counts in sums.more.items()}
+    return sums.sentences, sums.bleu[1], sums.chrf[1::3], more.get("chrf++"), more.get("ter")
 
 
 def _sums_of(metric: str, value: object) -> tuple[float, ...]:

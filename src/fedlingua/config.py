@@ -168,6 +168,7 @@ class Settings:
     finish_deadline_s: float
     max_update_norm: float
     max_update_ratio: float
+    max_site_share: float
     max_bad_replies: int
     resume: bool
     threads: int
@@ -313,6 +314,8 @@ class Settings:
         optimizer = self.optimized_by
         if self.aggregation != "by-loss":
             yield "loss-temperature"
+        if self.aggregation == "fed-mean" or self.max_site_share == 1:
+            yield "max-site-share"
         if optimizer == self.how.optimizer:
             yield "server-optimizer"
         if optimizer == "none":

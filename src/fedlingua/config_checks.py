@@ -110,6 +110,7 @@ _AT_LEAST: dict[str, float] = {
     "wait_s": 0.0,
     "max_update_norm": 0.0,
     "max_update_ratio": 0.0,
+    "max_site_share": 0.5,
     "max_bad_replies": 0,
     "threads": 1,
     "processes": 1,

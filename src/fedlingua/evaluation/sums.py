@@ -6,5 +6,9 @@ from typing import Protocol
 class TextSums(Protocol):
     """Sums of one text, of whatever task."""
 
+    @property
+    def sentences(self) -> int:
+        """Of the text."""
+
     def record(self) -> dict[str, int | float | list[int] | list[float]]:
         """As a MetricRecord holds them."""

@@ -1,14 +1,20 @@
 """Tensors as Flower records, and the bytes of a message as the transport sends it."""
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
 from flwr.app.message.arraychunk import ArrayChunk
 from flwr.proto.message_pb2 import ObjectTree
-from flwr.supercore.inflatable.inflatable_object import InflatableObject
+from flwr.supercore.inflatable.inflatable_object import (
+    InflatableObject,
+    get_object_body,
+    get_object_children_ids_from_object_content,
+)
 from numpy.lib import format as npy
 
 from fedlingua.errors import ExchangeError
@@ -134,6 +140,36 @@ def _read_npy(data: bytes) -> Numbers:
     if wanted != got:
         raise _NotNpyError(f"{got} bytes follow its header; its shape {shape} wants {wanted}")
     return np.frombuffer(data, dtype, offset=start.tell()).reshape(shape) if got else np.empty(shape, dtype)
+
+
+@contextmanager
+def bounded_arrays(most_bytes: int) -> Iterator[None]:
+    """As long as it lasts, Flower makes no more array bytes in this process than so many, whatever a message's descriptors ask for.
+
+    An array's descriptor lists its chunks, and may list one a thousand times: Flower would make all of that of one chunk on the wire.
+    Honest arrays repeat chunks, too (of zeros), so the bytes are bounded and not the repetition. Flower inflates inside of the grid's
+    `pull_messages`, of every version and transport by `Array.inflate`, which is the one place to look before.
+
+    Raises:
+        ExchangeError: out of whatever inflates; says both numbers of bytes.
+    """
+    flowers, asked = Array.__dict__["inflate"], 0
+
+    def inflate(cls: type[Array], content: bytes, children: dict[str, InflatableObject] | None = None) -> Array:
+        nonlocal asked
+        numbers = get_object_children_ids_from_object_content(content)
+        sizes = [len(chunk.data) if isinstance(chunk := (children or {})[number], ArrayChunk) else 0 for number in numbers]
+        asked += sum(sizes[place] for place in json.loads(get_object_body(content, Array))["arraychunk_ids"])
+        if asked > most_bytes:
+            raise ExchangeError(f"its arrays are of {asked} bytes; wanted at most {most_bytes}")
+        made: Array = flowers.__func__(cls, content, children)
+        return made
+
+    Array.inflate = classmethod(inflate)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Array.inflate = flowers  # type: ignore[method-assign]
 
 
 def message_bytes(message: Message) -> int:

@@ -45,6 +45,9 @@ def _dir(language: str) -> str:
     return "rtl" if right_to_left(language) else "ltr"
 
 
+_CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - set(map(ord, "\t\n\r")))
+
+
 def put_page(page: str, target: Path) -> Path:
     """Write the page to `target` and return it.
 
@@ -54,7 +57,8 @@ def put_page(page: str, target: Path) -> Path:
     # Written aside and moved, so that a browser that reloads during a run never sees half a page.
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
-        aside.write_text(page, encoding="utf-8")
+        # What no text file holds (half of a surrogate pair) is spelt out, and what a terminal would obey is gone.
+        aside.write_bytes(page.translate(_CONTROLS).encode("utf-8", "backslashreplace"))
         os.replace(aside, target)
     except OSError as error:
         aside.unlink(missing_ok=True)

@@ -1,14 +1,16 @@
 """Take values out of JSON that may lack them or hold another type: a run that is going or broken still gets a page."""
 
-import math
 from typing import Any
+
+LARGEST = 1e18
+"""Of what a run can have measured; sums and plots of more run over."""
 
 
 def number(value: Any) -> float | None:
-    """The value as a finite number; None for anything else, NaN included, so that no sum or plot is spoilt by it."""
+    """The value as a number; None for anything else, NaN, infinity and what is beyond `LARGEST`, so that no sum or plot is spoilt by it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value) if abs(value) <= LARGEST else None  # NaN is not, and neither is a whole number that no float holds
 
 
 def whole(value: Any) -> int | None:
