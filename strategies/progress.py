@@ -16,7 +16,7 @@ class Progress:
 
     dev_losses: round -> site -> sums. traffic: (uplink, downlink) bytes of every site and round. savings: (tensors, numbers) that every
     site left out of every round, 0-1. stages: site -> rounds that it trained well, with the attempt that counts. bad_replies: site -> how
-    many were refused. digests: site -> its last accepted update's.
+    many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Trained` of its last update taken whole.
     """
 
     random: Random
@@ -28,6 +28,7 @@ class Progress:
     stages: dict[str, dict[int, int]] = field(default_factory=dict)
     bad_replies: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def own(self, site: str, number: int) -> Stage:
         """The site's own tensors as of round `number`: its last good round up to there."""
@@ -78,6 +79,7 @@ class Progress:
             "stages": {site: {str(n): attempt for n, attempt in trained.items()} for site, trained in self.stages.items()},
             "bad_replies": self.bad_replies,
             "digests": self.digests,
+            "lengths": self.lengths,
             "random": [version, list(words), gauss],
         }
 
@@ -97,6 +99,7 @@ class Progress:
             stages={site: {int(n): attempt for n, attempt in trained.items()} for site, trained in values["stages"].items()},
             bad_replies=dict(values["bad_replies"]),
             digests=dict(values["digests"]),
+            lengths=dict(values.get("lengths", {})),
         )
 
 

@@ -66,6 +66,8 @@ class Settings:
     strategy: str
     aggregation: str
     loss_temperature: float
+    byzantine_sites: int
+    clip_update_norm: float
     server_optimizer: str
     server_learning_rate: float
     server_schedule: str
@@ -299,6 +301,10 @@ class Settings:
         optimizer = self.optimized_by
         if self.aggregation != "by-loss":
             yield "loss-temperature"
+        if self.aggregation not in ("trimmed-mean", "krum", "multi-krum"):
+            yield "byzantine-sites"
+        if self.aggregation != "norm-clip":
+            yield "clip-update-norm"
         if optimizer == self.how.optimizer:
             yield "server-optimizer"
         if optimizer == "none":
