@@ -1,4 +1,4 @@
-"""Updates that no honest site would send, round after round of real runs under default settings: what they do to the honest sites' dev loss.
+"""Updates that no honest site would send, in real runs under default settings: what they do to the honest sites' dev loss.
 
 Sites that lie train as all others do, and send something else than what they came to. Beside each run stands the same one in which their
 training fails, so that they are left out.
@@ -106,7 +106,7 @@ def config_of(folder: Path, sizes: Sequence[int], **keys: Any) -> dict[str, Any]
     folder.mkdir(parents=True, exist_ok=True)
     sites = {name: (direction, size) for name, direction, size in zip(REGISTERS, DIRECTIONS, sizes, strict=False)}
     (folder / "sites.toml").write_text(phrasebook_federation("lying", **sites))
-    short = {"adapter-dim": 4, "batch-size": 4, "beam": 1, "rounds": 2, "max-tokens": 24, "max-decode-tokens": 4}
+    short = {"adapter-dim": 4, "batch-size": 4, "beam": 1, "rounds": 1, "max-tokens": 24, "max-decode-tokens": 4}
     place = {"backbone": str(backbone()), "federation": str(folder / "sites.toml"), "method": "adapter-fed"}
     return {**default_run_config(), **short, **place, **keys}
 
@@ -143,7 +143,7 @@ def played(sizes: tuple[int, ...], liars: tuple[str, ...], forge: Forge, place: 
 
 def attacks() -> list[Attack]:
     """By number of sites, and by what the liars among them send."""
-    five, eight, unlike = (40,) * 5, (40,) * 8, (600, 16, 40, 60, 120)
+    five, eight, unlike = (40,) * 5, (40,) * 8, (300, 12, 24, 40, 80)
     flip, court = FORGERIES["sign-flipped x 5"], ("court",)
     found = []
     for sizes, liars, who in ((five, court, "1 of 5 sites"), (eight, ("court", "farm"), "2 of 8 sites")):
@@ -152,10 +152,12 @@ def attacks() -> list[Attack]:
     for name in ("sign-flipped x 5", "all zeros"):
         found.append(Attack(f"full model, 1 of 5 sites: {name}", partial(played, five, court, FORGERIES[name], **full)))
     for liar, size in (("hospital", "the largest"), ("court", "the smallest"), ("bank", "the middle one")):
-        name = f"sites of 8 to 300 sentences, {size}: sign-flipped x 5"
+        name = f"sites of 6 to 150 sentences, {size}: sign-flipped x 5"
         found.append(Attack(name, partial(played, unlike, (liar,), flip)))
     found.append(Attack("1 of 5 sites: says that it trained, sends what it got", partial(played, five, court, unchanged)))
-    found.append(Attack("1 of 2 sites, from round 2 on: sign-flipped x 5", partial(played, (40, 40), court, flip, first=2)))
+    found.append(
+        Attack("1 of 2 sites, from round 2 on: sign-flipped x 5", partial(played, (40, 40), court, flip, first=2, rounds=2))
+    )
     return found
 
 
