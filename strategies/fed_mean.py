@@ -29,8 +29,8 @@ from strategies.aggregation import (
     weighted_mean,
     weights_of,
 )
-from strategies.partial import MISSING, Sent, enough, pseudo_gradients, selective_aggregation, sent_to_clusters
-from strategies.robust_rules import rule_of
+from strategies.partial import MISSING, Sent, pseudo_gradients, selective_aggregation, sent_to_clusters
+from strategies.robust_rules import ROBUST
 from strategies.roll_call import Roll
 from strategies.server_optimizer import ServerOptimizer
 from strategies.site_strategy import SiteStrategy
@@ -47,7 +47,8 @@ class FedMean(SiteStrategy):
     def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
         super().__init__(settings, roll, clusters, tensor_set, folder)
         self.weights = weights_of(settings)
-        self.robust, self.least = rule_of(settings), sites_needed(settings)
+        self.robust = ROBUST[settings.aggregation](settings.byzantine_sites) if settings.aggregation in ROBUST else None
+        self.least = sites_needed(settings)
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
     def begin(self, initial: Tensors) -> None:
@@ -57,32 +58,31 @@ class FedMean(SiteStrategy):
         return tensors_for(site, self.state, self.tensor_set, self.clusters)
 
     def fold(self, updates: Mapping[str, Update]) -> None:
-        rule = self.rule or self.robust
-        if self.optimizer is None and (rule is not None or self.settings.selected_by == "all"):
+        self._note_small_clusters(updates)
+        own = self.rule or self.robust
+        if self.optimizer is None and (own is not None or self.settings.selected_by == "all"):
             # A rule of one's own gets whole updates: what was not sent stands at what the site was given.
-            rule, least = rule or partial(weighted_mean, by=self.weights), self.least
-            self._note_small_clusters(updates)
-            self.state = inner_cluster_aggregation(self.state, updates, self.tensor_set, self.clusters, rule, least)
+            rule = own or partial(weighted_mean, by=self.weights)
+            self.state = inner_cluster_aggregation(self.state, updates, self.tensor_set, self.clusters, rule, self.least)
             return
-        mean = MISSING[self.settings.missing]
+        mean = self._by_rule if self.robust else MISSING[self.settings.missing]
         sendings = sent_to_clusters(updates, self.tensor_set, self.clusters, self.weights)
         if self.optimizer:
-            if self.robust:
-                self._note_small_clusters(updates)
-                mean, sendings = partial(_by_rule, self.robust), enough(sendings, self.least)
             self.state = self.optimizer.step(self.progress.round, self.state, pseudo_gradients(self.state, sendings, mean))
         else:
             self.state = selective_aggregation(self.state, sendings, mean)
+
+    def _by_rule(self, _: Mapping[str, Numbers], sent: Sequence[Sent]) -> Tensors:
+        """The robust rule in the place of a mean of what sites sent, where each sent all; nothing of fewer than it needs."""
+        assert self.robust
+        return self.robust([Update("", site.tensors, 1) for site in sent]) if len(sent) >= self.least else {}
 
     def _note_small_clusters(self, updates: Mapping[str, Update]) -> None:
         """Say which clusters stay as they were, since too few of their sites answered well for the rule."""
         for part, named in self.clusters.items() if self.least > 1 else ():
             for name, sites in named.items() if self.tensor_set.of_part(part) else ():
-                here = sum(site in updates for site in sites)
-                if here < self.least:
-                    told = (
-                        f"{here} of its sites answered well, and aggregation = {self.settings.aggregation!r} needs {self.least}"
-                    )
+                if (here := sum(site in updates for site in sites)) < self.least:
+                    told = f"{here} good updates, and aggregation = {self.settings.aggregation!r} needs {self.least}"
                     self.folder.event("note", text=f"the {part} cluster {name} stays as it was: {told}")
 
     def declared_state(self) -> tuple[Tensors, dict[str, Any]]:
@@ -91,8 +91,3 @@ class FedMean(SiteStrategy):
     def restore(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         if self.optimizer:
             self.optimizer.restore(tensors, values)
-
-
-def _by_rule(rule: Rule, start: Mapping[str, Numbers], sent: Sequence[Sent]) -> Tensors:
-    """A rule's in the place of a mean of what sites sent, all of whom sent all; start has no part in it."""
-    return rule([Update("", site.tensors, 1) for site in sent])

@@ -53,11 +53,6 @@ class Trained:
         """As JSON holds it, which knows no NaN."""
         return {**vars(self), "change": [None if math.isnan(change) else change for change in self.change.tolist()]}
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Trained":
-        """What `values` gave."""
-        return cls(values["steps"], values["rate"], np.array(values["change"], np.float64))
-
 
 @dataclass(frozen=True, eq=False)
 class Verdict:

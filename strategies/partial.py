@@ -92,11 +92,6 @@ def sent_to_clusters(updates: Mapping[str, Update], tensor_set: TensorSet, clust
             yield part, cluster, [_sent(update, names, share) for update, share in zip(members, shares, strict=True)]
 
 
-def enough(sendings: Sendings, least: int) -> Sendings:
-    """The same, as if nobody had answered for clusters that fewer than `least` sites answered for."""
-    return ((part, cluster, sent if len(sent) >= least else []) for part, cluster, sent in sendings)
-
-
 def selective_aggregation(state: ClusterTensors, sendings: Sendings, mean: Partial) -> dict[Part, dict[str, Tensors]]:
     """Each part of each cluster becomes `mean` of what its own sites sent; a cluster none of whose sites answered stays as it was."""
     new: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}

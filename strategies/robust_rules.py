@@ -1,15 +1,10 @@
-"""Aggregation rules under which a few lying sites of a cluster cannot decide what it becomes: pure functions of its updates.
-
-A rule that needs more sites than a cluster has is refused before the run (fedlingua/cluster_plan.py). Where fewer than it needs answer well
-in a round, the cluster stays as it was.
-"""
+"""Aggregation rules under which a few lying sites of a cluster cannot decide what it becomes: pure functions of its updates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
-from fedlingua.config import Settings
 from fedlingua.exchange.joined import Flat, Numbers
 from fedlingua.exchange.tensors import Tensors
 from strategies.aggregation import Rule, Update, equally, folded, weighted_mean
@@ -58,20 +53,14 @@ def squared_distances(updates: Sequence[Update]) -> Numbers:
     total = np.zeros((len(updates), len(updates)))
 
     def add(arrays: Sequence[Flat]) -> Numbers:
-        def of_span(span: int) -> Numbers:
-            found = np.zeros_like(total)
-            for first in range(span, min(span + SPAN, len(arrays[0])), BLOCK):
-                numbers = np.stack([array[first : first + BLOCK] for array in arrays]).astype(np.float64)
-                for i in range(1, len(arrays)):
-                    found[i, :i] += np.square(numbers[:i] - numbers[i]).sum(axis=1)
-            return found
-
-        for found in in_order(of_span, range(0, len(arrays[0]), SPAN)):
-            total[:] += found + found.T
+        for first in range(0, len(arrays[0]), BLOCK):
+            numbers = np.stack([array[first : first + BLOCK] for array in arrays]).astype(np.float64)
+            for i in range(1, len(arrays)):
+                total[i, :i] += np.square(numbers[:i] - numbers[i]).sum(axis=1)
         return np.empty(len(arrays[0]), np.float32)
 
     folded(updates, add)
-    return total
+    return total + total.T
 
 
 def norm_clip(norms: Mapping[str, float], bound: float) -> dict[str, float]:
@@ -91,13 +80,8 @@ ROBUST: dict[str, Callable[[int], Rule]] = {
 """One line a rule: `aggregation` -> the rule, by `byzantine-sites`."""
 
 
-def rule_of(settings: Settings) -> Rule | None:
-    """The rule that `aggregation` names; None where it names a mean's weights."""
-    return ROBUST[settings.aggregation](settings.byzantine_sites) if settings.aggregation in ROBUST else None
-
-
 def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> Numbers:
-    """One flat array of several, number by number. choose: (sites, n) -> (n,). By blocks, so that what lies in files is never whole."""
+    """choose: (sites, n) -> (n,). By blocks, so that what lies in files is never whole."""
     total = np.empty(len(arrays[0]), np.float32)
 
     def fold(span: int) -> None:

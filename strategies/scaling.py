@@ -11,10 +11,7 @@ from strategies.aggregation import Update
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """start + factor x (numbers - start), each tensor of a part by its own factor, in float32; at a factor of 1 the numbers themselves.
-
-    edges: (tensors + 1,) where each tensor begins and the last one ends. factors: (tensors,) float32, 0-1.
-    """
+    """start + factor x (numbers - start) in float32, at a factor of 1 the numbers. factors: (tensors,) of a part; edges: (tensors + 1,)."""
 
     numbers: Flat
     start: Flat

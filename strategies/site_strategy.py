@@ -111,8 +111,7 @@ class SiteStrategy(Strategy):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold the updates that came: what no honest site can have sent is left out, what is too long scaled down, and either is named.
-
-        Whose update is left out has answered all the same: it counts for the quorum, and its dev loss is asked for as before.
+        Whose update is left out has answered all the same, counts for the quorum and is not set aside.
 
         Raises:
             RunError: of most sites nothing is left.
@@ -121,12 +120,11 @@ class SiteStrategy(Strategy):
         updates = {site: heard[site].update for site in self.roll.expected if site in heard}
         for site, verdict in self._judged(heard, server_round).items():
             if verdict.factors is None:
-                del updates[site]
-                self.conversation.record.fail(Failure(site, f"left out: {verdict.reason}", "refused"), self.update_phase)
+                failure = Failure(updates.pop(site).site, f"left out: {verdict.reason}")
             else:
+                failure = Failure(site, f"scaled down: {verdict.reason}", "scaled")
                 updates[site] = self._scaled(updates[site], verdict.factors)
-                self.folder.event("note", text=f"round {server_round}: site {site}: scaled down: {verdict.reason}")
-                self.conversation.record.of(site)["scaled_because"] = verdict.reason
+            self.conversation.record.fail(failure, self.update_phase)
         if self.settings.aggregation == "norm-clip":
             norms = {site: heard[site].change.norm for site in updates}
             for site, factor in norm_clip(norms, self.settings.clip_update_norm).items():
@@ -143,8 +141,8 @@ class SiteStrategy(Strategy):
 
     def _judged(self, heard: Mapping[str, Training], number: int) -> dict[str, Verdict]:
         """site -> verdict on its update, of those that are not taken as they came; lengths of the others are kept for later rounds."""
-        settings, names, found = self.settings, self.tensor_set.names, {}
-        trained: dict[str, Trained] = {}
+        settings, names, trained = self.settings, self.tensor_set.names, dict[str, Trained]()
+        found: dict[str, Verdict] = {}
         for site, training in heard.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(training.sums["steps"], training.sums["num_examples"]))  # a step has an example at least
             rates = learning_rates(settings, number, max(1, steps))
@@ -152,7 +150,9 @@ class SiteStrategy(Strategy):
                 found[site] = Verdict(reason)
             elif training.change.sent.any():
                 trained[site] = Trained(len(rates), float(rates.mean()), training.change.rms)
-        earlier = [Trained.of(self.progress.lengths[site]) for site in self.roll.expected if site in self.progress.lengths]
+        earlier = [
+            Trained(told["steps"], told["rate"], np.array(told["change"], float)) for told in self.progress.lengths.values()
+        ]
         found |= judge(trained, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names)
         self.progress.lengths |= {site: own.values() for site, own in trained.items() if site not in found}
         return found

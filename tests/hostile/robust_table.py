@@ -135,7 +135,6 @@ def played(sizes: tuple[int, ...], liars: tuple[str, ...], forge: Forge, place: 
     loss, (wanted, tensors) = honest_loss(folder, liars), left_out(sizes, liars, first, tuple(sorted(keys.items())))
     lines = rounds(folder)
     reasons = [failure["reason"] for line in lines for failure in line["failures"]]
-    reasons += [told["scaled_because"] for line in lines for told in line["sites"].values() if "scaled_because" in told]
     same = "the same bytes; " if checkpoint_bytes(folder) == tensors else ""
     said = f"dev loss {loss:.4f}, without them {wanted:.4f}; {same}{(reasons or ['taken whole'])[0]}"
     return Outcome(abs(loss / wanted - 1) <= WITHIN, said)
