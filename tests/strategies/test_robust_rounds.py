@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.errors import ConfigError
 from tests.hostile.robust_table import config_of, flipped, forging, zeros
-from tests.in_process import checkpoint_bytes, rounds, run
+from tests.in_process import rounds, run
 
 FIVE = (40,) * 5
 
@@ -19,12 +19,12 @@ def longer(times):
 @pytest.mark.fault("refused")
 def test_whose_update_is_left_out_ends_no_run_and_is_not_set_aside(tmp_path):
     """Under the default quorum of all sites, and for more rounds than bad replies are allowed."""
-    config = config_of(tmp_path, FIVE, rounds=4, **{"max-bad-replies": 2})
+    config = config_of(tmp_path, FIVE, rounds=3, **{"max-bad-replies": 1})
     folder, _ = run(
         config, tmp_path / "run", num_nodes=1, tamper=forging(("court",), lambda start, own: flipped(90.0, start, own))
     )
     told = [[(each["site"], each["phase"], each["kind"]) for each in line["failures"]] for line in rounds(folder)]
-    assert told == [[], *[[("court", "train", "refused")]] * 4]
+    assert told == [[], *[[("court", "train", "refused")]] * 3]
     assert all("court" in line["sites"] and "dev_loss" in line["sites"]["court"] for line in rounds(folder))
 
 
@@ -40,13 +40,15 @@ def test_an_update_that_is_too_long_counts_in_part_and_is_told(tmp_path):
     (failure,) = rounds(folder)[1]["failures"]
     assert (failure["site"], failure["kind"]) == ("court", "scaled")
     assert failure["reason"].startswith("scaled down: it changes what it sends by ")
-    assert rounds(folder)[1]["sites"]["court"]["scaled_to"] <= pytest.approx(2 / 2.2, rel=1e-3)
+    assert rounds(folder)[1]["sites"]["court"]["scaled_to"] <= 2 / 2.2 + 1e-3
     events = [json.loads(line) for line in (folder.directory / "progress.jsonl").read_text().splitlines()]
     assert [event["kind"] for event in events if event["event"] == "failure"] == ["scaled"]
 
 
-@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "krum", "multi-krum", "norm-clip"])
-@pytest.mark.parametrize("optimizer", ["none", "sgd"])
+@pytest.mark.parametrize(
+    ("rule", "optimizer"),
+    [("median", "none"), ("trimmed-mean", "sgd"), ("krum", "none"), ("multi-krum", "sgd"), ("norm-clip", "none")],
+)
 def test_a_rule_holds_a_liar_off_by_itself(tmp_path, rule, optimizer):
     """Without a bound on lengths: the tensors stay within what the honest sites sent, or are clipped to their length."""
     more = {"aggregation": rule, "max-update-ratio": 0.0, "server-optimizer": optimizer, "server-learning-rate": 1.0}
@@ -57,7 +59,6 @@ def test_a_rule_holds_a_liar_off_by_itself(tmp_path, rule, optimizer):
     honest, _ = run(config, tmp_path / "honest", num_nodes=1)
     lied, wanted = (line[1]["dev_loss"] for line in (rounds(folder), rounds(honest)))
     assert lied == pytest.approx(wanted, rel=0.02)
-    assert checkpoint_bytes(folder) != checkpoint_bytes(honest)
 
 
 def test_a_cluster_with_too_few_good_updates_stays_as_it_was(tmp_path):
