@@ -24,13 +24,14 @@ from paired import figures, ratio, turn_about
 
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import no_clusters
-from fedlingua.exchange.joined import Numbers, runs
+from fedlingua.exchange.joined import EndToEnd, Flat, Numbers, runs
 from fedlingua.exchange.records import pack, view
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.parts import PARTS, Part
+from fedlingua.selection.masks import everything
 from strategies.aggregation import Update, fed_avg, inner_cluster_aggregation, start_everywhere
 from strategies.cores import CORES
-from strategies.norms import change_norm
+from strategies.norms import change_of
 
 SITES = 12
 WANTED_RATIO = 3
@@ -76,6 +77,7 @@ class Round:
         self.sent: dict[str, list[Numbers]] = runs(
             first | {n: a for part in PARTS for n, a in self.state[part]["all"].items()}, chosen
         )
+        self.starts: dict[str, Flat] = {part: EndToEnd(pieces) for part, pieces in self.sent.items()}
         self.ours: dict[str, ArrayRecord] = {}
         self.theirs: list[RecordDict] = []
         self.sizes = {site: 100 + 7 * number for number, site in enumerate(self.sites)}
@@ -92,7 +94,7 @@ class Round:
         for site in order:
             tensors = view(self.ours[site], self.chosen)
             if checked:
-                change_norm({part: flat[:] for part, flat in tensors.parts.items()}, self.sent)
+                change_of(tensors, self.starts, everything(self.chosen))
             updates[site] = Update(site, tensors, self.sizes[site])
         return inner_cluster_aggregation(self.state, updates, self.chosen, self.clusters, fed_avg)
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedlingua.checkpoints import ClusterTensors
 from fedlingua.clustering import Clusters, cluster_of
 from fedlingua.config import Settings
-from fedlingua.exchange.joined import Flat, Joined, Numbers, separate
+from fedlingua.exchange.joined import Flat, Joined, Numbers, flat, separate
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.parts import PARTS, Part
 from fedlingua.selection.masks import Selection
@@ -80,8 +80,11 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
 
 
 def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
-    """Those that `aggregation` names, none of them over `max-site-share`; on_bound: told the site and the share that it would have."""
-    by = WEIGHTS[settings.aggregation](settings)
+    """Those that `aggregation` names, under a rule that is no weighted mean those of FedMean; none of them over `max-site-share`.
+
+    on_bound: called with the site and the share that it would have.
+    """
+    by = WEIGHTS.get(settings.aggregation, WEIGHTS["fed-mean"])(settings)
 
     def bounded(updates: Sequence[Update]) -> list[float]:
         shares = by(updates)
@@ -100,16 +103,16 @@ def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lamb
 def weighted_mean(updates: Sequence[Update], by: Weights) -> Tensors:
     """float32(w) * x added up site after site; the order is the sum's, so it is the same bytes whichever way it is taken."""
     weights = by(updates)
+    return folded(updates, lambda arrays: weighted_sum(arrays, weights))
+
+
+def folded(updates: Sequence[Update], fold: Callable[[Sequence[Flat]], Numbers]) -> Tensors:
+    """What `fold` makes of all updates' numbers: part by part where they lie so, else tensor by tensor."""
     joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
     if len(joined) == len(updates):
-        chosen = joined[0].chosen
-        flat = {part: weighted_sum([each.parts[part] for each in joined], weights) for part in joined[0].parts}
-        return separate(flat, chosen)
+        return separate({part: fold([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
     names = updates[0].tensors
-    return {
-        name: weighted_sum([np.ravel(update.tensors[name]) for update in updates], weights).reshape(names[name].shape)
-        for name in names
-    }
+    return {name: fold([flat(update.tensors, name) for update in updates]).reshape(names[name].shape) for name in names}
 
 
 def weighted_sum(arrays: Sequence[Flat], weights: Sequence[float]) -> Numbers:
@@ -141,11 +144,12 @@ def start_everywhere(initial: Tensors, tensor_set: TensorSet, clusters: Clusters
 
 
 def inner_cluster_aggregation(
-    state: ClusterTensors, updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, rule: Rule
+    state: ClusterTensors, updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, rule: Rule, least: int = 1
 ) -> dict[Part, dict[str, Tensors]]:
     """Each part of each cluster becomes `rule` over its own sites' updates: algorithm 1, lines 7-14.
 
-    Sites are taken in federation order, whatever the order of their replies. A cluster none of whose sites answered stays as it was.
+    Sites are taken in federation order, whatever the order of their replies. Where fewer than `least` answered, a cluster
+    stays as it was.
     """
     new: dict[Part, dict[str, Tensors]] = {}
     for part in PARTS:
@@ -157,7 +161,7 @@ def inner_cluster_aggregation(
                 for site in sites
                 if site in updates
             ]
-            new[part][cluster] = rule(members) if members else dict(state[part][cluster])
+            new[part][cluster] = rule(members) if len(members) >= least else dict(state[part][cluster])
     return new
 
 

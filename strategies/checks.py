@@ -12,12 +12,12 @@ from fedlingua import protocol
 from fedlingua.corpora.clean import REASONS
 from fedlingua.corpora.deidentify import KIND
 from fedlingua.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, Numbers
+from fedlingua.exchange.joined import EndToEnd, Joined, Numbers
 from fedlingua.exchange.records import opened, view
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.protocol import Task
 from fedlingua.selection.masks import Selection, everything, unpack_selected
-from strategies.norms import change_norm
+from strategies.norms import Change, change_of
 
 LEAST_LOSS = 1e-6
 """Nats a token, of a mean: in float32 less than a last digit of a probability of 1, at every token."""
@@ -155,22 +155,22 @@ def check_seconds(values: Mapping[str, float], most: float) -> None:
 
 def check_update(
     reply: Message, tensor_set: TensorSet, sent: Mapping[str, Sequence[Numbers]], selects: bool, most_norm: float
-) -> tuple[Joined, Selection, float]:
-    """The tensors of a reply, in its own bytes where all were sent, which of them were, and the L2 norm of what changed.
+) -> tuple[Joined, Selection, Change]:
+    """The tensors of a reply, in its own bytes where all were sent, which of them were, and what changed.
 
     sent: what the site started from, as `joined.runs` gives it.
 
     Raises:
-        ExchangeError: what `view`, `unpack_selected` and `change_norm` refuse, or a norm over `most_norm` (0 sets no bound).
+        ExchangeError: what `view`, `unpack_selected` and `change_of` refuse, or an L2 norm over `most_norm` (0 sets no bound).
     """
     arrays = reply.content.array_records[protocol.ARRAYS]
     tensors, selection = (
         unpack_selected(opened(arrays), tensor_set, sent) if selects else (view(arrays, tensor_set), everything(tensor_set))
     )
-    norm = change_norm({part: flat[:] for part, flat in tensors.parts.items()}, sent)
-    if most_norm and norm > most_norm:
-        raise ExchangeError(f"the update changes the tensors by {norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
-    return tensors, selection, norm
+    change = change_of(tensors, {part: EndToEnd(pieces) for part, pieces in sent.items()}, selection)
+    if most_norm and change.norm > most_norm:
+        raise ExchangeError(f"the update changes the tensors by {change.norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
+    return tensors, selection, change
 
 
 def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
@@ -187,26 +187,6 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
     if found.shape != wanted or found.dtype != np.float32 or not (found >= 0).all():
         raise ExchangeError(f"the deviations are {found.dtype} {found.shape}; wanted float32 {wanted}, 0 or above")
     return found
-
-
-def over_ratio(changes: Mapping[str, float], most_ratio: float) -> dict[str, str]:
-    """site -> reason, of the updates that changed more than `most_ratio` times the round's upper median (0 sets no bound).
-
-    changes: of the sites that sent anything, root mean square over the numbers that each sent, so that those who sent little and those
-    who sent much may be compared. Of two nobody can say which is the odd one. The upper median keeps half of the sites from making the
-    other half look large.
-    """
-    if not most_ratio or len(changes) < 3:
-        return {}
-    median = sorted(changes.values())[len(changes) // 2]
-    if not median:  # most sites changed nothing, so there is nothing to compare with
-        return {}
-    return {
-        site: f"the update changes the numbers that it sends by {change:.4g} (root mean square); the round's median is {median:.4g} and "
-        f"max-update-ratio = {most_ratio:g}"
-        for site, change in changes.items()
-        if change > most_ratio * median
-    }
 
 
 def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:

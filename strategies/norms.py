@@ -1,15 +1,17 @@
-"""One pass over an update's numbers: is every one finite, and how far did they move from what was sent.
+"""One pass over an update's numbers: is every one finite, and how far did each tensor move from what was sent.
 
 The pass goes by blocks that stay in a core's cache, so each number comes from memory once, and nothing of the update's size is made.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 import numpy as np
 
-from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.joined import Flat, Joined, Numbers
 from fedlingua.exchange.tensors import not_finite
+from fedlingua.selection.masks import Selection
 from strategies.cores import BLOCK, SPAN, in_order
 
 ROW = 1024
@@ -18,49 +20,76 @@ SAFE = 1e-20
 """A smaller sum of squares may have lost something in float32, as one that is not finite has; both are taken in float64."""
 
 
-def change_norm(parts: Mapping[str, Numbers], sent: Mapping[str, Sequence[Numbers]]) -> float:
-    """L2 norm of what an update changed.
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What an update changed, tensor by tensor in the set's order, each array (tensors,) float64.
 
-    parts: its flat float32 arrays. sent: part -> what the site started from, as `joined.runs` gives it.
+    squares: sums of squares of the changes. largest: the largest magnitude of a change. sizes: the largest magnitude of what the site was
+    given. sent: how many of its numbers the site sent; of a tensor of which it sent none, all four are 0.
+    """
+
+    squares: Numbers
+    largest: Numbers
+    sizes: Numbers
+    sent: Numbers
+
+    @property
+    def norm(self) -> float:
+        """L2, of all tensors together."""
+        return math.sqrt(float(self.squares.sum()))
+
+    @property
+    def rms(self) -> Numbers:
+        """(1 + tensors,) root mean squares over the numbers sent, of the whole update first; not a number where none were sent."""
+        with np.errstate(invalid="ignore"):
+            rms: Numbers = np.sqrt(np.append(self.squares.sum(), self.squares) / np.append(self.sent.sum(), self.sent))
+        return rms
+
+
+NO_CHANGE = Change(*np.zeros((4, 0)))
+"""Of an update that stays with its site."""
+
+
+def change_of(update: Joined, sent: dict[str, Flat], selection: Selection) -> Change:
+    """What an update changed of the tensors that it sends. sent: part -> the numbers that the site started from.
 
     Raises:
         ExchangeError: names a part that holds NaN or infinity.
     """
-    spans = [(part, first) for part, flat in parts.items() for first in range(0, len(flat), SPAN)]
-    measured = in_order(lambda span: _measure_span(parts[span[0]], sent[span[0]], span[1]), spans)
-    squares = 0.0
-    for (part, _), of_span in zip(spans, measured, strict=True):
-        if not math.isfinite(of_span):
-            raise not_finite(part)
-        squares += of_span
-    return math.sqrt(squares)
+    found = Change(*np.zeros((4, len(update.chosen.specs))))
+    pieces = []
+    for number, (part, first, last) in enumerate(update.places):
+        found.sent[number] = selection.count_of(number, part, first, last)
+        if found.sent[number]:
+            pieces += [(number, part, cut, min(cut + SPAN, last)) for cut in range(first, last, SPAN)]
+    # A core takes small tensors together.
+    ends = accumulate(last - first for _, _, first, last in pieces)
+    tasks = [[piece for piece, _ in group] for _, group in groupby(zip(pieces, ends, strict=True), lambda told: told[1] // SPAN)]
+    measured = in_order(lambda task: [_measure(update.parts[part], sent[part], *cut) for _, part, *cut in task], tasks)
+    for task, of_task in zip(tasks, measured, strict=True):
+        for (number, part, *_), (squares, largest, size) in zip(task, of_task, strict=True):
+            if not math.isfinite(squares):
+                raise not_finite(part)
+            found.squares[number] += squares
+            found.largest[number] = max(found.largest[number], largest)
+            found.sizes[number] = max(found.sizes[number], size)
+    return found
 
 
-def _measure_span(flat: Numbers, sent: Sequence[Numbers], first: int) -> float:
-    """Sum of squares of the changes; not finite where a number is not."""
-    change = np.empty(BLOCK, np.float32)
-    rows, sums, numbers = change.reshape(-1, ROW), [], flat[first : first + SPAN]
+def _measure(flat: Flat, sent: Flat, first: int, last: int) -> tuple[float, float, float]:
+    """(sum of squares of the changes, largest of them, largest number sent); the first is not finite where a number is not."""
+    numbers, change = flat[first:last], np.empty(BLOCK, np.float32)
+    rows, squares, largest, size = change.reshape(-1, ROW), 0.0, 0.0, 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # found by the sum
-        for begin, start in _blocks(sent, first, first + len(numbers)):
-            np.subtract(numbers[begin : begin + len(start)], start, out=change[: len(start)])
-            filled = -(-len(start) // ROW)
-            if len(start) < filled * ROW:
-                change[len(start) : filled * ROW] = 0
-            sums.append(np.vecdot(rows[:filled], rows[:filled]))
-        squares = float(np.concatenate(sums).sum(dtype=np.float64))
-        if not SAFE <= squares < math.inf:
-            squares = sum(
-                float(np.square(numbers[begin : begin + len(start)].astype(np.float64) - start).sum())
-                for begin, start in _blocks(sent, first, first + len(numbers))
-            )
-    return squares
-
-
-def _blocks(runs: Sequence[Numbers], first: int, last: int) -> Iterator[tuple[int, Numbers]]:
-    """The numbers from `first` up to `last` of arrays that lie end to end, at most a block at a time; how far from `first` each begins."""
-    offset = 0
-    for run in runs:
-        begin, end = max(first - offset, 0), min(last - offset, len(run))
-        for cut in range(begin, end, BLOCK):
-            yield offset + cut - first, run[cut : min(cut + BLOCK, end)]
-        offset += len(run)
+        for begin in range(first, last, BLOCK):
+            block = numbers[begin - first : begin - first + BLOCK]
+            start, moved, filled = sent[begin : begin + len(block)], change[: len(block)], -(-len(block) // ROW)
+            np.subtract(block, start, out=moved)
+            change[len(block) : filled * ROW] = 0
+            of_block = float(np.vecdot(rows[:filled], rows[:filled]).sum(dtype=np.float64))
+            if not SAFE <= of_block < math.inf and moved.any():
+                of_block = float(np.square(block.astype(np.float64) - start).sum())
+            squares += of_block
+            largest = max(largest, float(moved.max()), -float(moved.min()))
+            size = max(size, float(start.max()), -float(start.min()))
+    return squares, largest, size

@@ -20,7 +20,7 @@ class Progress:
 
     dev_losses: round -> site -> sums. traffic: (uplink, downlink) bytes of every site and round. savings: (tensors, numbers) that every
     site left out of every round, 0-1. stages: site -> rounds that it trained well, with the attempt that counts. bad_replies: site -> how
-    many were refused. digests: site -> its last accepted update's.
+    many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Trained` of its last update taken whole.
     """
 
     random: Random
@@ -34,6 +34,7 @@ class Progress:
     digests: dict[str, str] = field(default_factory=dict)
     outvoted: str = ""
     """the site without whose word the last choice was made"""
+    lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def own(self, site: str, number: int) -> Stage:
         """The site's own tensors as of round `number`: its last good round up to there."""
@@ -107,6 +108,7 @@ class Progress:
             "stages": {site: {str(n): attempt for n, attempt in trained.items()} for site, trained in self.stages.items()},
             "bad_replies": self.bad_replies,
             "digests": self.digests,
+            "lengths": self.lengths,
             "random": [version, list(words), gauss],
         }
 
@@ -126,6 +128,7 @@ class Progress:
             stages={site: {int(n): attempt for n, attempt in trained.items()} for site, trained in values["stages"].items()},
             bad_replies=dict(values["bad_replies"]),
             digests=dict(values["digests"]),
+            lengths=dict(values.get("lengths", {})),
         )
 
 

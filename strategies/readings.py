@@ -13,12 +13,12 @@ from fedlingua.errors import ExchangeError
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensors import TensorSet
-from fedlingua.selection.masks import part_sizes
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.training.sampling import most_samples, num_samples
 from strategies import checks
 from strategies.aggregation import Update
 from strategies.measures import MEASURES
+from strategies.norms import NO_CHANGE, Change
 from strategies.progress import Sums
 
 
@@ -44,22 +44,15 @@ class Asked:
 class Training:
     """A site's update and the sums of its training.
 
-    norm: L2, of what the update changed. digest: of its bytes, so two replies with one digest carry the same update. 0 and "" where tensors
-    stay with the site. deviations: every tensor's, where the selection goes by them.
+    change: of the update. digest: of its bytes, so two replies with one digest carry the same update. Nothing and "" where tensors stay
+    with the site. deviations: every tensor's, where the selection goes by them.
     """
 
     update: Update
     sums: Sums
-    norm: float
+    change: Change
     digest: str
     deviations: Numbers | None = None
-
-    @property
-    def change(self) -> float:
-        """What the update changed, root mean square over the numbers that it sends; 0 where it sends none."""
-        selection = self.update.selection
-        sent = sum(map(selection.count, part_sizes(selection.chosen))) if selection else 0
-        return self.norm / math.sqrt(sent) if sent else 0.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,7 @@ def read_training(reply: Message, asked: Asked) -> Training:
     if reply.content.array_records[protocol.ARRAYS]:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
     nothing = Joined({}, TensorSet(asked.tensor_set.name, ()))
-    return Training(Update(asked.site, nothing, _size(asked, sums)), sums, 0.0, "")
+    return Training(Update(asked.site, nothing, _size(asked, sums)), sums, NO_CHANGE, "")
 
 
 def read_probe(reply: Message, asked: Asked) -> Sums:
@@ -172,12 +165,12 @@ def _read_update(reply: Message, asked: Asked, sums: Sums) -> Training:
     # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already.
     digest = reply.content.array_records[protocol.ARRAYS].object_id
     selects = settings.selected_by != "all"
-    tensors, selection, norm = checks.check_update(reply, tensor_set, asked.sent, selects, settings.max_update_norm)
-    if norm and digest == asked.earlier:
+    tensors, selection, change = checks.check_update(reply, tensor_set, asked.sent, selects, settings.max_update_norm)
+    if change.norm and digest == asked.earlier:
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
     update = Update(asked.site, tensors, _size(asked, sums), selection, sums["nll_sum"] / sums["num_tokens"])
-    return Training(update, sums, norm, digest, deviations)
+    return Training(update, sums, change, digest, deviations)
 
 
 def read_evaluation(reply: Message, asked: Asked, earlier: Sums | None) -> Sums:

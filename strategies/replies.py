@@ -19,11 +19,13 @@ MOST_TEXT = 2000
 POLL_S = 0.1
 """The grid's own send_and_receive looks every 3 s, which is most of a short round."""
 
-Kind = Literal["refused", "unreadable", "failed", "late", "dead", "away", "not waited for", "aside", "foreign", "duplicate"]
+Kind = Literal[
+    "refused", "unreadable", "failed", "late", "dead", "away", "not waited for", "aside", "foreign", "duplicate", "scaled"
+]
 """refused: a reply that is not what it has to be; unreadable: not even Flower's own form. failed: the site says that it could not.
 late: connected, and silent past the deadline. dead: its node was lost with the task. away: its node is not connected, so it was not
 asked. aside: refused too often, so not asked any more. foreign: a node that may not speak for the site. duplicate: a second reply to the
-same message."""
+same message. scaled: an update that counts in part."""
 
 _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
 

@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedlingua.cluster_plan import planned_clusters
+from fedlingua.cluster_plan import check_enough, planned_clusters
 from fedlingua.clustering import Clusters
 from fedlingua.config import Settings
 from fedlingua.config_checks import settings_from
@@ -75,6 +75,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
     compare_sites(grid, settings, roll, folder)
     clusters = planned or clusters_by_gradients(grid, settings, roll, trainable, folder)
+    check_enough(settings, clusters)
     strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
     _describe(folder, settings, trainable, roll, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0

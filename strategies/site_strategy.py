@@ -14,6 +14,7 @@ from random import Random
 from statistics import median
 from typing import Any, cast
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -22,7 +23,7 @@ from fedlingua import protocol
 from fedlingua.checkpoints import Checkpoint, ClusterTensors
 from fedlingua.clustering import Clusters
 from fedlingua.config import Phase, Settings
-from fedlingua.exchange.joined import Numbers, runs
+from fedlingua.exchange.joined import EndToEnd, Numbers, runs
 from fedlingua.exchange.records import Packing, from_record
 from fedlingua.exchange.tensor_sets import TENSOR_SETS
 from fedlingua.exchange.tensors import Tensors, TensorSet
@@ -30,12 +31,15 @@ from fedlingua.protocol import Task
 from fedlingua.runs import RunFolder
 from fedlingua.timing import timed
 from strategies.aggregation import Update
-from strategies.checks import MOST_LOSS, over_ratio, size_limit
+from strategies.checks import MOST_LOSS, size_limit
 from strategies.conversation import Conversation, Reader, RoundSkippedError
+from strategies.outliers import Trained, Verdict, judge, learning_rates, out_of_reach
 from strategies.progress import Progress, Sums
 from strategies.readings import Asked, Scores, Training, read_evaluation, read_scores, read_training
 from strategies.replies import Failure
+from strategies.robust_rules import norm_clip
 from strategies.roll_call import Roll
+from strategies.scaling import scaled_down
 from strategies.update_files import UpdateFiles
 
 PHASES: dict[str, Phase] = {
@@ -107,18 +111,27 @@ class SiteStrategy(Strategy):
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Fold the updates that came; one that is out of all proportion to the others is left out and named.
+        """Fold the updates that came: what no honest site can have sent is left out, what is too long scaled down, and either is named.
+        Whose update is left out has answered all the same, counts for the quorum and is not set aside.
 
         Raises:
-            RunError: fewer good ones than the quorum.
+            RunError: of most sites nothing is left.
         """
         heard: dict[str, Training] = self.conversation.heard(replies)
-        changes = {site: training.change for site, training in heard.items() if training.change}
-        outliers = over_ratio(changes, self.settings.max_update_ratio)
-        for site, reason in outliers.items():
-            self.conversation.refuse(Failure(site, f"bad reply: {reason}"), self.update_phase, self.progress)
-        updates = {site: heard[site].update for site in self.roll.expected if site in heard and site not in outliers}
-        self.conversation.need_quorum(updates, self.update_phase)
+        updates = {site: heard[site].update for site in self.roll.expected if site in heard}
+        for site, verdict in self._judged(heard, server_round).items():
+            if verdict.factors is None:
+                failure = Failure(updates.pop(site).site, f"left out: {verdict.reason}")
+            else:
+                failure = Failure(site, f"scaled down: {verdict.reason}", "scaled")
+                updates[site] = self._scaled(updates[site], verdict.factors)
+            self.conversation.record.fail(failure, self.update_phase)
+        if self.settings.aggregation == "norm-clip":
+            norms = {site: heard[site].change.norm for site in updates}
+            for site, factor in norm_clip(norms, self.settings.clip_update_norm).items():
+                updates[site] = self._scaled(updates[site], np.full(len(self.tensor_set.specs), factor))
+        if 2 * len(updates) < len(heard):
+            self.conversation.need_quorum(updates, self.update_phase)
         with timed(self.conversation.record.server_s, "aggregate"):
             self.fold(updates)
         for site in updates:
@@ -126,6 +139,30 @@ class SiteStrategy(Strategy):
             if self.travels:
                 self.progress.digests[site] = heard[site].digest
         return None, None
+
+    def _judged(self, heard: Mapping[str, Training], number: int) -> dict[str, Verdict]:
+        """site -> verdict on its update, of those that are not taken as they came; lengths of the others are kept for later rounds."""
+        settings, names, trained = self.settings, self.tensor_set.names, dict[str, Trained]()
+        found: dict[str, Verdict] = {}
+        for site, training in heard.items() if self.travels and settings.max_update_ratio else ():
+            steps = int(min(training.sums["steps"], training.sums["num_examples"]))  # a step has an example at least
+            rates = learning_rates(settings, number, max(1, steps))
+            if reason := out_of_reach(training.change, rates, settings, names):
+                found[site] = Verdict(reason)
+            elif training.change.sent.any():
+                trained[site] = Trained(len(rates), float(rates.mean()), training.change.rms)
+        earlier = [
+            Trained(told["steps"], told["rate"], np.array(told["change"], float)) for told in self.progress.lengths.values()
+        ]
+        found |= judge(trained, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names)
+        self.progress.lengths |= {site: own.values() for site, own in trained.items() if site not in found}
+        return found
+
+    def _scaled(self, update: Update, factors: Numbers) -> Update:
+        """The update with so much of each tensor's change; what is left of the one that lost most goes into the round's record."""
+        record = self.conversation.record.of(update.site)
+        record["scaled_to"] = record.get("scaled_to", 1.0) * float(factors.min())
+        return scaled_down(update, {part: EndToEnd(pieces) for part, pieces in self._sent[update.site].items()}, factors)
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """One message for each site: what it would use after this round. Round 0 asks for the base and carries nothing."""
@@ -343,7 +380,7 @@ class SiteStrategy(Strategy):
         record["steps"] = int(training.sums["steps"])
         record["tensors_sent"] = selection.num_tensors if selection else len(training.update.tensors)
         if self.travels:
-            record["update_norm"] = training.norm
+            record["update_norm"] = training.change.norm
         if selection and self.settings.selected_by != "all":
             record["tensors_share"] = selection.share_of_tensors
             record["numbers_share"] = selection.share_of_numbers

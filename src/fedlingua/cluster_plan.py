@@ -15,8 +15,39 @@ def planned_clusters(settings: Settings, federation: Federation) -> Clusters | N
 
     Raises:
         ConfigError: more clusters than sites, no [clusters] in the federation file where they are to be taken, a site that belongs to
-            more than one, or sites whose text is mixed, so that there is nothing to tell them apart by.
+            more than one, sites whose text is mixed, so that there is nothing to tell them apart by, or what `check_enough` refuses.
     """
+    planned = _planned(settings, federation)
+    if planned:
+        check_enough(settings, planned)
+    return planned
+
+
+def sites_needed(settings: Settings) -> int:
+    """Of each cluster, at least: a median needs three, a trimmed mean one more than it cuts off, Krum 2 f + 3 (Blanchard et al. 2017)."""
+    liars = settings.byzantine_sites
+    return {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}.get(
+        settings.aggregation, 1
+    )
+
+
+def check_enough(settings: Settings, clusters: Clusters) -> None:
+    """Refuse clusters with fewer sites than the run's rule needs.
+
+    Raises:
+        ConfigError: names the first such cluster, its sites and how many are wanted.
+    """
+    wanted = sites_needed(settings)
+    for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
+        if len(sites) < wanted:
+            bound = "" if settings.aggregation == "median" else f" with byzantine-sites = {settings.byzantine_sites}"
+            raise ConfigError(
+                f"aggregation = {settings.aggregation!r}{bound} needs {wanted} sites in every cluster, and the {part} cluster {name!r} has "
+                f"{len(sites)}: {', '.join(sites)}; give larger clusters, or aggregation = 'norm-clip' or 'fed-mean'"
+            )
+
+
+def _planned(settings: Settings, federation: Federation) -> Clusters | None:
     sites, clustering = federation.site_names, settings.how.clustering
     if federation.rules.split.mixed and clustering not in ("none", "alone"):
         raise ConfigError(

@@ -68,6 +68,8 @@ class Settings:
     strategy: str
     aggregation: str
     loss_temperature: float
+    byzantine_sites: int
+    clip_update_norm: float
     server_optimizer: str
     server_learning_rate: float
     server_schedule: str
@@ -314,8 +316,12 @@ class Settings:
         optimizer = self.optimized_by
         if self.aggregation != "by-loss":
             yield "loss-temperature"
-        if self.aggregation == "fed-mean" or self.max_site_share == 1:
+        if self.aggregation not in ("fed-avg", "by-loss") or self.max_site_share == 1:
             yield "max-site-share"
+        if self.aggregation not in ("trimmed-mean", "krum", "multi-krum"):
+            yield "byzantine-sites"
+        if self.aggregation != "norm-clip":
+            yield "clip-update-norm"
         if optimizer == self.how.optimizer:
             yield "server-optimizer"
         if optimizer == "none":

@@ -26,7 +26,7 @@ _BOTH = "bleu,chrf"
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "task": TASKS,
-    "aggregation": ("fed-mean", "fed-avg", "by-loss"),
+    "aggregation": ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "norm-clip", "krum", "multi-krum"),
     "server_optimizer": ("", *SERVER_OPTIMIZERS),
     "server_schedule": ("constant", "linear", "cosine", "inverse-sqrt"),
     "selection": ("", *SELECTIONS),
@@ -81,6 +81,8 @@ _AT_LEAST: dict[str, float] = {
     "lora_rank": 1,
     "num_clusters": -1,
     "loss_temperature": 0.0,
+    "byzantine_sites": 1,
+    "clip_update_norm": 0.0,
     "server_learning_rate": 0.0,
     "server_decay": 0.0,
     "server_momentum": 0.0,
@@ -283,6 +285,16 @@ def _check_training(settings: Settings) -> None:
 def _check_server(settings: Settings) -> None:
     if settings.aggregation == "by-loss" and not settings.loss_temperature > 0:
         raise ConfigError(f"loss-temperature = {settings.loss_temperature:g}; losses are divided by it: give more than 0")
+    if settings.aggregation in ("median", "trimmed-mean", "krum", "multi-krum") and settings.selected_by != "all":
+        raise ConfigError(
+            f"aggregation = {settings.aggregation!r} compares what all sites made of every number, and selection {settings.selected_by} "
+            "leaves some out; give selection = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
+        )
+    if settings.aggregation not in ("fed-mean", "fed-avg", "by-loss") and not settings.how.travels:
+        raise ConfigError(
+            f"aggregation = {settings.aggregation!r}, and under method {settings.method} the server gets no update; leave it "
+            "'fed-mean', or choose a federated method"
+        )
     if settings.server_optimizer not in ("", "none") and not settings.how.travels:
         raise ConfigError(
             f"server-optimizer = {settings.server_optimizer!r}, and under method {settings.method} the server gets no update; leave it "

@@ -5,9 +5,11 @@ two requests for nothing; and what a cluster's sites get alike is one object, wh
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -42,6 +44,26 @@ class Stretch:
         return self.whole[self.first + first : self.first + max(first, last)]
 
 
+class EndToEnd:
+    """Flat arrays as one, each left where it lies; what lies in one of them is given as a view."""
+
+    def __init__(self, arrays: Sequence[Numbers]) -> None:
+        self.arrays, self.ends = arrays, list(accumulate(map(len, arrays)))
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        first, last, _ = chosen.indices(len(self))
+        pieces = [np.empty(0, np.float32)]
+        at = bisect_right(self.ends, first)
+        while first < last:
+            begin = self.ends[at] - len(self.arrays[at])
+            pieces.append(self.arrays[at][first - begin : last - begin])
+            first, at = self.ends[at], at + 1
+        return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
+
+
 class Joined(Mapping[str, Numbers]):
     """A set's tensors by name, out of one flat array a part. Each is taken from there when it is asked for, and may not be written to."""
 
@@ -51,6 +73,11 @@ class Joined(Mapping[str, Numbers]):
     @cached_property
     def _places(self) -> dict[str, tuple[TensorSpec, int]]:
         return {spec.name: (spec, first) for spec, first in _places(self.chosen)}
+
+    @property
+    def places(self) -> list[tuple[Part, int, int]]:
+        """(part, first, last) of every tensor's numbers in its part, in the set's order."""
+        return [(spec.part, first, first + _size(spec)) for spec, first in self._places.values()]
 
     def of_part(self, part: Part) -> "Joined":
         """The tensors of one part."""

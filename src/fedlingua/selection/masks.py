@@ -55,6 +55,13 @@ class Selection:
         sizes = [math.prod(spec.shape) for spec in self.chosen.specs if spec.part == part]
         return sum(size for size, sent in zip(sizes, self._tensors_of(part), strict=True) if sent)
 
+    def count_of(self, number: int, part: str, first: int, last: int) -> int:
+        """Numbers sent of the set's tensor `number`, which are those from `first` up to `last` of its part."""
+        if self.numbers is not None:
+            return int(np.count_nonzero(self.numbers[part][first:last]))
+        assert self.tensors is not None
+        return last - first if self.tensors[number] else 0
+
     def mask_of(self, part: str) -> Numbers:
         """(its numbers,) bool in joined order, whichever the grain: which numbers of one part are sent."""
         if self.numbers is not None:

@@ -1,0 +1,96 @@
+"""Aggregation rules under which a few lying sites of a cluster cannot decide what it becomes: pure functions of its updates."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from fedlingua.exchange.joined import Flat, Numbers
+from fedlingua.exchange.tensors import Tensors
+from strategies.aggregation import Rule, Update, equally, folded, weighted_mean
+from strategies.cores import BLOCK, SPAN, in_order
+
+
+def median(updates: Sequence[Update]) -> Tensors:
+    """Coordinate-wise median, of an even number of sites the mean of the middle two: Yin et al. 2018, definition 1. In float32."""
+    return folded(updates, partial(_by_number, lambda numbers: np.median(numbers, axis=0)))
+
+
+def trimmed_mean(updates: Sequence[Update], liars: int) -> Tensors:
+    """Coordinate-wise mean without the `liars` largest and as many smallest of each number: Yin et al. 2018, definition 2, with
+    beta = liars / sites. In float32.
+    """
+
+    def mean_of_the_rest(numbers: Numbers) -> Numbers:
+        ordered = np.partition(numbers, (liars, len(numbers) - liars - 1), axis=0)
+        mean: Numbers = ordered[liars : len(numbers) - liars].mean(axis=0)
+        return mean
+
+    return folded(updates, partial(_by_number, mean_of_the_rest))
+
+
+def krum(updates: Sequence[Update], liars: int) -> Tensors:
+    """The one update that lies closest to its n - liars - 2 nearest others, by squared L2 distances: Blanchard et al. 2017, section 4."""
+    return _mean_of(updates, krum_order(updates, liars)[:1])
+
+
+def multi_krum(updates: Sequence[Update], liars: int) -> Tensors:
+    """The plain mean of the n - liars updates that Krum puts first: Multi-Krum, Blanchard et al. 2017, with m = n - f."""
+    return _mean_of(updates, krum_order(updates, liars)[: len(updates) - liars])
+
+
+def krum_order(updates: Sequence[Update], liars: int) -> list[int]:
+    """Places of the updates by s(i) = sum over the n - liars - 2 nearest others j of |V_i - V_j|^2, the lowest first; of equal ones the
+    first in federation order.
+    """
+    distances = squared_distances(updates)
+    scores = [float(np.sort(np.delete(row, i))[: len(updates) - liars - 2].sum()) for i, row in enumerate(distances)]
+    return sorted(range(len(updates)), key=lambda i: (scores[i], i))
+
+
+def squared_distances(updates: Sequence[Update]) -> Numbers:
+    """(sites, sites) float64. By differences, not by products: those would lose a small distance between large updates."""
+    total = np.zeros((len(updates), len(updates)))
+
+    def add(arrays: Sequence[Flat]) -> Numbers:
+        for first in range(0, len(arrays[0]), BLOCK):
+            numbers = np.stack([array[first : first + BLOCK] for array in arrays]).astype(np.float64)
+            for i in range(1, len(arrays)):
+                total[i, :i] += np.square(numbers[:i] - numbers[i]).sum(axis=1)
+        return np.empty(len(arrays[0]), np.float32)
+
+    folded(updates, add)
+    return total + total.T
+
+
+def norm_clip(norms: Mapping[str, float], bound: float) -> dict[str, float]:
+    """site -> 1 / max(1, |update| / M), of those that it makes shorter: norm clipping, Sun et al. 2019. bound: M; 0 takes the median of
+    the round's norms.
+    """
+    most = bound or (float(np.median(list(norms.values()))) if norms else 0.0)
+    return {site: most / norm for site, norm in norms.items() if norm > most}
+
+
+ROBUST: dict[str, Callable[[int], Rule]] = {
+    "median": lambda _: median,
+    "trimmed-mean": lambda liars: partial(trimmed_mean, liars=liars),
+    "krum": lambda liars: partial(krum, liars=liars),
+    "multi-krum": lambda liars: partial(multi_krum, liars=liars),
+}
+"""One line a rule: `aggregation` -> the rule, by `byzantine-sites`."""
+
+
+def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> Numbers:
+    """choose: (sites, n) -> (n,). By blocks, so that what lies in files is never whole."""
+    total = np.empty(len(arrays[0]), np.float32)
+
+    def fold(span: int) -> None:
+        for first in range(span, min(span + SPAN, len(total)), BLOCK):
+            total[first : first + BLOCK] = choose(np.stack([array[first : min(first + BLOCK, len(total))] for array in arrays]))
+
+    in_order(fold, range(0, len(total), SPAN))
+    return total
+
+
+def _mean_of(updates: Sequence[Update], places: Sequence[int]) -> Tensors:
+    return weighted_mean([updates[place] for place in sorted(places)], equally)
