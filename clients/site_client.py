@@ -80,6 +80,11 @@ class SiteClient(NumPyClient):
         codec = self.trainable.backbone.codec
         return [one for text in self.texts.values() for one in self._made.measured(text, split, codec, self.settings)]
 
+    def step_sizes(self) -> list[int]:
+        """Examples of each optimiser step of a round, as `fit` takes them."""
+        how = LocalTraining.of(self.settings)
+        return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts(), Random(0))]
+
     @property
     def _made(self) -> ExampleMaker:
         return EXAMPLE_MAKERS[self.settings.task]

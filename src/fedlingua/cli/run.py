@@ -19,6 +19,7 @@ from fedlingua.comet.scores import is_checkpoint
 from fedlingua.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.deployment.approval import approval_hash
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.devices import check_device
@@ -102,7 +103,10 @@ def _carry_out(
 ) -> Path:
     console.print(f"run folder: {folder.directory}", soft_wrap=True)
     if server:
-        console.print(f"bundle: {bundle_hash(build_bundle(APP_DIR))}", soft_wrap=True, highlight=False)
+        bundle = bundle_hash(build_bundle(APP_DIR))
+        console.print(f"bundle: {bundle}", soft_wrap=True, highlight=False)
+        run = approval_hash(bundle, settings, federation.rules)
+        console.print(f"with settings and text rules: {run}, for the sites to approve", soft_wrap=True, highlight=False)
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     attempt = None
     try:

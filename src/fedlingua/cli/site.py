@@ -1,19 +1,24 @@
-"""`fedlingua site`: set one up, check it, approve a bundle, join."""
+"""`fedlingua site`: set one up, check it, approve what runs there, join, look at its log."""
 
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from fedlingua.cli.findings import show_finding
 from fedlingua.cli.output import Answer
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
+from fedlingua.deployment.approval import approval_hash, in_words
+from fedlingua.deployment.audit import last_hash, verify
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
 from fedlingua.deployment.gate import APPROVALS, REFUSED, write_programs
@@ -23,7 +28,7 @@ from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.deployment.site_setup import FILE, init_site
 from fedlingua.errors import ConfigError, DeploymentError, RunError
-from fedlingua.experiment import default_run_config, read_experiment
+from fedlingua.experiment import default_run_config, parse_override, read_experiment
 from fedlingua.files import APP_DIR
 from fedlingua.processes import flower_environment, free_port
 
@@ -58,7 +63,8 @@ def check(
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
     # torch and transformers, which nothing else here needs, take seconds to load.
-    from fedlingua.deployment.checks import check_site, sends
+    from fedlingua.deployment.checks import check_site
+    from fedlingua.deployment.sent import sends
     from fedlingua.exchange.trainable import build_trainable
 
     told: dict[str, Any] = {"checks": [], "approved": sorted(approved(site.approvals))}
@@ -66,9 +72,7 @@ def check(
     for finding in check_site(site, settings, known, expected, knock):
         told["checks"].append(show_finding(finding, console))
         faults += not finding.good
-    console.print(
-        f"      approved bundles: {', '.join(bundle[:12] for bundle in told['approved']) or 'none yet'}", highlight=False
-    )
+    console.print(f"      approved: {', '.join(bundle[:12] for bundle in told['approved']) or 'none yet'}", highlight=False)
     console.print("all that this site will ever send under these settings:", highlight=False)
     trainable = None if faults else build_trainable(settings)
     told["sends"] = sends(settings, trainable)
@@ -80,13 +84,68 @@ def check(
     return told
 
 
-def approve(file: Path, bundle: str | None, console: Console) -> dict[str, Any]:
-    """Let a bundle run here: the given one, or, without a hash, the one that this checkout makes."""
+def approve(
+    file: Path,
+    bundle: str | None,
+    experiment: Path | None,
+    federation: Path | None,
+    overrides: Sequence[str],
+    agreed: bool,
+    console: Console,
+) -> dict[str, Any]:
+    """Let a bundle run here, the given one or the one that this checkout makes; with an experiment, its settings and text rules too.
+
+    Raises:
+        ConfigError: an experiment without a federation file. ExchangeError: the site's own file refuses the settings.
+    """
     site = _site(file)
     bundle = bundle or bundle_hash(build_bundle(APP_DIR))
-    new = approve_hash(site.approvals, bundle)
-    console.print(f"{bundle} is approved{'' if new else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
-    return {"bundle": bundle, "new": new}
+    hashes = {"bundle": bundle}
+    if experiment:
+        if not federation:
+            raise ConfigError("--experiment needs --federation FILE, which the server's operator has: it says how text is split")
+        settings = read_experiment(experiment, dict(map(parse_override, overrides)))
+        rules = read_federation(federation, Path()).rules
+        from fedlingua.deployment.sent import sends
+        from fedlingua.exchange.trainable import build_trainable
+
+        what = [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]
+        for words in what:
+            console.print(f"  - {words}", soft_wrap=True, highlight=False, markup=False)
+        if not agreed:
+            typer.confirm("May this run here?", abort=True, err=True)
+        hashes[f"run of {experiment.name} under it"] = approval_hash(bundle, settings, rules)
+    new = {found: approve_hash(site.approvals, found, note) for note, found in hashes.items()}
+    for note, found in hashes.items():
+        told = f"{found} ({note}) is approved{'' if new[found] else ' already'} in {site.approvals}"
+        console.print(told, soft_wrap=True, highlight=False, markup=False)
+    if not experiment and site.limits.settings == "approved":
+        console.print("of runs under it only those whose settings are approved too: --experiment FILE --federation FILE")
+    return {"bundle": bundle, "run": [*hashes.values()][1] if experiment else None, "new": any(new.values())}
+
+
+def show_log(file: Path, last: int, console: Console) -> dict[str, Any]:
+    """Show the newest lines of the audit log, and follow its whole chain.
+
+    Raises:
+        DeploymentError: the chain is broken; names the first line that is.
+    """
+    site = _site(file)
+    lines, broken = verify(site.state)
+    shown = Table("line", "time", "run", "round", "site", "asked", "stands on", "tensors", "bytes", "refused")
+    for line in lines[-last:]:
+        on = ", ".join(f"{split} {number}" for split, number in line.get("sentences", {}).items())
+        words = [line.get(key, "") for key in ("time", "run", "round", "site", "asked")]
+        rest = [on, line.get("tensors", ""), line.get("bytes", ""), line.get("refused", "")]
+        shown.add_row(
+            *("".join(c if c.isprintable() else "?" for c in escape(str(word))) for word in [line["line"], *words, *rest])
+        )
+    console.print(shown)
+    answer = {"lines": lines[-last:], "number": len(lines), "last": last_hash(site.state), "broken": broken or None}
+    if broken:
+        raise DeploymentError(f"the audit log in {site.state}: {broken}", answer=answer)
+    console.print(f"{len(lines)} lines, whole; the last one's hash, to be noted elsewhere: {answer['last']}", highlight=False)
+    return answer
 
 
 def overlap_key(file: Path, show: bool, console: Console) -> dict[str, Any]:

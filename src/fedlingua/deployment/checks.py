@@ -6,7 +6,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -36,8 +36,6 @@ from fedlingua.languages import Direction
 from fedlingua.measuring import check_measuring
 from fedlingua.parallel.launch import check_processes
 from fedlingua.processes import flower_environment, free_port
-from fedlingua.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
-from fedlingua.selection.second_filter import SIZE
 
 KNOCK_S = 30.0
 MARGIN = 1.3
@@ -77,51 +75,6 @@ def check_site(
         yield finding_of("certificate", lambda: _certificate(site))
     if knock:
         yield finding_of("server", lambda: _knock(site))
-
-
-def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
-    """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
-    told = dict(SENT_BY_A_SITE)
-    if settings.overlap == "off":
-        del told[DIGESTS], told[LEAKS]
-    if settings.how.clustering != "gradients":
-        del told[SIGNATURE]
-    elif settings.signature_form == "private":
-        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers, made of the gradient of one adapter"
-    else:
-        told[SIGNATURE] = (
-            "once a run, if this site's file allows it: the raw gradient of one adapter, out of which text can be read"
-        )
-    update = TRAIN
-    if settings.learns_threshold:
-        update = SEND
-        del told[TRAIN]
-        if not settings.meta_frozen:
-            told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
-        if settings.second_filter:
-            told[EVALUATE] += f", {SIZE} of the second filter's"
-    else:
-        del told[PROBE], told[SEND]
-    told[update] = told[update].replace("the tensors that travel", _update(settings, trainable))
-    return told
-
-
-def _update(settings: Settings, trainable: Trainable | None) -> str:
-    """What leaves the site of what it trains."""
-    if not settings.how.travels:
-        return f"no tensors under {settings.method}"
-    what = "the tensors that travel"
-    if trainable:
-        chosen = trainable.tensor_set
-        size = (
-            f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
-        )
-        what += f" ({size})"
-    if settings.selected_by != "all":
-        what = f"of {what} what {settings.selected_by} takes, and which that is"
-        if settings.by_deviation and not settings.learns_threshold:
-            what += "; every tensor's relative change, and the threshold"
-    return what
 
 
 def _likely_rules(site: SiteFile) -> TextRules:
