@@ -33,8 +33,9 @@ class Answers:
         self.folder, self.max_runs = folder, max_runs
 
     def admit(self, site: str, bound: Mapping[str, str], question: str, stage: int, asked: str) -> Answer | None:
-        """Note a request; its answer, where it was given. bound: equal in all requests of the run. stage: its round, or past the last. asked:
-        the request's hash; a request that failed may be repeated, another may not take its place.
+        """Note a request; its answer, where it was given. A request that failed may be repeated, another may not take its place.
+
+        bound: equal in all requests of the run. stage: the round, or past the last. asked: the request's hash.
 
         Raises:
             ExchangeError: a run too many, a bound value that changed, a stage that is over, or another request than was made.

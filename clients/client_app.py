@@ -28,6 +28,7 @@ from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.records import from_record, opened, pack, to_record, unpack
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.languages import Direction
 from fedlingua.protocol import Task, Threshold
 from fedlingua.runs import code_hash
 from fedlingua.selection.masks import selection_of
@@ -109,15 +110,16 @@ def _trainable(settings: Settings) -> Trainable:
 @_named
 def describe(message: Message, host: Host) -> RecordDict:
     """Who this node hosts, how much text each has, and what its tensors mean."""
-    sites = {name: host.texts(name, rules_of(message)) for name in host.names}
-    _check_text(host, *sites.values())
-    trainable = _trainable(host.settings)
-    records = RecordDict({protocol.NODE: ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})})
-    for name, texts in sites.items():
-        directions = [text.direction for text in texts.values()]
-        check_task(host.settings.task, directions)
-        trainable.backbone.codec.check(directions)
+    records, directions = RecordDict(), list[Direction]()
+    for name in host.names:
+        texts = host.texts(name, rules_of(message))
+        _check_text(host, texts)
+        directions += (here := [text.direction for text in texts.values()])
+        check_task(host.settings.task, here)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
+    trainable = _trainable(host.settings)
+    trainable.backbone.codec.check(directions)
+    records[protocol.NODE] = ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})
     return records
 
 
@@ -299,9 +301,9 @@ def _fit(host: Host, client: SelectingClient, parameters: NDArrays, task: Task) 
     return arrays, metrics
 
 
-def _check_text(host: Host, *sites: Mapping[str, SiteText]) -> None:
+def _check_text(host: Host, texts: Mapping[str, SiteText]) -> None:
     if host.guard:
-        host.guard.check_text({name: text for texts in sites for name, text in texts.items()})
+        host.guard.check_text(texts)
 
 
 def _hosted_task(message: Message, host: Host) -> Task:

@@ -77,7 +77,8 @@ class Guard:
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
         """Refuse to answer on text that is too small. texts: as they are used."""
         self.file.limits.check_text({name: text.splits for name, text in texts.items()}, self.settings)
-        self._used = {split: sum(len(text.splits[split]) for text in texts.values()) for split in SPLITS}
+        for split in SPLITS:
+            self._used[split] = self._used.get(split, 0) + sum(len(text.splits[split]) for text in texts.values())
 
     def check_update(self, client: SiteClient) -> None:
         """Refuse to train where the update would tell too much."""

@@ -8,6 +8,7 @@ from fedlingua.config_checks import settings_from
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation
+from tests.deployed_sites import ROOMY
 from tests.in_process import InProcessGrid, checkpoint_bytes, run
 
 SITES = {"hospital": ("de-fr", 60), "court": ("nl-es", 50), "school": ("pl-sv", 55)}
@@ -66,7 +67,7 @@ def deploy(config, sites, tmp_path) -> RunFolder:
     settings, folder = settings_from(given), RunFolder(tmp_path / "deployed")
     for site in sites:  # the backbone is a directory, so each site says where it lies
         with (site / "site.toml").open("a") as stream:
-            stream.write(f'[backbones]\n"{config["backbone"]}" = "{config["backbone"]}"\n')
+            stream.write(f'{ROOMY}[backbones]\n"{config["backbone"]}" = "{config["backbone"]}"\n')
     with folder.held():
         folder.open(settings, 1)
         run_federation(Machines(given, sites), settings, folder)

@@ -88,13 +88,13 @@ def site_approve(
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
     experiment: Annotated[Path | None, typer.Option(help="The run's experiment file: its settings are approved too.")] = None,
     federation: Annotated[Path | None, typer.Option(help="The server's federation file, with the text rules.")] = None,
-    overrides: Annotated[list[str], typer.Option("--set", help="key=value, as the server gives it to the run.")] = [],  # noqa: B006
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, as the server gives it to the run.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> Answer:
     """Let a bundle run at this site, and under it an experiment, which is shown in words first."""
     from fedlingua.cli import site
 
-    return site.approve(file, bundle, experiment, federation, overrides, yes, console())
+    return site.approve(file, bundle, experiment, federation, set_ or [], yes, console())
 
 
 @commands.command("log", epilog=example("fedlingua site log site --last 20"))
