@@ -31,7 +31,7 @@ from fedlingua.deployment.bundle import BUNDLE, approve
 from fedlingua.deployment.overlap_key import make_overlap_key
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.exchange.records import pack, to_record
-from fedlingua.exchange.trainable import build_trainable
+from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.experiment import default_run_config
 from fedlingua.languages import Direction
 from fedlingua.protocol import Task, Threshold
@@ -55,11 +55,32 @@ def _backbone() -> Path:
     return directory
 
 
+@cache
+def _corpus() -> str:
+    """270 pairs, no two of them alike."""
+    text = phrasebook.register_corpus("hospital", 270, 5)
+    return "".join(f"{text['de'][n]} {n}\t{text['fr'][n]} {n}\n" for n in range(270))
+
+
+@cache
+def _trainable(tensor_set: str) -> Trainable:
+    """What a run begins with; of the backbone, which all of them share."""
+    given = settings(backbone=str(_backbone()), tensor_set=tensor_set)
+    return build_trainable(settings_from(given))
+
+
 def settings(**changes: Any) -> dict[str, Any]:
     """A whole run config that an honest server would send, with a hostile one's changes: `local_epochs=2`."""
     honest = {
-        **{"backbone": "tiny", "adapter-dim": 4, "batch-size": 8, "beam": 1, "rounds": 2, "max-tokens": 32},
-        **{"max-decode-tokens": 8, "method": "adapter-families", "learning-rate": 0.001},
+        "backbone": "tiny",
+        "adapter-dim": 4,
+        "batch-size": 8,
+        "beam": 1,
+        "rounds": 2,
+        "max-tokens": 32,
+        "max-decode-tokens": 8,
+        "method": "adapter-families",
+        "learning-rate": 0.001,
     }
     return {**default_run_config(), **honest, **{key.replace("_", "-"): value for key, value in changes.items()}}
 
@@ -69,9 +90,7 @@ class Site:
 
     def __init__(self, folder: Path, node: str = "", limits: str = "") -> None:
         self.folder, self.flower_run = folder, next(RUNS)
-        text = phrasebook.register_corpus("hospital", 270, 5)
-        pairs = zip(text["de"], text["fr"], strict=True)
-        (folder / "corpus.tsv").write_text("".join(f"{left} {n}\t{right} {n}\n" for n, (left, right) in enumerate(pairs)))
+        (folder / "corpus.tsv").write_text(_corpus())
         site = '[[site]]\nname = "hospital"\ndirection = "de-fr"\ntsv = "corpus.tsv"\n'
         server = f'[server]\naddress = "server:9092"\ninsecure = true\n[node]\n{node}\n'
         table = f"[limits]\n{limits}\n" if limits else ""
@@ -108,9 +127,13 @@ class Site:
             if before is not None:
                 os.environ[BUNDLE] = before
 
+    def trainable(self, config: Mapping[str, Any]) -> Trainable:
+        """What trains under the settings, in memory of the server's."""
+        return _trainable(str(config["tensor-set"]))
+
     def tensors(self, config: Mapping[str, Any], plus: float = 0.0) -> ArrayRecord:
         """What a run begins with, moved a little."""
-        trainable = build_trainable(settings_from({**config, "backbone": str(_backbone())}))
+        trainable = self.trainable(config)
         moved = {name: (tensor + plus).astype(np.float32) for name, tensor in trainable.sent_first.items()}
         return pack(moved, trainable.tensor_set)
 

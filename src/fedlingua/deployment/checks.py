@@ -28,7 +28,7 @@ from fedlingua.deployment.overlap_key import read_overlap_key
 from fedlingua.deployment.programs import supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
-from fedlingua.errors import DeploymentError
+from fedlingua.errors import DeploymentError, ExchangeError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.findings import Finding, finding_of
@@ -54,7 +54,7 @@ def check_site(
     settings: of the run that the site is to take part in, on this site's own backbone and device.
     """
     rules = federation.rules if federation else _likely_rules(site)
-    yield finding_of("corpora", lambda: _corpora(site, rules))
+    yield finding_of("corpora", lambda: _corpora(site, rules, settings))
     yield finding_of("scores", lambda: _scores(site, settings))
     if federation:
         yield finding_of("federation", lambda: _federation(site, federation))
@@ -83,7 +83,7 @@ def _likely_rules(site: SiteFile) -> TextRules:
     return TextRules(SplitRules("given" if divided else "shared-side"))
 
 
-def _corpora(site: SiteFile, rules: TextRules) -> str:
+def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
     check_corpora(site.sites)
     found = []
     for name, text in read_text(site.sites, rules).items():
@@ -93,6 +93,10 @@ def _corpora(site: SiteFile, rules: TextRules) -> str:
         left_out = f"; documents not de-identified: {failures_told(failures)}" if failures else ""
         kept = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
         found.append(f"{name} ({text.direction}): {kept}; {sizes}")
+        try:
+            site.limits.check_text({name: text.splits}, settings)
+        except ExchangeError as error:
+            raise DeploymentError(f"{found[-1]}; {error}") from error
     return "; ".join(found)
 
 
