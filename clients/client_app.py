@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from operator import add
 from typing import Any, cast
 
@@ -50,17 +50,14 @@ def _named(handle: Callable[[Message, Host], RecordDict]) -> Callable[[Message, 
         about, note = _about(message), dict[str, Any]()
         try:
             host = host_of(context, settings_from(context.run_config))
-            if host.guard:
-                content, note = host.guard.answer(
-                    message, context.run_id, lambda: handle(message, host), lambda reply: _num_tensors(reply, host.settings)
-                )
-            else:
-                content = handle(message, host)
+            made = partial(handle, message, host)
+            content, note = (
+                host.guard.answer(message, context.run_id, made, partial(_num_tensors, host)) if host.guard else (made(), {})
+            )
             reply = Message(content, reply_to=message)
             _log.info("%s: done", about)
         except FedlinguaError as error:
             _log.error("%s: %s", about, error)
-            _trainable.cache_clear()  # what was broken off may have left the model anyhow
             # What we say ourselves quotes no text, but it may name a file: that stays at a site on a machine of its own.
             words = (
                 f": {error}" if isinstance(error, ExchangeError) or not is_deployed(context) else "; the site's log has the rest"
@@ -68,8 +65,9 @@ def _named(handle: Callable[[Message, Host], RecordDict]) -> Callable[[Message, 
             reply = Message(Error(SITE_FAILED, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
             _log.error("%s: %s", about, without_words(error))
-            _trainable.cache_clear()
             reply = Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
+        if reply.has_error():
+            _trainable.cache_clear()  # what was broken off may have left the model anyhow
         return _logged(message, context, reply, note) if is_deployed(context) else reply
 
     return answer
@@ -81,17 +79,16 @@ def _logged(message: Message, context: Context, reply: Message, note: Mapping[st
         log(site_file_of(context), message, context.run_id, reply, note)
     except Exception as error:
         _log.error("%s: the audit log: %s", _about(message), without_words(error))
-        if not reply.has_error():
-            return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so nothing is answered"), reply_to=message)
+        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so nothing is answered"), reply_to=message)
     return reply
 
 
-def _num_tensors(content: RecordDict, settings: Settings) -> int:
+def _num_tensors(host: Host, content: RecordDict) -> int:
     """Tensors that are in a reply; of an update those of which anything is sent."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if not record or protocol.METRICS not in content:
         return len(record)
-    return selection_of(opened(record), _trainable(settings).tensor_set).num_tensors
+    return selection_of(opened(record), _trainable(host.settings).tensor_set).num_tensors
 
 
 def _about(message: Message) -> str:

@@ -14,10 +14,10 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.deployment import audit
-from fedlingua.deployment.approval import approval_hash
+from fedlingua.deployment.approval import approval_hash, sends
 from fedlingua.deployment.bundle import BUNDLE, approved
 from fedlingua.deployment.keys import key_fingerprint
-from fedlingua.deployment.sent import sends
+from fedlingua.deployment.limits import beyond
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.errors import ExchangeError
 from fedlingua.exchange.records import message_bytes
@@ -36,7 +36,7 @@ class Guard:
 
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
-        self._used: dict[str, int] = {}
+        self._used: dict[str, int] = dict.fromkeys(SPLITS, 0)
 
     def answer(
         self, message: Message, flower_run: int, handle: Callable[[], RecordDict], num_tensors: Callable[[RecordDict], int]
@@ -56,10 +56,7 @@ class Guard:
         site, stage, bound = NODE, 0, {"approval": run}
         if kind != DESCRIBE:
             task = Task.of(message.content.config_records.get(TASK, ConfigRecord()))
-            if task.site not in (names := [one.name for one in self.file.sites]):
-                raise ExchangeError(f"got a message for site {task.site[:MOST_WORDS]!r}; this node hosts {', '.join(names)}")
-            self.file.run_directory(task.run, task.site)  # refuses a name that leads elsewhere
-            limits.check_asked(self.asked, kind, sends(self.asked, None), task.round, task.attempt)
+            self._check_task(task, kind)
             site, stage = task.site, self.asked.rounds + 1 if kind == FINISH else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         answers = Answers(self.file.state / "answers" / str(flower_run), limits.max_runs)
@@ -68,29 +65,36 @@ class Guard:
             return before[0], {**before[1], "repeated": True}
         with stopped_after(limits.max_minutes):
             content = handle()
-            note = {"sentences": self._stood_on(kind), "tensors": num_tensors(content)}
+            split = {EVALUATE: "dev", FINISH: self.settings.score_split}.get(kind, "train")
+            on = self._used if kind in (DESCRIBE, DIGESTS, LEAKS) else {split: self._used[split]}
+            note = {"sentences": on, "tensors": num_tensors(content)}
         if before and before[0].object_id != content.object_id:  # a node that was away has to be who it was
             raise ExchangeError("this site's text or backbone has changed since the run began; resume the run, or begin it anew")
-        answers.keep(site, kind, (content, note))
+        answers.keep(site, kind, stage, (content, note))
         return content, note
+
+    def _check_task(self, task: Task, kind: str) -> None:
+        """Refuse what is not of this site, or of no run with such settings."""
+        if task.site not in (names := [one.name for one in self.file.sites]):
+            raise ExchangeError(f"got a message for site {task.site[:MOST_WORDS]!r}; this node hosts {', '.join(names)}")
+        self.file.run_directory(task.run, task.site)  # refuses a name that leads elsewhere
+        if kind not in (answered := sends(self.asked, None)):
+            raise ExchangeError(f"asked for {kind!r}; a run with these settings has {', '.join(answered)}")
+        if not 0 <= task.round <= self.asked.rounds:
+            raise ExchangeError(f"asked about round {task.round}; the run has {self.asked.rounds}")
+        if not 1 <= task.attempt <= (most := self.file.limits.max_attempts):
+            raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:
         """Refuse to answer on text that is too small. texts: as they are used."""
         self.file.limits.check_text({name: text.splits for name, text in texts.items()}, self.settings)
         for split in SPLITS:
-            self._used[split] = self._used.get(split, 0) + sum(len(text.splits[split]) for text in texts.values())
+            self._used[split] += sum(len(text.splits[split]) for text in texts.values())
 
     def check_update(self, client: SiteClient) -> None:
         """Refuse to train where the update would tell too much."""
         if self.settings.how.travels:
             self.file.limits.check_update(client.step_sizes())
-
-    def _stood_on(self, kind: str) -> dict[str, int]:
-        """Sentences by split that the reply of a kind stands on."""
-        if kind in (DESCRIBE, DIGESTS, LEAKS):
-            return self._used
-        split = {EVALUATE: "dev", FINISH: self.settings.score_split}.get(kind, "train")
-        return {split: self._used[split]}
 
 
 def rules_of(message: Message) -> TextRules:
@@ -106,14 +110,11 @@ def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note:
     """
     task, public = message.content.config_records.get(TASK, ConfigRecord()), file.key.with_suffix(".pub")
     key = key_fingerprint(public.read_text(encoding="ascii")) if public.is_file() else ""
-    told = {key: str(task.get(key, ""))[:MOST_WORDS] for key in ("run", "attempt", "round", "site")}
-    told |= {"asked": message.metadata.message_type[:MOST_WORDS]}
-    outcome: dict[str, object] = {"sentences": {}, "tensors": 0, "bytes": 0, "refused": ""}
-    if reply.has_error():
-        outcome["refused"] = str(reply.error.reason)[: 10 * MOST_WORDS]
-    else:
-        outcome |= {**note, "bytes": message_bytes(reply)}
-    audit.append(file.state, {"server": file.address, "key": key, "flower_run": str(flower_run), **told, **outcome})
+    asked = {name: str(task.get(name, ""))[:MOST_WORDS] for name in ("run", "attempt", "round", "site")}
+    refused = str(reply.error.reason)[: 10 * MOST_WORDS] if reply.has_error() else ""
+    outcome = {"sentences": {}, "tensors": 0, **note, "bytes": 0 if refused else message_bytes(reply), "refused": refused}
+    who = {"server": file.address, "key": key, "flower_run": str(flower_run)}
+    audit.append(file.state, {**who, **asked, "asked": message.metadata.message_type[:MOST_WORDS], **outcome})
 
 
 class _TimeIsUpError(BaseException):

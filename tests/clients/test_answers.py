@@ -28,7 +28,7 @@ def admitted(folder: Path, kind: str, stage: int, asked: str = "x", site: str = 
 
 def test_a_repeated_request_gets_the_reply_that_was_kept(tmp_path: Path) -> None:
     assert admitted(tmp_path / "1", "train", 1) is None
-    Answers(tmp_path / "1", 9).keep("clinic", "train", (reply(), NOTE))
+    Answers(tmp_path / "1", 9).keep("clinic", "train", 1, (reply(), NOTE))
     content, note = admitted(tmp_path / "1", "train", 1)
     assert (content.object_id, note) == (reply().object_id, NOTE)
     assert content["metrics"]["nll_sum"] == 1.0
@@ -44,9 +44,9 @@ def test_a_request_that_failed_may_be_repeated_but_not_replaced(tmp_path: Path) 
 def test_replies_go_when_the_run_moves_on_and_it_does_not_go_back(tmp_path: Path) -> None:
     for stage in (1, 2):
         admitted(tmp_path / "1", "train", stage)
-        Answers(tmp_path / "1", 9).keep("clinic", "train", (reply(), NOTE))
+        Answers(tmp_path / "1", 9).keep("clinic", "train", stage, (reply(), NOTE))
     admitted(tmp_path / "1", "evaluate", 3)
-    assert not list((tmp_path / "1").rglob("*.safetensors"))
+    assert not list((tmp_path / "1").rglob("*.reply"))
     with pytest.raises(ExchangeError, match="asked about round 2, and the server has gone on to 3"):
         admitted(tmp_path / "1", "train", 2)
     assert admitted(tmp_path / "1", "train", 1, site="court") is None  # each site of a node has rounds of its own
@@ -54,17 +54,17 @@ def test_replies_go_when_the_run_moves_on_and_it_does_not_go_back(tmp_path: Path
 
 def test_a_refused_request_changes_nothing(tmp_path: Path) -> None:
     admitted(tmp_path / "1", "train", 1)
-    before = (tmp_path / "1" / "asked.json").read_text()
+    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ExchangeError, match="another run 'q'"):
         Answers(tmp_path / "1", 9).admit("clinic", {**BOUND, "run": "q"}, "train", 2, "x")
-    assert (tmp_path / "1" / "asked.json").read_text() == before
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_so_many_runs_and_no_more_and_the_replies_of_three(tmp_path: Path) -> None:
     for number in range(4):
         admitted(tmp_path / f"{number}", "train", 1, most=4)
-        Answers(tmp_path / f"{number}", 4).keep("clinic", "train", (reply(), NOTE))
-    assert len(list(tmp_path.rglob("*.safetensors"))) == 3
+        Answers(tmp_path / f"{number}", 4).keep("clinic", "train", 1, (reply(), NOTE))
+    assert len(list(tmp_path.rglob("*.reply"))) == 3
     with pytest.raises(ExchangeError, match=r"number 5 here; this site's file allows 4 \(\[limits\] max-runs\)"):
         admitted(tmp_path / "4", "train", 1, most=4)
     assert admitted(tmp_path / "3", "train", 1, most=4) is not None

@@ -106,7 +106,7 @@ def _carry_out(
         bundle = bundle_hash(build_bundle(APP_DIR))
         console.print(f"bundle: {bundle}", soft_wrap=True, highlight=False)
         run = approval_hash(bundle, settings, federation.rules)
-        console.print(f"with settings and text rules: {run}, for the sites to approve", soft_wrap=True, highlight=False)
+        console.print(f"run: {run}, which the sites approve", soft_wrap=True, highlight=False)
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     attempt = None
     try:

@@ -17,8 +17,7 @@ from fedlingua.cli.output import Answer
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
-from fedlingua.deployment.approval import approval_hash, in_words
-from fedlingua.deployment.audit import last_hash, verify
+from fedlingua.deployment.audit import read_head, verify
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
 from fedlingua.deployment.gate import APPROVALS, REFUSED, write_programs
@@ -63,8 +62,8 @@ def check(
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
     # torch and transformers, which nothing else here needs, take seconds to load.
+    from fedlingua.deployment.approval import sends
     from fedlingua.deployment.checks import check_site
-    from fedlingua.deployment.sent import sends
     from fedlingua.exchange.trainable import build_trainable
 
     told: dict[str, Any] = {"checks": [], "approved": sorted(approved(site.approvals))}
@@ -99,29 +98,32 @@ def approve(
         ConfigError: an experiment without a federation file. ExchangeError: the site's own file refuses the settings.
     """
     site = _site(file)
-    bundle = bundle or bundle_hash(build_bundle(APP_DIR))
-    hashes = {"bundle": bundle}
+    hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     if experiment:
         if not federation:
-            raise ConfigError("--experiment needs --federation FILE, which the server's operator has: it says how text is split")
-        settings = read_experiment(experiment, dict(map(parse_override, overrides)))
-        rules = read_federation(federation, Path()).rules
-        from fedlingua.deployment.sent import sends
+            raise ConfigError(
+                "--experiment needs --federation FILE, the server's, which says how text is split; its operator has it"
+            )
+        from fedlingua.deployment.approval import approval_hash, in_words, sends
         from fedlingua.exchange.trainable import build_trainable
 
-        what = [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]
-        for words in what:
+        settings, rules = (
+            read_experiment(experiment, dict(map(parse_override, overrides))),
+            read_federation(federation, Path()).rules,
+        )
+        for words in [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]:
             console.print(f"  - {words}", soft_wrap=True, highlight=False, markup=False)
         if not agreed:
             typer.confirm("May this run here?", abort=True, err=True)
-        hashes[f"run of {experiment.name} under it"] = approval_hash(bundle, settings, rules)
-    new = {found: approve_hash(site.approvals, found, note) for note, found in hashes.items()}
-    for note, found in hashes.items():
-        told = f"{found} ({note}) is approved{'' if new[found] else ' already'} in {site.approvals}"
-        console.print(told, soft_wrap=True, highlight=False, markup=False)
-    if not experiment and site.limits.settings == "approved":
-        console.print("of runs under it only those whose settings are approved too: --experiment FILE --federation FILE")
-    return {"bundle": bundle, "run": [*hashes.values()][1] if experiment else None, "new": any(new.values())}
+        hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
+    elif site.limits.settings == "approved":
+        console.print(
+            "the settings of a run under it have to be approved too: --experiment FILE --federation FILE", soft_wrap=True
+        )
+    new = [approve_hash(site.approvals, found, note) for note, found in hashes.items()]
+    told = ", ".join(f"{note} {found}" for note, found in hashes.items())
+    console.print(f"{told}: approved{'' if any(new) else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
+    return {**hashes, "new": any(new)}
 
 
 def show_log(file: Path, last: int, console: Console) -> dict[str, Any]:
@@ -130,21 +132,20 @@ def show_log(file: Path, last: int, console: Console) -> dict[str, Any]:
     Raises:
         DeploymentError: the chain is broken; names the first line that is.
     """
-    site = _site(file)
-    lines, broken = verify(site.state)
-    shown = Table("line", "time", "run", "round", "site", "asked", "stands on", "tensors", "bytes", "refused")
+    state = _site(file).state
+    lines, broken = verify(state)
+    keys = ("line", "time", "run", "round", "site", "asked", "sentences", "tensors", "bytes", "refused")
+    shown = Table(*keys)
     for line in lines[-last:]:
-        on = ", ".join(f"{split} {number}" for split, number in line.get("sentences", {}).items())
-        words = [line.get(key, "") for key in ("time", "run", "round", "site", "asked")]
-        rest = [on, line.get("tensors", ""), line.get("bytes", ""), line.get("refused", "")]
-        shown.add_row(
-            *("".join(c if c.isprintable() else "?" for c in escape(str(word))) for word in [line["line"], *words, *rest])
-        )
+        words = (str(line.get(key, "")) for key in keys)
+        shown.add_row(*("".join(c if c.isprintable() else "?" for c in escape(word)) for word in words))
     console.print(shown)
-    answer = {"lines": lines[-last:], "number": len(lines), "last": last_hash(site.state), "broken": broken or None}
+    answer = {"lines": lines[-last:], "number": len(lines), "last": read_head(state)["hash"], "broken": broken or None}
     if broken:
-        raise DeploymentError(f"the audit log in {site.state}: {broken}", answer=answer)
-    console.print(f"{len(lines)} lines, whole; the last one's hash, to be noted elsewhere: {answer['last']}", highlight=False)
+        raise DeploymentError(f"the audit log in {state}: {broken}", answer=answer)
+    console.print(
+        f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}", highlight=False, soft_wrap=True
+    )
     return answer
 
 

@@ -2,11 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from fedlingua.config import Scalar, Settings
+from fedlingua.config import Settings
 from fedlingua.corpora.rules import TextRules
 from fedlingua.experiment import default_run_config
+from fedlingua.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.selection.second_filter import SIZE
+
+if TYPE_CHECKING:
+    from fedlingua.exchange.trainable import Trainable  # loads torch
 
 _SERVERS_OWN = {
     "places on its machine, and going on with a run": ("data-dir", "run-dir", "federation", "resume"),
@@ -28,24 +34,66 @@ def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
 
 
 def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
-    """What a run does at a site, besides what it sends."""
+    """What a run does at a site; what it sends, `sends` tells."""
     epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"
     batch = f"{settings.tokens_per_batch} tokens" if settings.tokens_per_batch else f"{settings.batch_size} sentences"
     yield f"method {settings.method}: trains {settings.trained_set} of {settings.backbone}, averaged by {settings.how.clustering}"
     yield f"at most {settings.rounds} rounds of {epochs}, {settings.accumulation} x {batch} a step; selection {settings.selected_by}"
     scored = f"{settings.metrics} of {settings.score_split} at the end, beam {settings.beam}"
     yield f"measures the loss of {settings.evaluate_share:.0%} of dev every {settings.evaluate_every} round(s), and {scored}"
-    split = rules.split
-    yield f"text split by {split.mode}, key {split.key!r}, into {split.train:g} train, {split.dev:g} dev, {split.test:g} test"
-    flat, plain = rules.flat(), TextRules().flat()
-    other: dict[str, object] = {key: value for key, value in flat.items() if value != plain[key] and key[:6] != "split."}
-    yield f"of the text besides: {_listed(other)}"
-    defaults: dict[str, Scalar] = default_run_config()
-    changed: dict[str, object] = {
-        key: value for key, value in settings.flat().items() if value != defaults[key] and key not in CHANGES_WITHOUT_ASKING
-    }
-    yield f"settings other than the defaults: {_listed(changed)}"
+    yield f"text split by {rules.split}; of text rules besides: {_other(rules.flat(), TextRules(split=rules.split).flat())}"
+    yield f"settings other than the defaults: {_other(settings.flat(), default_run_config())}"
 
 
-def _listed(values: dict[str, object]) -> str:
-    return ", ".join(f"{key} = {value!r}" for key, value in values.items()) or "none"
+def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
+    other = [
+        f"{key} = {value!r}" for key, value in values.items() if value != defaults[key] and key not in CHANGES_WITHOUT_ASKING
+    ]
+    return ", ".join(other) or "none"
+
+
+def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str]:
+    """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
+    told = dict(SENT_BY_A_SITE)
+    if settings.overlap == "off":
+        del told[DIGESTS], told[LEAKS]
+    if settings.how.clustering != "gradients":
+        del told[SIGNATURE]
+    elif settings.signature_form == "private":
+        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers, made of the gradient of one adapter"
+    else:
+        told[SIGNATURE] = (
+            "once a run, if this site's file allows it: the raw gradient of one adapter, out of which text can be read"
+        )
+    update = TRAIN
+    if settings.learns_threshold:
+        update = SEND
+        del told[TRAIN]
+        if not settings.meta_frozen:
+            told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
+        if settings.second_filter:
+            told[EVALUATE] += f", {SIZE} of the second filter's"
+    else:
+        del told[PROBE], told[SEND]
+    told[update] = told[update].replace("the tensors that travel", _update(settings, trainable))
+    if not settings.how.trains:
+        del told[update]
+    return told
+
+
+def _update(settings: Settings, trainable: "Trainable | None") -> str:
+    """What leaves the site of what it trains."""
+    if not settings.how.travels:
+        return f"no tensors under {settings.method}"
+    what = "the tensors that travel"
+    if trainable:
+        chosen = trainable.tensor_set
+        size = (
+            f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
+        )
+        what += f" ({size})"
+    if settings.selected_by != "all":
+        what = f"of {what} what {settings.selected_by} takes, and which that is"
+        if settings.by_deviation and not settings.learns_threshold:
+            what += "; every tensor's relative change, and the threshold"
+    return what

@@ -204,11 +204,7 @@ def _put(payload: Numbers, flat: Numbers, selection: Selection, part: str) -> No
 
 
 def selection_of(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Selection:
-    """What the masks of a packed selection say; no array but known ones, and one grain.
-
-    Raises:
-        ExchangeError: an array that is unknown, or masks of both grains.
-    """
+    """What the masks say; ExchangeError for an array that is unknown, or masks of both grains."""
     sizes = part_sizes(chosen)
     of_numbers = {f"{kind}.{part}" for kind in (MASK, INDICES) for part in sizes}
     known = [*sizes, MASK, *sorted(of_numbers)]

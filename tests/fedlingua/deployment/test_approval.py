@@ -55,7 +55,7 @@ def test_every_key_of_the_list_is_one() -> None:
 def test_the_words_tell_what_is_trained_measured_and_how_text_is_split() -> None:
     changed = dataclasses.replace(SETTINGS, rounds=7, sample_least=9)
     told = "\n".join(in_words(changed, dataclasses.replace(RULES, sizes=dataclasses.replace(RULES.sizes, train=500))))
-    for words in ("method adapter-families: trains adapters of demo", "at most 7 rounds of 1 epoch(s) by adam", "key 'k'"):
+    for words in ("method adapter-families: trains adapters of demo", "at most 7 rounds of 1 epoch(s) by adam", "key='k'"):
         assert words in told
     assert "sizes.train = 500" in told
     assert "sample-least = 9" in told

@@ -14,9 +14,9 @@ from fedlingua import units
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.deployment.approval import sends
 from fedlingua.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
 from fedlingua.deployment.keys import make_key
-from fedlingua.deployment.sent import sends
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
 from fedlingua.errors import ConfigError, DeploymentError
