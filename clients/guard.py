@@ -82,7 +82,8 @@ class Guard:
             raise ExchangeError(f"asked for {kind!r}; a run with these settings has {', '.join(answered)}")
         if not 0 <= task.round <= self.asked.rounds:
             raise ExchangeError(f"asked about round {task.round}; the run has {self.asked.rounds}")
-        if not 1 <= task.attempt <= (most := self.file.limits.max_attempts):
+        most = self.file.limits.max_attempts
+        if not 1 <= task.attempt <= most:
             raise beyond(f"attempt {task.attempt}", "max_attempts", f"{most} at most")
 
     def check_text(self, texts: Mapping[str, SiteText]) -> None:

@@ -84,45 +84,32 @@ def check(
 
 
 def approve(
-    file: Path,
-    bundle: str | None,
-    experiment: Path | None,
-    federation: Path | None,
-    overrides: Sequence[str],
-    agreed: bool,
-    console: Console,
+    file: Path, bundle: str | None, run: tuple[Path, Path] | None, overrides: Sequence[str], agreed: bool, console: Console
 ) -> dict[str, Any]:
-    """Let a bundle run here, the given one or the one that this checkout makes; with an experiment, its settings and text rules too.
+    """Let a bundle run here, the given one or the one that this checkout makes; and under it a run, once it has been shown and agreed to.
+
+    run: its experiment file and the server's federation file, which says how text is split; overrides: key=value, of the experiment.
 
     Raises:
-        ConfigError: an experiment without a federation file. ExchangeError: the site's own file refuses the settings.
+        ExchangeError: the site's own file refuses the settings.
     """
     site = _site(file)
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
-    if experiment:
-        if not federation:
-            raise ConfigError(
-                "--experiment needs --federation FILE, the server's, which says how text is split; its operator has it"
-            )
+    if run:
         from fedlingua.deployment.approval import approval_hash, in_words, sends
         from fedlingua.exchange.trainable import build_trainable
 
-        settings, rules = (
-            read_experiment(experiment, dict(map(parse_override, overrides))),
-            read_federation(federation, Path()).rules,
-        )
+        settings, rules = read_experiment(run[0], dict(map(parse_override, overrides))), read_federation(run[1], Path()).rules
         for words in [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]:
             console.print(f"  - {words}", soft_wrap=True, highlight=False, markup=False)
         if not agreed:
             typer.confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
-    elif site.limits.settings == "approved":
-        console.print(
-            "the settings of a run under it have to be approved too: --experiment FILE --federation FILE", soft_wrap=True
-        )
     new = [approve_hash(site.approvals, found, note) for note, found in hashes.items()]
     told = ", ".join(f"{note} {found}" for note, found in hashes.items())
     console.print(f"{told}: approved{'' if any(new) else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
+    if not run and site.limits.settings == "approved":
+        console.print("under it runs what is approved, too: --experiment FILE --federation FILE", soft_wrap=True, highlight=False)
     return {**hashes, "new": any(new)}
 
 
@@ -143,9 +130,7 @@ def show_log(file: Path, last: int, console: Console) -> dict[str, Any]:
     answer = {"lines": lines[-last:], "number": len(lines), "last": read_head(state)["hash"], "broken": broken or None}
     if broken:
         raise DeploymentError(f"the audit log in {state}: {broken}", answer=answer)
-    console.print(
-        f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}", highlight=False, soft_wrap=True
-    )
+    console.print(f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}", soft_wrap=True)
     return answer
 
 

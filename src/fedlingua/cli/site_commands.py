@@ -94,7 +94,10 @@ def site_approve(
     """Let a bundle run at this site, and under it an experiment, which is shown in words first."""
     from fedlingua.cli import site
 
-    return site.approve(file, bundle, experiment, federation, set_ or [], yes, console())
+    if experiment and not federation:
+        raise typer.BadParameter("--experiment needs --federation, the server's file, which says how text is split")
+    run = (experiment, federation) if experiment and federation else None
+    return site.approve(file, bundle, run, set_ or [], yes, console())
 
 
 @commands.command("log", epilog=example("fedlingua site log site --last 20"))
