@@ -13,6 +13,7 @@ from typing import Protocol
 
 from flwr.app import Context
 
+from clients.guard import Guard
 from clients.signature import Consent
 from fedlingua import cache
 from fedlingua.config import Settings
@@ -34,6 +35,10 @@ class Host(Protocol):
     settings: Settings
     base_results: Path
     """where what the backbone makes of the sites' text lies, for all runs"""
+
+    @property
+    def guard(self) -> Guard | None:
+        """Of a deployed node."""
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +70,12 @@ def host_of(context: Context, settings: Settings) -> Host:
         raise ExchangeError(
             f"method {settings.method} pools all sites' text, in simulation only; a deployed site's text stays with it"
         )
-    return DeployedHost(settings, read_site_file(Path(str(context.node_config[SITE_FILE]))))
+    return DeployedHost(settings, site_file_of(context))
+
+
+def site_file_of(context: Context) -> SiteFile:
+    """The file of a deployed node."""
+    return read_site_file(Path(str(context.node_config[SITE_FILE])))
 
 
 def is_deployed(context: Context) -> bool:
@@ -77,7 +87,7 @@ class SimulatedHost:
     """Partition p of n hosts sites p, p+n, ... of the federation file, or the pooled one; their folders lie inside the run folder."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
-        self.settings = settings
+        self.settings, self.guard = settings, None  # nothing leaves the machine
         self._partition, self._partitions = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
         self._run_id, self.base_results = context.run_id, cache.base_results_dir()
 
@@ -117,6 +127,7 @@ class DeployedHost:
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
         self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"
+        self.guard = Guard(file, settings, self.settings)
 
     @property
     def names(self) -> list[str]:

@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from random import Random
 
@@ -74,6 +75,7 @@ class SiteClient(NumPyClient):
 
     # --- Examples -------------------------------------------------------------------------------------------------------------------
 
+    @cached_property
     def training_texts(self) -> list[Sequence[TrainingExample]]:
         """What the model learns from, text by text."""
         return [self._made.trained(text, "train", self.trainable.backbone.codec, self.settings) for text in self.texts.values()]
@@ -82,6 +84,11 @@ class SiteClient(NumPyClient):
         """What the model is measured on, of all the site's texts."""
         codec = self.trainable.backbone.codec
         return [one for text in self.texts.values() for one in self._made.measured(text, split, codec, self.settings)]
+
+    def step_sizes(self) -> list[int]:
+        """Examples of each optimiser step of a round, as `fit` takes them."""
+        how = LocalTraining.of(self.settings)
+        return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
 
     @property
     def _made(self) -> ExampleMaker:
@@ -167,7 +174,7 @@ class SiteClient(NumPyClient):
 
     def _train(self, seed: str, kept: dict[str, Numbers] | None, this_round: tuple[int, int]) -> LocalResult:
         """Train what the model holds: here, or in several processes of this machine."""
-        texts = self.training_texts()
+        texts = self.training_texts
         if self.settings.processes > 1:
             tensors = read_tensors(self.trainable.model, self.trainable.trained)
             job = Job(self.settings, tensors, texts, seed, kept, this_round)

@@ -36,6 +36,8 @@ APP = Path(__file__).resolve().parents[1]
 EXPERIMENT = APP / "experiments" / "deployment" / "demo.toml"
 SITES = {"hospital": "de-fr", "court": "nl-es", "school": "pl-sv"}
 SENTENCES = 240
+LIMITS = "\n[limits]\nmin-dev = 15\nmin-test = 15\n"
+"""Of sites with 240 sentences, which the defaults call too few to answer on."""
 HANG_DEADLINE_S = 30.0
 COMMAND = [sys.executable, "-c", "from fedlingua.cli.app import main; main()"]
 
@@ -67,7 +69,7 @@ def demonstrate(folder: Path, hang: bool, changes: list[str]) -> dict[str, Any]:
     """The whole story; raises where something is not as it has to be. changes: key=value, of the experiment."""
     experiment = folder / "experiment.toml"
     experiment.write_text(tomli_w.dumps(read_toml(EXPERIMENT) | dict(map(parse_override, changes))), encoding="utf-8")
-    set_up(folder)
+    set_up(folder, experiment)
     figures: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(service(folder, "server", "start", "server"))
@@ -84,6 +86,7 @@ def demonstrate(folder: Path, hang: bool, changes: list[str]) -> dict[str, Any]:
         fedlingua(folder, "run", "--resume", "run", "--server", "server")
         say(f"resumed and finished in {time.monotonic() - started:.0f} s")
         fedlingua(folder, "status", "run")
+        show_logs(folder)
         if hang:
             figures["hanging"] = freeze_a_site(folder, experiment)
     say("the same sites and seed, simulated")
@@ -91,8 +94,8 @@ def demonstrate(folder: Path, hang: bool, changes: list[str]) -> dict[str, Any]:
     return compare(folder) | figures
 
 
-def set_up(folder: Path) -> None:
-    """A server's folder and three sites', as their people would make them."""
+def set_up(folder: Path, experiment: Path) -> None:
+    """A server's folder and three sites', as their people would make them, who have approved the experiment."""
     fleet, control = free_port(), free_port()
     addresses = ("--fleet", f"127.0.0.1:{fleet}", "--control", f"127.0.0.1:{control}")
     fedlingua(folder, "server", "init", "--to", "server", "--name", "three-sites", "--host", "127.0.0.1", *addresses)
@@ -100,8 +103,27 @@ def set_up(folder: Path) -> None:
     for site, direction in SITES.items():
         corpus = ("--phrasebook", site, "--sentences", str(SENTENCES), "--authority", "server/certificates/ca.crt")
         fedlingua(folder, "site", "init", "--to", site, "--name", site, "--direction", direction, "--server", server, *corpus)
-        fedlingua(folder, "site", "approve", "--site", site)
+        with (folder / site / "site.toml").open("a", encoding="utf-8") as file:
+            file.write(LIMITS)
     fedlingua(folder, "server", "add", "server", *(f"{site}/{site}.join.toml" for site in SITES))
+    approve(folder, experiment)
+
+
+def approve(folder: Path, experiment: Path, *changes: str) -> None:
+    """At every site; who sits there reads what is shown and says yes."""
+    for site in SITES:
+        what = ("--experiment", str(experiment), "--federation", "server/federation.toml", *changes)
+        fedlingua(folder, "site", "approve", "--site", site, "--yes", *what)
+
+
+def show_logs(folder: Path) -> None:
+    """Every site's audit log, which has to be whole, with a line for each message of the run."""
+    for site in SITES:
+        fedlingua(folder, "site", "log", site)
+        lines = [json.loads(line) for line in (folder / site / "state" / "audit.jsonl").read_text().split("\n")[:-1]]
+        kinds = {line["asked"] for line in lines}
+        if not {"query.describe", "evaluate", "evaluate.finish"} <= kinds or any(line["refused"] for line in lines):
+            raise SystemExit(f"the log of {site} has {', '.join(sorted(kinds))}, and refused what it should not")
 
 
 def show_refusals(folder: Path) -> None:
@@ -158,6 +180,7 @@ def freeze_a_site(folder: Path, experiment: Path) -> dict[str, float]:
     say(f"the school's processes are frozen when round 1 begins; deadline {HANG_DEADLINE_S:g} s")
     changes = {"rounds": 1, "quorum": 0.6, "deadline-s": HANG_DEADLINE_S}
     given = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    approve(folder, experiment, "--set", "rounds=1")
     command = [*COMMAND, "run", str(experiment), "--server", "server", "--to", "hanging", *given]
     running = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + 300

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from fedlingua.config_checks import settings_from
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation
 
+RUNS = count(1)
+"""As a SuperLink does, a number for each: a site is asked by another run then."""
 Tamper = Callable[[Message, Message], Message | None]
 """(request, reply) -> what the server gets instead; None: nothing ever comes."""
 
@@ -27,6 +30,7 @@ class InProcessGrid(Grid):
 
     def __init__(self, run_config: dict[str, Any], num_nodes: int, shuffle_seed: int = 0, tamper: Tamper | None = None) -> None:
         self.run_config, self.num_nodes, self.tamper = run_config, num_nodes, tamper
+        self.run_id = next(RUNS)
         self.shuffle = random.Random(shuffle_seed)
         self.public_keys: dict[int, bytes] = {}
         self.replies: dict[str, Message] = {}
@@ -63,7 +67,7 @@ class InProcessGrid(Grid):
     def _run(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         context = Context(
-            run_id=1, node_id=node, node_config=self.node_config(node), state=RecordDict(), run_config=self.run_config
+            run_id=self.run_id, node_id=node, node_config=self.node_config(node), state=RecordDict(), run_config=self.run_config
         )
         # Through the wire format, so that nothing is shared by reference.
         arrived = _over_the_wire(message)

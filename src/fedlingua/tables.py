@@ -8,6 +8,7 @@ from fedlingua.errors import ConfigError
 from fedlingua.languages import nearest
 
 T = TypeVar("T")
+_WANTED = {"tuple": "a list of names"}
 
 
 def table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
@@ -35,9 +36,13 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
         wanted = type(fields[key].default).__name__
         if wanted == "float" and type(value) is int:
             value = float(value)
+        if wanted == "tuple" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = tuple(value)
         if type(value).__name__ != wanted:
-            raise ConfigError(f"{where}: {key} = {value!r} is of type {type(value).__name__}; wanted {wanted}")
-        choices = get_args(fields[key].type)
+            raise ConfigError(
+                f"{where}: {key} = {value!r} is of type {type(value).__name__}; wanted {_WANTED.get(wanted, wanted)}"
+            )
+        choices = get_args(fields[key].type) if wanted == "str" else ()
         if choices and value not in choices:
             raise ConfigError(
                 f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"

@@ -8,6 +8,7 @@ from fedlingua.config_checks import settings_from
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.runs import RunFolder
 from strategies.server_app import run_federation
+from tests.deployed_sites import ROOMY
 from tests.in_process import InProcessGrid, checkpoint_bytes, run
 
 SITES = {"hospital": ("de-fr", 60), "court": ("nl-es", 50), "school": ("pl-sv", 55)}
@@ -68,7 +69,7 @@ def deploy(config, sites, tmp_path, name="deployed") -> RunFolder:
     for site in sites:  # the backbone is a directory, so each site says where it lies
         file = site / "site.toml"
         if backbones not in file.read_text():
-            file.write_text(file.read_text() + backbones)
+            file.write_text(f"{file.read_text()}{ROOMY}{backbones}")
     with folder.held():
         folder.open(settings, 1)
         run_federation(Machines(given, sites), settings, folder)

@@ -3,6 +3,7 @@
 import os
 import stat
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -23,13 +24,17 @@ from fedlingua.corpora.texts import read_sites
 from fedlingua.deployment.programs import SITE_FILE
 from fedlingua.errors import ExchangeError
 from fedlingua.languages import Direction
+from tests.deployed_sites import ROOMY
 from tests.federations import SITES
 
 SHARED = TextRules(SplitRules("shared-side", "k", 0.5, 0.25, 0.25), directions=(Direction("de", "fr"), Direction("pl", "fr")))
 
 
+RUNS = count(1)
+
+
 def context(run_config: dict[str, Any], **node: Any) -> Context:
-    return Context(run_id=1, node_id=1, node_config=node, state=RecordDict(), run_config=run_config)
+    return Context(run_id=next(RUNS), node_id=1, node_config=node, state=RecordDict(), run_config=run_config)
 
 
 def site_file(folder: Path, backbone: str = "", more: str = "") -> Path:
@@ -41,7 +46,7 @@ def site_file(folder: Path, backbone: str = "", more: str = "") -> Path:
         for name, direction, corpus in (("clinic", "de-fr", "text.tsv"), ("court", "pl-fr", "nowhere.tsv"))
     )
     backbones = f'[backbones]\ntiny = "{backbone}"\n' if backbone else ""
-    (folder / "site.toml").write_text(f'{sites}[server]\naddress = "a:1"\n{more}{backbones}')
+    (folder / "site.toml").write_text(f'{sites}[server]\naddress = "a:1"\n{more}{ROOMY}{backbones}')
     return folder / "site.toml"
 
 
@@ -157,7 +162,7 @@ def test_a_pinned_backbone_is_taken_by_its_name(settings: Settings, tmp_path: Pa
 def test_a_site_takes_part_in_the_methods_that_it_names(settings: Settings, tmp_path: Path) -> None:
     file = site_file(tmp_path)
     file.write_text(file.read_text() + '[node]\nmethods = ["adapter-fed"]\n')
-    with pytest.raises(ExchangeError, match="method is model-fed; this site takes part in adapter-fed only"):
+    with pytest.raises(ExchangeError, match=r"method = 'model-fed'; this site's file allows adapter-fed \(\[limits\] methods\)"):
         deployed(settings_from({**settings.flat(), "method": "model-fed"}), file)
     assert deployed(settings_from({**settings.flat(), "method": "adapter-fed"}), file).settings.method == "adapter-fed"
 

@@ -14,6 +14,7 @@ from fedlingua.exchange.records import message_bytes
 from fedlingua.runs import RunFolder
 from strategies.overlap import FILE
 from strategies.server_app import run_federation
+from tests.deployed_sites import ROOMY
 from tests.in_process import InProcessGrid, checkpoint_bytes, run
 
 CANARY = "zanzibar-quicksilver"
@@ -52,7 +53,7 @@ def folders(tmp_path, tiny_run_config):
         (folder / "site.toml").write_text(
             f'[[site]]\nname = "{name}"\ndirection = "{direction}"\ntsv = "corpus.tsv"\n'
             '[server]\naddress = "server:9092"\ninsecure = true\n'
-            f'[node]\noverlap-key = "overlap.key"\n[backbones]\n"{tiny_run_config["backbone"]}" = "{tiny_run_config["backbone"]}"\n'
+            f'[node]\noverlap-key = "overlap.key"\n{ROOMY}[backbones]\n"{tiny_run_config["backbone"]}" = "{tiny_run_config["backbone"]}"\n'
         )
         found.append(folder)
     return found

@@ -117,6 +117,7 @@ def deployment(tmp_path_factory):
         "server.example.org:9092": f"127.0.0.1:{fleet}",
         "server.example.org": "127.0.0.1",
         "experiments/deployment/demo.toml": str(experiment),
+        "site approve": "site approve --yes",
     }
     server = Institution(folder / "server", there)
     sites = {
@@ -124,7 +125,7 @@ def deployment(tmp_path_factory):
     }
     init, start, add, run = commands("server")
     own_init, *own_rest = commands("site")
-    translate = own_rest.pop()
+    *own_rest, log, translate = own_rest
     try:
         server.give(init)
         file = server.folder / "server" / "server.toml"
@@ -140,18 +141,21 @@ def deployment(tmp_path_factory):
         for name, site in sites.items():
             (server.folder / f"{name}.join.toml").write_bytes((site.folder / "site" / f"{name}.join.toml").read_bytes())
         server.give(add)
-        for name in SITES:
+        for name, site in sites.items():
             server.wait_for(f"site {name} may join")
+            (site.folder / "federation.toml").write_bytes((server.folder / "server" / "federation.toml").read_bytes())
+            with (site.folder / "site" / "site.toml").open("a") as file:
+                file.write("[limits]\nmin-dev = 10\nmin-test = 10\n")  # fewer than an institution has
         checks, *_ = [at_once(sites, command) for command in own_rest]
         server.printed = server.give(run, timeout_s=560)
-        letters = at_once(sites, translate)
+        letters, logs = at_once(sites, translate), at_once(sites, log)
         sites["school"].lose_power()
         sites["school"].give(*(command for command in own_rest if command.endswith(" start")))
         sites["school"].wait_for("SuperNode ID", times=2)
     finally:
         for institution in (*sites.values(), server):
             institution.stop()
-    server.checks, server.letters = checks, letters
+    server.checks, server.letters, server.logs = checks, letters, logs
     return server, sites
 
 
@@ -161,7 +165,7 @@ def test_readmes_commands_lead_to_a_finished_run(deployment):
     (run,) = (server.folder / "server" / "runs").iterdir()
     assert json.loads((run / "run.json").read_text())["status"] == "completed"
     assert set(json.loads((run / "scores.json").read_text())["sites"]) == set(SITES)
-    assert all(site.given <= 10 for site in sites.values())
+    assert all(site.given <= 11 for site in sites.values())
 
 
 def test_every_site_translates_on_its_own_afterwards(deployment):
@@ -180,6 +184,19 @@ def test_the_check_lists_what_will_be_sent(deployment):
         assert "wrong" not in told
         assert "lets this site join" in told
         assert re.search(r"64 tensors, 86592 numbers of 4 bytes, 0\.35 MB", told)
+
+
+def test_every_message_stands_in_the_sites_log(deployment):
+    server, sites = deployment
+    for name, told in server.logs.items():
+        assert "lines, whole" in told
+        lines = [json.loads(line) for line in (sites[name].folder / "site" / "state" / "audit.jsonl").read_text().splitlines()]
+        kinds = [line["asked"] for line in lines]
+        assert kinds[0] == "query.describe"
+        assert sorted(kinds[1:]) == ["evaluate", "evaluate", "evaluate.finish", "train"]
+        assert not any(line["refused"] for line in lines)
+        (train,) = (line for line in lines if line["asked"] == "train")
+        assert (train["tensors"], train["bytes"] > 86592 * 4) == (64, True)
 
 
 def test_no_sentence_leaves_its_site(deployment):

@@ -20,6 +20,7 @@ from fedlingua.comet.scores import is_checkpoint
 from fedlingua.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.deployment.approval import approval_hash
 from fedlingua.deployment.bundle import build_bundle, bundle_hash
 from fedlingua.deployment.server_file import ServerFile, read_server_file
 from fedlingua.devices import check_device, computed_in
@@ -105,7 +106,10 @@ def _carry_out(
     if not server:
         computed_in(settings.precision, settings.device, console.print)
     if server:
-        console.print(f"bundle: {bundle_hash(build_bundle(APP_DIR))}", soft_wrap=True, highlight=False)
+        bundle = bundle_hash(build_bundle(APP_DIR))
+        console.print(f"bundle: {bundle}", soft_wrap=True, highlight=False)
+        run = approval_hash(bundle, settings, federation.rules)
+        console.print(f"run: {run}, which the sites approve", soft_wrap=True, highlight=False)
     home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     attempt = None
     try:

@@ -1,19 +1,23 @@
-"""`fedlingua site`: set one up, check it, approve a bundle, join."""
+"""`fedlingua site`: set one up, check it, approve what runs there, join, look at its log."""
 
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from fedlingua.cli.findings import show_finding
 from fedlingua.cli.output import Answer
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
+from fedlingua.deployment.audit import read_head, verify
 from fedlingua.deployment.bundle import approve as approve_hash
 from fedlingua.deployment.bundle import approved, build_bundle, bundle_hash
 from fedlingua.deployment.gate import APPROVALS, REFUSED, write_programs
@@ -23,7 +27,7 @@ from fedlingua.deployment.service import Service
 from fedlingua.deployment.site_file import SiteFile, read_site_file
 from fedlingua.deployment.site_setup import FILE, init_site
 from fedlingua.errors import ConfigError, DeploymentError, RunError
-from fedlingua.experiment import default_run_config, read_experiment
+from fedlingua.experiment import default_run_config, parse_override, read_experiment
 from fedlingua.files import APP_DIR
 from fedlingua.processes import flower_environment, free_port
 
@@ -58,7 +62,8 @@ def check(
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
     # torch and transformers, which nothing else here needs, take seconds to load.
-    from fedlingua.deployment.checks import check_site, sends
+    from fedlingua.deployment.approval import sends
+    from fedlingua.deployment.checks import check_site
     from fedlingua.exchange.trainable import build_trainable
 
     told: dict[str, Any] = {"checks": [], "approved": sorted(approved(site.approvals))}
@@ -66,9 +71,7 @@ def check(
     for finding in check_site(site, settings, known, expected, knock):
         told["checks"].append(show_finding(finding, console))
         faults += not finding.good
-    console.print(
-        f"      approved bundles: {', '.join(bundle[:12] for bundle in told['approved']) or 'none yet'}", highlight=False
-    )
+    console.print(f"      approved: {', '.join(bundle[:12] for bundle in told['approved']) or 'none yet'}", highlight=False)
     console.print("all that this site will ever send under these settings:", highlight=False)
     trainable = None if faults else build_trainable(settings)
     told["sends"] = sends(settings, trainable)
@@ -80,13 +83,55 @@ def check(
     return told
 
 
-def approve(file: Path, bundle: str | None, console: Console) -> dict[str, Any]:
-    """Let a bundle run here: the given one, or, without a hash, the one that this checkout makes."""
+def approve(
+    file: Path, bundle: str | None, run: tuple[Path, Path] | None, overrides: Sequence[str], agreed: bool, console: Console
+) -> dict[str, Any]:
+    """Let a bundle run here, the given one or the one that this checkout makes; and under it a run, once it has been shown and agreed to.
+
+    run: its experiment file and the server's federation file, which says how text is split; overrides: key=value, of the experiment.
+
+    Raises:
+        ExchangeError: the site's own file refuses the settings.
+    """
     site = _site(file)
-    bundle = bundle or bundle_hash(build_bundle(APP_DIR))
-    new = approve_hash(site.approvals, bundle)
-    console.print(f"{bundle} is approved{'' if new else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
-    return {"bundle": bundle, "new": new}
+    hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
+    if run:
+        from fedlingua.deployment.approval import approval_hash, in_words, sends
+        from fedlingua.exchange.trainable import build_trainable
+
+        settings, rules = read_experiment(run[0], dict(map(parse_override, overrides))), read_federation(run[1], Path()).rules
+        for words in [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]:
+            console.print(f"  - {words}", soft_wrap=True, highlight=False, markup=False)
+        if not agreed:
+            typer.confirm("May this run here?", abort=True, err=True)
+        hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
+    new = [approve_hash(site.approvals, found, note) for note, found in hashes.items()]
+    told = ", ".join(f"{note} {found}" for note, found in hashes.items())
+    console.print(f"{told}: approved{'' if any(new) else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
+    if not run and site.limits.settings == "approved":
+        console.print("under it runs what is approved, too: --experiment FILE --federation FILE", soft_wrap=True, highlight=False)
+    return {**hashes, "new": any(new)}
+
+
+def show_log(file: Path, last: int, console: Console) -> dict[str, Any]:
+    """Show the newest lines of the audit log, and follow its whole chain.
+
+    Raises:
+        DeploymentError: the chain is broken; names the first line that is.
+    """
+    state = _site(file).state
+    lines, broken = verify(state)
+    keys = ("line", "time", "run", "round", "site", "asked", "sentences", "tensors", "bytes", "refused")
+    shown = Table(*keys)
+    for line in lines[-last:]:
+        words = (str(line.get(key, "")) for key in keys)
+        shown.add_row(*("".join(c if c.isprintable() else "?" for c in escape(word)) for word in words))
+    console.print(shown)
+    answer = {"lines": lines[-last:], "number": len(lines), "last": read_head(state)["hash"], "broken": broken or None}
+    if broken:
+        raise DeploymentError(f"the audit log in {state}: {broken}", answer=answer)
+    console.print(f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}", soft_wrap=True)
+    return answer
 
 
 def overlap_key(file: Path, show: bool, console: Console) -> dict[str, Any]:

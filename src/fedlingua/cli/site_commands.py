@@ -81,15 +81,35 @@ def site_check(
     return site.check(file, experiment, federation, expect, knock, console())
 
 
-@commands.command("approve", epilog=example("fedlingua site approve --site site"))
-def commandsrove(
+@commands.command(
+    "approve", epilog=example("fedlingua site approve --experiment experiments/deployment/demo.toml --federation federation.toml")
+)
+def site_approve(
     bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
     file: Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")] = Path("site"),
+    experiment: Annotated[Path | None, typer.Option(help="The run's experiment file: its settings are approved too.")] = None,
+    federation: Annotated[Path | None, typer.Option(help="The server's federation file, with the text rules.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, as the server gives it to the run.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> Answer:
-    """Let a bundle run at this site."""
+    """Let a bundle run at this site, and under it an experiment, which is shown in words first."""
     from fedlingua.cli import site
 
-    return site.approve(file, bundle, console())
+    if experiment and not federation:
+        raise typer.BadParameter("--experiment needs --federation, the server's file, which says how text is split")
+    run = (experiment, federation) if experiment and federation else None
+    return site.approve(file, bundle, run, set_ or [], yes, console())
+
+
+@commands.command("log", epilog=example("fedlingua site log site --last 20"))
+def site_log(
+    file: SiteFileArgument = Path("site"),
+    last: Annotated[int, typer.Option(min=1, help="How many lines to show, the newest.")] = 50,
+) -> Answer:
+    """Show what was asked of this site and what left it, and verify that the log is whole: exit code 1 where it is not."""
+    from fedlingua.cli import site
+
+    return site.show_log(file, last, console())
 
 
 @commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))

@@ -11,6 +11,8 @@ from pathlib import Path
 from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.processes import flower_environment, program
 
+BUNDLE = "FEDLINGUA_BUNDLE"
+"""Environment variable: the hash of the bundle that the gate has let through, for the code in it."""
 KEPT = 5
 """Refused bundles that a site keeps, the newest."""
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -54,8 +56,8 @@ def approved(file: Path) -> set[str]:
     return hashes - {""}
 
 
-def approve(file: Path, bundle: str) -> bool:
-    """Add a hash to a site's list; False where it stands there already.
+def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
+    """Add a hash to a site's list, of a bundle or of what the note says; False where it stands there already.
 
     Raises:
         ConfigError: it is no hash.
@@ -64,10 +66,14 @@ def approve(file: Path, bundle: str) -> bool:
         raise ConfigError(f"{bundle!r} is no hash of a bundle; wanted the 64 hexadecimal digits that `fedlingua bundle` shows")
     if bundle in approved(file):
         return False
-    before = file.read_text(encoding="utf-8") if file.is_file() else "# Bundles that this site runs, by sha256.\n"
+    before = (
+        file.read_text(encoding="utf-8")
+        if file.is_file()
+        else "# What this site runs, by sha256: bundles, and runs under them.\n"
+    )
     before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    aside.write_text(f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d}\n", encoding="utf-8")
+    aside.write_text(f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n", encoding="utf-8")
     os.replace(aside, file)
     return True
 

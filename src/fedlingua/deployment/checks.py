@@ -6,7 +6,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -29,7 +29,7 @@ from fedlingua.deployment.programs import supernode_command
 from fedlingua.deployment.service import Service, last_words
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.devices import computed_in
-from fedlingua.errors import DeploymentError
+from fedlingua.errors import DeploymentError, ExchangeError
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.findings import Finding, finding_of
@@ -37,8 +37,6 @@ from fedlingua.languages import Direction
 from fedlingua.measuring import check_measuring
 from fedlingua.parallel.launch import check_processes
 from fedlingua.processes import flower_environment, free_port
-from fedlingua.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
-from fedlingua.selection.second_filter import SIZE
 
 KNOCK_S = 30.0
 MARGIN = 1.3
@@ -57,7 +55,7 @@ def check_site(
     settings: of the run that the site is to take part in, on this site's own backbone and device.
     """
     rules = federation.rules if federation else _likely_rules(site)
-    yield finding_of("corpora", lambda: _corpora(site, rules))
+    yield finding_of("corpora", lambda: _corpora(site, rules, settings))
     yield finding_of("scores", lambda: _scores(site, settings))
     if federation:
         yield finding_of("federation", lambda: _federation(site, federation))
@@ -80,58 +78,13 @@ def check_site(
         yield finding_of("server", lambda: _knock(site))
 
 
-def sends(settings: Settings, trainable: Trainable | None) -> Mapping[str, str]:
-    """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
-    told, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
-    if settings.overlap == "off":
-        del told[DIGESTS], told[LEAKS]
-    if settings.how.clustering != "gradients":
-        del told[SIGNATURE]
-    elif settings.signature_form == "private":
-        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers for each of {adapters}, made of its gradient"
-    else:
-        told[SIGNATURE] = (
-            f"once a run, if this site's file allows it: the raw gradient of {adapters}, out of which text can be read"
-        )
-    update = TRAIN
-    if settings.learns_threshold:
-        update = SEND
-        del told[TRAIN]
-        if not settings.meta_frozen:
-            told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
-        if settings.second_filter:
-            told[EVALUATE] += f", {SIZE} of the second filter's"
-    else:
-        del told[PROBE], told[SEND]
-    told[update] = told[update].replace("the tensors that travel", _update(settings, trainable))
-    return told
-
-
-def _update(settings: Settings, trainable: Trainable | None) -> str:
-    """What leaves the site of what it trains."""
-    if not settings.how.travels:
-        return f"no tensors under {settings.method}"
-    what = "the tensors that travel"
-    if trainable:
-        chosen = trainable.tensor_set
-        size = (
-            f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
-        )
-        what += f" ({size})"
-    if settings.selected_by != "all":
-        what = f"of {what} what {settings.selected_by} takes, and which that is"
-        if settings.by_deviation and not settings.learns_threshold:
-            what += "; every tensor's relative change, and the threshold"
-    return what
-
-
 def _likely_rules(site: SiteFile) -> TextRules:
     """Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on."""
     divided = any(isinstance(one.corpus, SplitFiles) for one in site.sites)
     return TextRules(SplitRules("given" if divided else "shared-side"))
 
 
-def _corpora(site: SiteFile, rules: TextRules) -> str:
+def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
     check_corpora(site.sites)
     found = []
     for name, text in read_text(site.sites, rules).items():
@@ -141,6 +94,10 @@ def _corpora(site: SiteFile, rules: TextRules) -> str:
         left_out = f"; documents not de-identified: {failures_told(failures)}" if failures else ""
         kept = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
         found.append(f"{name} ({text.direction}): {kept}; {sizes}")
+        try:
+            site.limits.check_text({name: text.splits}, settings)
+        except ExchangeError as error:
+            raise DeploymentError(f"{found[-1]}; {error}") from error
     return "; ".join(found)
 
 

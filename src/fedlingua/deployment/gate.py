@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedlingua.deployment.bundle import bundle_hash, check_approved
+from fedlingua.deployment import audit
+from fedlingua.deployment.bundle import BUNDLE, bundle_hash, check_approved
 from fedlingua.errors import DeploymentError
 
 CLIENT_APP = "flwr-clientapp"
@@ -39,11 +40,16 @@ def main() -> None:
         return pulled
 
     def install_approved(content: bytes, *arguments: Any, **options: Any) -> Any:
-        check_approved(content, approvals, refused)
+        try:
+            check_approved(content, approvals, refused)
+        except DeploymentError as error:
+            audit.append(refused.parent, {"asked": "bundle", "bundle": bundle_hash(content), "refused": str(error)})
+            raise
         if told != [
             bundle_hash(content)
         ]:  # Flower would load another bundle than the one it unpacks, by the name that it was told
             raise DeploymentError(f"the bundle {bundle_hash(content)} came under the hash {', '.join(told)}; it is not run")
+        os.environ[BUNDLE] = told[0]
         return install(content, *arguments, **options)
 
     flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved

@@ -19,10 +19,15 @@
     home = "flower"                     # Flower's own files
     device = ""                         # cpu or cuda, instead of the run's
     processes = 0                       # that train together, a GPU each, instead of the run's number; 0: the run's
-    methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
     raw-gradients = false               # whether adapter-gradients may ask for raw gradients, out of which text can be read
     max-epsilon = 10.0                  # what all private signatures of a site may cost together, over all runs
     overlap-key = "keys/overlap.key"    # the key that the sites share, for runs that compare their text; none: no part in those
+
+    [limits]                            # what the server may ask for: fedlingua/deployment/limits.py has all keys and their defaults
+    settings = "approved"               # a run's settings and text rules are approved one by one; "within-limits": any that these allow
+    methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
+    tensor-sets = ["adapters", "controllers", "lora"]
+    min-test = 50                       # no answer stands on fewer sentences of a split
 
     [backbones]                         # where a run's backbone lies here, by the name that the run gives it
     "facebook/m2m100_418M" = "/models/m2m100_418M"
@@ -43,13 +48,13 @@ from fedlingua.config import Settings
 from fedlingua.corpora.registers import count
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, read_site
+from fedlingua.deployment.limits import SiteLimits
 from fedlingua.errors import ConfigError, ExchangeError
 from fedlingua.files import read_toml
 from fedlingua.kinds import SITE, refuse_other_kind
-from fedlingua.methods import METHOD_NAMES, METHODS
 from fedlingua.tables import fill, refuse_unknown, table
 
-_TABLES = {"site", "text", "server", "node", "backbones"}
+_TABLES = {"site", "text", "server", "node", "limits", "backbones"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class SiteFile:
     home: Path
     device: str
     processes: int
-    methods: tuple[str, ...]
+    limits: SiteLimits
     raw_gradients: bool
     max_epsilon: float
     overlap_key: Path | None
@@ -74,19 +79,17 @@ class SiteFile:
 
     @property
     def approvals(self) -> Path:
-        """The file of bundles that this site runs."""
+        """The file of bundles, and of runs' settings under them, that this site runs."""
         return self.path.parent / "approved.txt"
 
     def here(self, settings: Settings) -> Settings:
         """A run's settings as they hold at this site: its own backbone, device and processes, and no path of the server's.
 
         Raises:
-            ExchangeError: a backbone that the server chooses and nobody here has looked at, or a method that the site does not take
-                part in.
+            ExchangeError: a backbone that the server chooses and nobody here has looked at, or settings beyond the site's limits.
         """
         name = settings.backbone
-        if self.methods and settings.method not in self.methods:
-            raise ExchangeError(f"the run's method is {settings.method}; this site takes part in {', '.join(self.methods)} only")
+        self.limits.check_settings(dataclasses.replace(settings, processes=1) if self.processes else settings)
         pinned = name in PINNED_REVISIONS and not settings.backbone_revision
         chosen = "/" in name or name.startswith((".", "~")) or bool(settings.backbone_revision)
         if chosen and not pinned and name not in self.backbones:
@@ -144,6 +147,8 @@ def read_site_file(path: Path) -> SiteFile:
         )
     sites = tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1))
     names = [site.name for site in sites]
+    # Methods stood in [node] before there were limits.
+    given = {**({"methods": node["methods"]} if "methods" in node else {}), **table(raw, "limits", path.name)}
     text = fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]")
     for site in sites:
         # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
@@ -167,7 +172,7 @@ def read_site_file(path: Path) -> SiteFile:
         home=folder / str(node.get("home", "flower")),
         device=str(node.get("device", "")),
         processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
-        methods=_methods(node.get("methods", []), path.name),
+        limits=fill(SiteLimits, given, f"{path.name} [limits]"),
         raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
         max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
         overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
@@ -202,9 +207,3 @@ def _max_epsilon(raw: Any, where: str) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not raw >= 0:
         raise ConfigError(f"{where} [node]: max-epsilon = {raw!r}; wanted a number, 0 or more")
     return float(raw)
-
-
-def _methods(raw: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(raw, list) or not set(raw) <= set(METHODS):
-        raise ConfigError(f"{where} [node]: methods = {raw!r}; wanted a list of {METHOD_NAMES}")
-    return tuple(raw)

@@ -10,6 +10,7 @@ import tomli_w
 
 from fedlingua.corpora.sites import check_corpora, read_site
 from fedlingua.deployment.keys import make_key
+from fedlingua.deployment.limits import limits_text
 from fedlingua.deployment.site_file import SiteFile, check_address, read_site_file, site_table
 from fedlingua.errors import ConfigError
 from fedlingua.files import check_folder_to_write
@@ -45,7 +46,8 @@ def init_site(
     insecure = authority is None
     server: dict[str, Any] = {"address": address, "insecure": insecure}
     tables: dict[str, Any] = {"server": server, "node": {"state": "state", "home": "flower"}}
-    text = f"# Written by `fedlingua site init`; paths are relative to this file.\n{site_table(entry)}\n{tomli_w.dumps(tables)}"
+    head = "# Written by `fedlingua site init`; paths are relative to this file."
+    text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
     directory.mkdir(parents=True, exist_ok=True)
     aside = directory / f".{FILE}.{os.getpid()}"
     aside.write_text(text, encoding="utf-8")

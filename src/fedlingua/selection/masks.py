@@ -142,7 +142,7 @@ def unpack_selected(
     Raises:
         ExchangeError: an array that is unknown, missing or of another form than its mask says; names it.
     """
-    selection = _selection(arrays, chosen)
+    selection = selection_of(arrays, chosen)
     parts: dict[str, Numbers] = {}
     for part, size in part_sizes(chosen).items():
         assert sum(map(len, sent[part])) == size
@@ -210,8 +210,8 @@ def _put(payload: Numbers, flat: Numbers, selection: Selection, part: str) -> No
             offset += size
 
 
-def _selection(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Selection:
-    """What the masks say; no array but known ones, and one grain."""
+def selection_of(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Selection:
+    """What the masks say; ExchangeError for an array that is unknown, or masks of both grains."""
     sizes = part_sizes(chosen)
     of_numbers = {f"{kind}.{part}" for kind in (MASK, INDICES) for part in sizes}
     known = [*sizes, MASK, *sorted(of_numbers)]

@@ -58,7 +58,7 @@ RUN = {
     "server init": {},
     "server add": {},
     "site init": {"de-fr.tsv.gz": "de-fr.tsv", "ca.crt": "server/certificates/ca.crt"},
-    "site approve": {},
+    "site log": {},
     "site overlap-key": {},
 }
 """What is run, in this order, in one folder: command -> names of its example -> what stands for them there."""
@@ -76,6 +76,7 @@ NOT_RUN = {
     "finetune ner": "trains: tests/fedlingua/cli/test_finetune.py",
     "finetune pairs": "trains: tests/fedlingua/cli/test_finetune.py",
     "server start": "does not end: tests/fedlingua/cli/test_server.py",
+    "site approve": "loads a backbone, and asks: tests/fedlingua/cli/test_site.py",
     "site check": "loads a backbone: tests/fedlingua/cli/test_site.py",
     "site start": "does not end: tests/fedlingua/cli/test_site.py",
     "site export": "needs a delivery: tests/fedlingua/cli/test_site.py",

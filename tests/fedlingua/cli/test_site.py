@@ -17,13 +17,19 @@ from fedlingua.cli import site as command
 from fedlingua.cli.app import app
 from fedlingua.config import Scalar
 from fedlingua.config_checks import settings_from
+from fedlingua.corpora.sites import read_federation
+from fedlingua.deployment.approval import approval_hash
+from fedlingua.deployment.audit import append
 from fedlingua.deployment.bundle import approve, approved, build_bundle, bundle_hash
 from fedlingua.deployment.overlap_key import read_overlap_key
 from fedlingua.deployment.site_file import read_site_file
 from fedlingua.errors import ConfigError, DeploymentError
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.experiment import read_experiment
 from fedlingua.files import APP_DIR
 from fedlingua.protocol import SENT_BY_A_SITE
+from tests.deployed_sites import ROOMY
+from tests.federations import TWO_SITES
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def folder(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
     assert str(tmp_path / "site" / "clinic.join.toml") in made.output
     assert "warning: insecure = true" in made.output
     with (tmp_path / "site" / "site.toml").open("a") as file:
-        file.write(f'[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
+        file.write(f'{ROOMY}[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
     return tmp_path / "site"
 
 
@@ -83,7 +89,7 @@ def test_a_site_that_is_ready_is_told_so_with_all_that_it_will_send(folder: Path
     assert "error" not in text.replace("an error's reason", "")
     for what in ("corpora", "backbone", "memory", "disk", "certificate"):
         assert f"ok    {what}: " in text
-    assert "approved bundles: none yet" in text
+    assert "approved: none yet" in text
     listed = text.partition("all that this site will ever send under these settings:\n")[2].splitlines()
     assert (
         len(listed) == len(SENT_BY_A_SITE) - 5 + 1
@@ -146,7 +152,7 @@ def test_brackets_in_what_is_told_are_no_markup(folder: Path, experiment: Path) 
 
 def test_approved_bundles_are_shown_by_their_beginning(folder: Path, experiment: Path) -> None:
     approve(folder / "approved.txt", "ab" * 32)
-    assert "approved bundles: abababababab\n" in checked(folder, experiment)
+    assert "approved: abababababab\n" in checked(folder, experiment)
 
 
 def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
@@ -156,7 +162,59 @@ def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
     assert mine.exit_code == 0, mine.output
     assert approved(folder / "approved.txt") == {"ab" * 32, bundle_hash(build_bundle(APP_DIR))}
     again = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
-    assert "is approved already" in again.output
+    assert ": approved already in" in again.output
+
+
+def test_an_experiment_is_approved_once_it_has_been_read(folder: Path, experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(TWO_SITES)
+    arguments = ["site", "approve", "ab" * 32, "--site", str(folder), "--experiment", str(experiment)]
+    without = CliRunner().invoke(app, arguments)
+    assert without.exit_code == 2
+    assert "needs --federation" in without.output
+    arguments += ["--federation", str(tmp_path / "federation.toml"), "--set", "rounds=7"]
+    declined = CliRunner().invoke(app, arguments, input="n\n")
+    assert declined.exit_code == 1
+    assert not (folder / "approved.txt").exists()
+    shown = " ".join(declined.output.split())
+    for words in (
+        "trains adapters of tiny",
+        "at most 7 rounds of 1 epoch(s)",
+        "tensors, ",
+        "numbers of 4 bytes",
+        "bleu,chrf of test",
+    ):
+        assert words in shown
+    agreed = CliRunner().invoke(app, [*arguments, "--format", "json"], input="y\n")
+    assert agreed.exit_code == 0, agreed.output
+    told = json.loads(agreed.stdout)
+    settings = read_experiment(experiment, {"rounds": 7})
+    run = approval_hash("ab" * 32, settings, read_federation(tmp_path / "federation.toml", Path()).rules)
+    assert told == {"bundle": "ab" * 32, "run": run, "new": True}
+    assert approved(folder / "approved.txt") == {"ab" * 32, run}
+
+
+def test_settings_beyond_the_sites_limits_are_not_even_shown(folder: Path, experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(TWO_SITES)
+    arguments = ["site", "approve", "--yes", "--site", str(folder), "--experiment", str(experiment), "--set", "beam=99"]
+    beyond = CliRunner().invoke(app, [*arguments, "--federation", str(tmp_path / "federation.toml")])
+    assert "[limits] max-beam" in str(beyond.exception)
+    assert not (folder / "approved.txt").exists()
+
+
+def test_the_log_is_shown_and_the_first_broken_line_is_an_error(folder: Path) -> None:
+    for number in range(3):
+        append(folder / "state", {"asked": "train", "round": str(number), "refused": "[red]no\x1b[0m" if number else ""})
+    shown = CliRunner().invoke(app, ["site", "log", str(folder)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "3 lines, whole; hash of the last" in shown.output
+    assert "[red]no?[0m" in shown.output
+    told = json.loads(CliRunner().invoke(app, ["site", "log", str(folder), "--last", "1", "--format", "json"]).stdout)
+    assert ([line["line"] for line in told["lines"]], told["number"], told["broken"]) == ([3], 3, None)
+    log = folder / "state" / "audit.jsonl"
+    log.write_text(log.read_text().replace('"round": "1"', '"round": "7"'))
+    broken = CliRunner().invoke(app, ["site", "log", str(folder)])
+    assert isinstance(broken.exception, DeploymentError)
+    assert "line 2 is not as it was written" in str(broken.exception)
 
 
 # Ends with Flower's words as often as the file `refusals` has lines, then says that it joined and waits.

@@ -14,8 +14,10 @@ from fedlingua import units
 from fedlingua.config import Scalar, Settings
 from fedlingua.config_checks import settings_from
 from fedlingua.corpora.sites import Federation, read_federation
-from fedlingua.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate, sends
+from fedlingua.deployment.approval import sends
+from fedlingua.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
 from fedlingua.deployment.keys import make_key
+from fedlingua.deployment.limits import SiteLimits
 from fedlingua.deployment.site_file import SiteFile
 from fedlingua.deployment.site_setup import init_site
 from fedlingua.errors import ConfigError, DeploymentError
@@ -46,6 +48,7 @@ def federation(folder: Path, name: str = "clinic", direction: str = "de-fr", key
 
 
 def findings(site: SiteFile, settings: Settings, known: Federation | None = None, expected: str = "") -> dict[str, Finding]:
+    site = dataclasses.replace(site, limits=SiteLimits(min_train=1, min_dev=1, min_test=1))
     return {finding.what: finding for finding in check_site(site, settings, known, expected, knock=False)}
 
 
@@ -56,6 +59,15 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
     found = findings(site, settings, federation(tmp_path, key=key))
     assert list(found) == ["corpora", "scores", "federation", "key", "backbone", "memory", "disk", "certificate"]
     assert [what for what, finding in found.items() if not finding.good] == ["certificate"]
+
+
+def test_text_that_the_sites_own_limits_call_too_little_is_told_with_its_account(
+    site: SiteFile, settings: Settings, tmp_path: Path
+) -> None:
+    found = next(iter(check_site(site, settings, federation(tmp_path), "", knock=False)))
+    assert (found.what, found.good) == ("corpora", False)
+    assert found.told.startswith("clinic (de-fr): read 60, kept ")
+    assert "[limits] min-" in found.told
 
 
 def test_an_insecure_site_is_told_what_that_means_and_needs_no_key(site: SiteFile, settings: Settings) -> None:

@@ -1,0 +1,70 @@
+"""One answer to a question: the same bytes again, also in another process, and what came before is forgotten once the run moves on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from clients.answers import Answers
+from fedlingua.errors import ExchangeError
+from fedlingua.exchange.records import to_record
+
+BOUND = {"approval": "a", "run": "r", "attempt": "1"}
+NOTE: dict[str, Any] = {"sentences": {"train": 60}, "tensors": 2}
+
+
+def reply(number: float = 1.0) -> RecordDict:
+    arrays = to_record({"encoder": np.full(5, number, np.float32), "decoder": np.zeros(0, np.float32)})
+    content = RecordDict({"task": ConfigRecord({"site": "clinic"}), "metrics": MetricRecord({"nll_sum": number})})
+    content["arrays"], content["empty"] = arrays, ArrayRecord()
+    return content
+
+
+def admitted(folder: Path, kind: str, stage: int, asked: str = "x", site: str = "clinic", most: int = 9) -> Any:
+    return Answers(folder, most).admit(site, BOUND, kind, stage, asked)
+
+
+def test_a_repeated_request_gets_the_reply_that_was_kept(tmp_path: Path) -> None:
+    assert admitted(tmp_path / "1", "train", 1) is None
+    Answers(tmp_path / "1", 9).keep("clinic", "train", 1, (reply(), NOTE))
+    content, note = admitted(tmp_path / "1", "train", 1)
+    assert (content.object_id, note) == (reply().object_id, NOTE)
+    assert content["metrics"]["nll_sum"] == 1.0
+
+
+def test_a_request_that_failed_may_be_repeated_but_not_replaced(tmp_path: Path) -> None:
+    assert admitted(tmp_path / "1", "train", 1) is None
+    assert admitted(tmp_path / "1", "train", 1) is None
+    with pytest.raises(ExchangeError, match="asked another train of round 1 than before"):
+        admitted(tmp_path / "1", "train", 1, "y")
+
+
+def test_replies_go_when_the_run_moves_on_and_it_does_not_go_back(tmp_path: Path) -> None:
+    for stage in (1, 2):
+        admitted(tmp_path / "1", "train", stage)
+        Answers(tmp_path / "1", 9).keep("clinic", "train", stage, (reply(), NOTE))
+    admitted(tmp_path / "1", "evaluate", 3)
+    assert not list((tmp_path / "1").rglob("*.reply"))
+    with pytest.raises(ExchangeError, match="asked about round 2, and the server has gone on to 3"):
+        admitted(tmp_path / "1", "train", 2)
+    assert admitted(tmp_path / "1", "train", 1, site="court") is None  # each site of a node has rounds of its own
+
+
+def test_a_refused_request_changes_nothing(tmp_path: Path) -> None:
+    admitted(tmp_path / "1", "train", 1)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ExchangeError, match="another run 'q'"):
+        Answers(tmp_path / "1", 9).admit("clinic", {**BOUND, "run": "q"}, "train", 2, "x")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_so_many_runs_and_no_more_and_the_replies_of_three(tmp_path: Path) -> None:
+    for number in range(4):
+        admitted(tmp_path / f"{number}", "train", 1, most=4)
+        Answers(tmp_path / f"{number}", 4).keep("clinic", "train", 1, (reply(), NOTE))
+    assert len(list(tmp_path.rglob("*.reply"))) == 3
+    with pytest.raises(ExchangeError, match=r"number 5 here; this site's file allows 4 \(\[limits\] max-runs\)"):
+        admitted(tmp_path / "4", "train", 1, most=4)
+    assert admitted(tmp_path / "3", "train", 1, most=4) is not None

@@ -1,0 +1,86 @@
+"""The clock of a message, and the log that every answer passes."""
+
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from clients.guard import stopped_after
+from fedlingua import protocol
+from fedlingua.deployment.audit import HEAD, verify
+from fedlingua.errors import ExchangeError
+from tests.hostile.server_table import Site, settings
+
+
+def swallowing() -> None:
+    """Code on the way that takes whatever is raised for a failure of its own, and goes on."""
+    while True:
+        with suppress(Exception):
+            time.sleep(0.01)
+
+
+def test_what_takes_longer_is_stopped_and_the_clock_of_others_goes_on() -> None:
+    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    with pytest.raises(ExchangeError, match=r"stopped after 0.001 minutes.*\[limits\] max-minutes"), stopped_after(0.001):
+        swallowing()
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0) == before
+
+
+def test_what_is_in_time_passes() -> None:
+    with stopped_after(1.0):
+        pass
+
+
+def test_a_message_past_its_minutes_is_refused_and_leaves_no_update(tmp_path: Path) -> None:
+    site, config = Site(tmp_path, limits="max-minutes = 1e-5"), settings(tensor_set="controllers", controllers=1)
+    site.approve(config)
+    reply = site.ask(protocol.TRAIN, config, 1, arrays=site.tensors(config))
+    assert site.refused(reply, "[limits] max-minutes").held
+    assert not list((tmp_path / "state").rglob("*.safetensors"))
+
+
+def test_an_honest_run_is_answered_and_logged(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings()
+    site.approve(config)
+    for kind, number in ((protocol.DESCRIBE, 0), (protocol.TRAIN, 1), (protocol.EVALUATE, 1), (protocol.FINISH, 1)):
+        arrays = site.tensors(config)
+        reply = site.ask(kind, config, number, arrays=arrays)
+        assert not reply.has_error(), reply.error.reason
+    describe, train, evaluate, finish = verify(tmp_path / "state")[0]
+    assert set(describe["sentences"]) == {"train", "dev", "test"}
+    assert train["sentences"] == {"train": describe["sentences"]["train"]}
+    assert evaluate["sentences"] == {"dev": describe["sentences"]["dev"]}
+    assert finish["sentences"] == {"test": describe["sentences"]["test"]}
+    assert (train["run"], train["round"], train["attempt"], train["site"]) == ("9f1c", "1", "1", "hospital")
+    assert (train["asked"], train["server"], train["refused"]) == ("train", "server:9092", "")
+    sent = sum(array.numpy().size for array in arrays.values())
+    assert train["tensors"] == len(site.trainable(config).tensor_set.specs)
+    assert train["bytes"] > 4 * sent > evaluate["bytes"] > 0
+
+
+def test_a_node_that_comes_back_as_it_was_says_so_again_and_a_changed_one_does_not(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings()
+    site.approve(config)
+    first = site.ask(protocol.DESCRIBE, config)
+    assert site.ask(protocol.DESCRIBE, config).content.object_id == first.content.object_id
+    with (tmp_path / "corpus.tsv").open("a") as corpus:
+        corpus.write("ein neuer Satz\tune phrase nouvelle\n")
+    assert site.refused(site.ask(protocol.DESCRIBE, config), "has changed since the run began").held
+    assert not site.ask(protocol.DESCRIBE, config, flower_run=1).has_error()
+
+
+def test_what_cannot_be_logged_is_not_answered(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings()
+    site.approve(config)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / HEAD).write_text("no JSON")
+    reply = site.ask(protocol.DESCRIBE, config)
+    assert str(reply.error.reason) == "the site's audit log cannot be written, so nothing is answered"
+
+
+def test_an_approved_bundle_suffices_where_the_site_says_so(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits='settings = "within-limits"')
+    assert not site.ask(protocol.DESCRIBE, settings(local_epochs=3)).has_error()
+    assert site.refused(site.ask(protocol.DESCRIBE, settings(beam=99), flower_run=2), "[limits] max-beam").held
