@@ -114,7 +114,9 @@ def expected(steps: int, rate: float, others: Sequence[Trained], adam: bool) -> 
         growth: Numbers = np.log(changes / [[other.rate] for other in others]) / np.log(theirs)
     growth[theirs[:, 0] == 1] = np.nan  # a single step goes one way, whatever the run
     growth[:, 0] += _bend(theirs[:, 0], growth[:, 0]) * np.log(steps / theirs[:, 0])  # single tensors bend either way
-    line: Numbers = rate * steps ** np.clip(np.nan_to_num(_upper_median(growth), nan=1.0), 0.5, 1.0)
+    # A tensor whose gradients are as small as Adam's epsilon may stand still at some sites and go straight at others.
+    least = np.array([0.5] + [0.75] * (changes.shape[1] - 1))
+    line: Numbers = rate * steps ** np.clip(np.nan_to_num(_upper_median(growth), nan=1.0), least, 1.0)
     return line
 
 

@@ -72,3 +72,10 @@ def test_too_few_sites_for_a_rule_are_refused_before_the_run(tmp_path):
     config = config_of(tmp_path, FIVE, aggregation="krum", **{"byzantine-sites": 2})
     with pytest.raises(ConfigError, match="needs 7 sites in every cluster, and the encoder cluster 'all' has 5: hospital, "):
         run(config, tmp_path / "run", num_nodes=1)
+
+
+@pytest.mark.parametrize("keys", [{}, {"method": "model-fed", "learning-rate": 1e-3}, {"optimizer": "sgd", "learning-rate": 0.1}])
+def test_every_honest_update_is_whole_where_sizes_differ_25_fold(tmp_path, keys):
+    folder, _ = run(config_of(tmp_path, (300, 12, 24, 40, 80), **keys), tmp_path / "run", num_nodes=1)
+    assert [line["failures"] for line in rounds(folder)] == [[], []]
+    assert not any("scaled_to" in told for told in rounds(folder)[1]["sites"].values())
