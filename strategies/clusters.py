@@ -17,7 +17,7 @@ from fedlingua.exchange.trainable import Trainable
 from fedlingua.privacy import signature_epsilon
 from fedlingua.runs import RunFolder
 from fedlingua.training.signature import chosen_adapter, num_weights
-from strategies.checks import WITHOUT_TENSORS, check_records, check_size
+from strategies.checks import WITHOUT_TENSORS, check_records
 from strategies.question import ask_everybody
 from strategies.roll_call import Roll
 
@@ -109,19 +109,18 @@ def _signatures(
 
     def read(site: str, reply: Message, num_bytes: int) -> Mapping[str, Array]:
         sent[site] = num_bytes
-        return read_signatures(reply, num_bytes, sizes)
+        return read_signatures(reply, sizes)
 
-    need = "clusters by gradients need every site's signature"
-    return ask_everybody(grid, settings, roll, folder, protocol.SIGNATURE, read, need), sent
+    need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
+    return ask_everybody(grid, settings, roll, folder, protocol.SIGNATURE, read, need, lambda _: most), sent
 
 
-def read_signatures(reply: Message, num_bytes: int, sizes: Mapping[str, int]) -> Mapping[str, Array]:
+def read_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Array]:
     """The signatures in a reply, by name: (sizes[name],) float32 each.
 
     Raises:
         ExchangeError: anything else.
     """
-    check_size(num_bytes, WITHOUT_TENSORS + 5 * sum(sizes.values()))
     check_records(reply, {protocol.TASK, protocol.ARRAYS})
     arrays: Mapping[str, Array] = from_record(reply.content.array_records[protocol.ARRAYS])
     if set(arrays) != set(sizes):

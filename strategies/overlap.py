@@ -51,11 +51,11 @@ def _ask_and_compare(grid: Grid, settings: Settings, roll: Roll, folder: RunFold
         )
     need = f"overlap = {settings.overlap!r} needs the hashes of every site's sentences"
     read = _Reading(roll)
-    digests = ask_everybody(grid, settings, roll, folder, protocol.DIGESTS, read.digests, need, most_bytes=read.most_bytes)
+    digests = ask_everybody(grid, settings, roll, folder, protocol.DIGESTS, read.digests, need, read.most_bytes)
     _check_one_key(read.checks, roll)
     leaking = {site: to_record({protocol.LEAKING: found}) for site, found in leaks(digests).items()}
     need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
-    counts = ask_everybody(grid, settings, roll, folder, protocol.LEAKS, read.leaks, need, leaking, lambda _: WITHOUT_TENSORS)
+    counts = ask_everybody(grid, settings, roll, folder, protocol.LEAKS, read.leaks, need, lambda _: WITHOUT_TENSORS, leaking)
     if settings.overlap == "remove":
         try:
             check_left({site: {split: int(roll.about[site][split]) for split in JUDGED} for site in roll.expected}, counts)

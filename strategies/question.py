@@ -16,8 +16,6 @@ from strategies.replies import Failure, bad_reply, gather
 from strategies.roll_call import Roll
 
 T = TypeVar("T")
-MOST_BYTES = 256 * 1024 * 1024
-"""Of an answer whose size the question does not know."""
 
 
 def ask_everybody(
@@ -28,13 +26,13 @@ def ask_everybody(
     message_type: str,
     read: Callable[[str, Message, int], T],
     need: str,
+    most_bytes: Callable[[str], int],
     arrays: Mapping[str, ArrayRecord] | None = None,
-    most_bytes: Callable[[str], int] = lambda _: MOST_BYTES,
 ) -> dict[str, T]:
     """site -> what `read` takes of its reply, of all sites, in federation order.
 
-    read: (site, reply, its bytes); refuses with ExchangeError. need: what every site is needed for, in words. arrays: for each site.
-    most_bytes: of a site's reply. A site that sends a bad one is asked once more.
+    read: (site, reply, its bytes); refuses with ExchangeError. need: what every site is needed for, in words. most_bytes: of a
+    site's reply, before it is looked at. arrays: for each site. A site that sends a bad reply is asked once more.
 
     Raises:
         RunError: a site that is not here, or gave nothing usable; with `need`, the names and what each said.

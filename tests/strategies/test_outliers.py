@@ -100,7 +100,7 @@ def test_under_adam_the_others_exponent_says_how_far_a_site_goes() -> None:
     others = [went(8.0), went(8.0), went(1.0, 1)]
     for steps in (64, 4):
         assert expected(steps, 0.01, others, adam=True).tolist() == pytest.approx([0.01 * steps**0.75] * 2)
-    assert expected(9, 0.01, [went(0.1), went(0.2)], adam=True).tolist() == pytest.approx([0.03, 0.01 * 9**0.75])  # at least
+    assert expected(9, 0.01, [went(0.1), went(0.2)], adam=True).tolist() == pytest.approx([0.03, 0.03])  # a random walk at least
     assert expected(9, 0.01, [went(99.0), went(99.0)], adam=True).tolist() == pytest.approx(
         [0.09] * 2
     )  # and a straight line at most
@@ -131,9 +131,8 @@ def test_what_is_too_long_is_scaled_down_and_longer_left_out(adam: bool) -> None
 
 def test_a_single_tensor_is_judged_too() -> None:
     honest = {site: went(8.0) for site in "abc"}
-    assert judged({**honest, "d": went(8.0, tensor=8.0 * 2.5)}) == {}
-    assert judged({**honest, "d": went(8.0, tensor=8.0 * 3.0)}) == {"d": pytest.approx([2.5 / 3])}
-    assert judged({**honest, "d": went(8.0, tensor=8.0 * 3.2)}) == {"d": "left out"}
+    for tensor, verdict in ((31.0, {}), (36.0, {"d": pytest.approx([2 * 16 / 36])}), (41.0, {"d": "left out"})):
+        assert judged({**honest, "d": went(8.0, tensor=tensor)}) == verdict  # in 16 steps, straight on would be 16
 
 
 def test_half_of_the_sites_cannot_make_the_other_half_look_long() -> None:
