@@ -143,7 +143,7 @@ def test_a_site_without_a_signature_ends_the_run_by_name(config, tmp_path):
         (np.full(256, np.nan, np.float32), "wanted 256 finite"),
         (np.zeros(256, np.float32), "points nowhere"),
         (np.ones(256, np.float64), "float64"),
-        (None, "arrays"),
+        (None, "not those of a reply"),
     ],
 )
 @pytest.mark.fault("stopped")
