@@ -235,7 +235,8 @@ class Conversation:
     def refuse(self, failure: Failure, phase: Phase, progress: Progress) -> None:
         """Enter a refused reply, and set the site aside when it was one too many."""
         self.record.fail(failure, phase)
-        self._refused.add(failure.site)
+        if failure.is_bad_reply:
+            self._refused.add(failure.site)
         progress.bad_replies[failure.site] = progress.bad_replies.get(failure.site, 0) + 1
         if self._is_aside(failure.site, progress):
             text = f"site {failure.site} is set aside: {progress.bad_replies[failure.site]} of its replies were refused"

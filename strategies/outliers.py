@@ -12,8 +12,8 @@
 - An update of more than `max-update-ratio` times that is left out; beyond CLIP of it, it is scaled down to there.
 
 Measured over federations and methods of the committed suites and sites of 30 to 3,000 sentences (adapters, LoRA, controllers, full models,
-selections): honest updates changed 0.5 to 1.4 times what was expected, sign-flipped ones x 5 2.6 to 4.8 times that. Honest tensors changed at
-most 1.7 times what was expected of them (2.5 under SGD), but in models of random weights up to rate x steps and more (see STRAIGHT).
+selections): honest updates changed 0.5 to 1.4 times what was expected, sign-flipped ones x 5 2.6 to 4.8 times that. Honest tensors
+changed at most 1.7 times what was expected of them (2.5 under SGD), but in models of random weights up to rate x steps (see STRAIGHT).
 """
 
 import math

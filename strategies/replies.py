@@ -44,8 +44,8 @@ class Failure:
 
     @property
     def is_bad_reply(self) -> bool:
-        """Whether the site did answer, with something else than it should have."""
-        return self.kind in ("refused", "unreadable", "failed")
+        """Whether the site did answer, with something else than it should have; one that says it could not is not asked again."""
+        return self.kind in ("refused", "unreadable")
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def test_all_weights_zero_stop_the_run(config, tmp_path):
             reply.content.metric_records[protocol.METRICS]["num_examples"] = 0
         return reply
 
-    with pytest.raises(RunError, match="hospital: bad reply: num_examples = 0; wanted at least 1"):
+    with pytest.raises(RunError, match="hospital: bad reply: num_examples = 0; wanted a whole number, at least 1"):
         run(config, tmp_path / "zero", tamper=zero)
 
 

@@ -16,7 +16,7 @@ from strategies.translation_scores import check_sums
 
 FRENCH = Direction("de", "fr")
 SUMS = dataclasses.replace(
-    score_sums(["a b c d"], ["a b c d"], "fr"), more={"ter": (3.0, 12.0), "comet": (0.9, 1.0)}, comet_checkpoint=0xABC
+    score_sums(["a b c d"], ["a b c d"], "fr"), more={"ter": (1.0, 4.0), "comet": (0.9, 1.0)}, comet_checkpoint=0xABC
 )
 
 
@@ -48,7 +48,7 @@ def test_other_sums_are_refused(changes: dict, words: str) -> None:
 
 def test_sums_of_texts_add_up() -> None:
     both = SUMS + SUMS
-    assert both.more == {"ter": (6.0, 24.0), "comet": (1.8, 2.0)}
+    assert both.more == {"ter": (2.0, 8.0), "comet": (1.8, 2.0)}
     assert both.comet_checkpoint == 0xABC
     assert (SUMS + dataclasses.replace(SUMS, comet_checkpoint=1)).comet_checkpoint == 0
 

@@ -1,6 +1,7 @@
 """Whole federations that pre-train an encoder, in one process: when and what is measured, what a site counts, and what is scored."""
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -215,10 +216,10 @@ def test_a_model_of_one_silo_trains_on_its_text_alone_and_is_scored_at_all(confi
 
 
 @pytest.mark.parametrize(
-    "draw", [{"rounds": 1}, {"rounds": 8, "sample-share": 0.13, "sample-replacement": False}], ids=["all", "passes"]
+    "draw", [{"rounds": 1}, {"rounds": 7, "sample-share": 0.15, "sample-replacement": False}], ids=["all", "passes"]
 )
 def test_a_pooled_row_sees_every_example_once_an_epoch(config, tmp_path, monkeypatch, draw):
-    """By what training masks: every pooled sequence once, in one round of all or in eight of an eighth and a little more."""
+    """By what training masks: every pooled sequence once, in one round of all or in seven of a seventh and a little more."""
     seen = []
     drawn = TextExample.drawn
 
@@ -234,5 +235,7 @@ def test_a_pooled_row_sees_every_example_once_an_epoch(config, tmp_path, monkeyp
     texts = all_texts(settings.federation_path, settings.data_dir).values()
     held = [tuple(one.ids) for text in texts for one in EXAMPLE_MAKERS[settings.task].trained(text, "train", codec, settings)]
     assert len(held) > 50
-    assert sorted(seen[: len(held)]) == sorted(held)
-    assert len(seen) < 1.2 * len(held)
+    assert not Counter(held) - Counter(seen)  # each comes
+    before_the_last = seen[: len(seen) - len(seen) // draw["rounds"]]
+    assert not Counter(before_the_last) - Counter(held)  # and none again before; the last draw begins a second pass
+    assert len(held) <= len(seen) < 1.2 * len(held)

@@ -146,6 +146,7 @@ TABLE = [
     Mistake("finetune ner --data . --encoder runs", "no config.json", "--encoder runs", "give a directory"),
     Mistake("site start nowhere", "no such site", "nowhere", "`fedlingua site init`"),
     Mistake("site check federation.toml", "is a federation file", "federation.toml", "wanted a site's file"),
+    Mistake("site log nowhere", "no such site", "nowhere", "give its folder or its site.toml"),
     Mistake("site approve --site nowhere", "no such site", "nowhere", "give its folder or its site.toml"),
     # Keys and values.
     Mistake(
@@ -174,7 +175,7 @@ TABLE = [
         "pretrain recipe.toml --set model.heads=3", "heads = 3", "recipe.toml [model]", "wanted a d-model that its heads divide"
     ),
     Mistake("run other.toml", "'defr' is no direction", "bad.toml, site h", "source-target", has=bad_federation),
-    Mistake("translate --run runs/done --direction de-xx", "'xx' is not known", "--direction = 'de-xx'", "did you mean"),
+    Mistake("translate --run runs/done --direction de-xx", "'xx' is not known", "--direction = 'de-xx'", "wanted a BCP-47 code"),
     Mistake("translate --run runs/done", "either --site or --direction", "translate", "sites.json"),
     Mistake("translate --run runs/done --site curt", "no site 'curt'", "runs/done", "did you mean 'court'?"),
     Mistake("score --run runs/done --metric blue", "no metric 'blue'", "metric", "did you mean 'bleu'?"),
