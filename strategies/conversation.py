@@ -141,7 +141,7 @@ class Conversation:
             hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
             needed = 0 if hears_all else self.quorum - len(good)
             good |= self._ask_once(grid, asked, phase, read, progress, num_rounds, needed, most_bytes, again is None)
-            if again is None and len(good) < self.quorum and self._refused:
+            if again is None and len(good) < self.quorum <= len(good) + len(self._refused):
                 again = set(self._refused)
                 text = f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(again))}"
                 self.folder.event("note", text=text)
@@ -235,8 +235,7 @@ class Conversation:
     def refuse(self, failure: Failure, phase: Phase, progress: Progress) -> None:
         """Enter a refused reply, and set the site aside when it was one too many."""
         self.record.fail(failure, phase)
-        if failure.is_bad_reply:
-            self._refused.add(failure.site)
+        self._refused.add(failure.site)
         progress.bad_replies[failure.site] = progress.bad_replies.get(failure.site, 0) + 1
         if self._is_aside(failure.site, progress):
             text = f"site {failure.site} is set aside: {progress.bad_replies[failure.site]} of its replies were refused"

@@ -44,8 +44,8 @@ class Failure:
 
     @property
     def is_bad_reply(self) -> bool:
-        """Whether the site did answer, with something else than it should have; one that says it could not is not asked again."""
-        return self.kind in ("refused", "unreadable")
+        """Whether the site did answer, with something else than it should have."""
+        return self.kind in ("refused", "unreadable", "failed")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def gather(
                     failures[site] = failure
                 else:
                     replies[site] = cast(Message, reply)
-        hopeful = sum(failure.is_bad_reply for failure in failures.values()) if asks_again else 0
+        # Who says that it could not may be asked again, but nobody is waited for on that hope.
+        hopeful = sum(failure.kind in ("refused", "unreadable") for failure in failures.values()) if asks_again else 0
         if len(replies) + len(waiting) + hopeful < needed:
             break
         if waiting:
