@@ -22,12 +22,12 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 from paired import figures, ratio, turn_about
 
-from fedlingua.checkpoints import ClusterTensors
-from fedlingua.clustering import no_clusters
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.clustering.clusters import no_clusters
 from fedlingua.exchange.joined import EndToEnd, Flat, Numbers, runs
 from fedlingua.exchange.records import pack, view
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
-from fedlingua.parts import PARTS, Part
+from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.selection.masks import everything
 from strategies.aggregation import Update, fed_avg, inner_cluster_aggregation, start_everywhere
 from strategies.cores import CORES

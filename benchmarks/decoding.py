@@ -17,10 +17,10 @@ from kept import keep
 from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 
+from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.decode import translate
-from fedlingua.languages import Direction
-from fedlingua.pretraining.directories import backbone_directory
 
 WANTED_RATIO = 2.0
 """Sentences a second over generate's, with the beam of a run; less, or other text, ends the benchmark with an error."""

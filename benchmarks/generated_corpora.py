@@ -19,11 +19,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.formats import corpus_files, read_corpus
 from fedlingua.corpora.read import Pair, on_one_line
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, parse_direction
 
 MARKS = "\u2028\u2029\x85\x0b\x0c\x1c\x1e\r\0\x7f\ufeff\u200b\xa0\xad"
 """What some reader somewhere takes for a line end or for nothing, and the characters that formats hold to be their own."""

@@ -20,12 +20,12 @@ from paired import figures, ratio, turn_about
 from trainer import plain_arguments
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments, XLMRobertaForMaskedLM
 
-from fedlingua.backbones.build_encoder import build_encoder, build_text_tokenizer
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.sizes import EncoderSize
-from fedlingua.corpora import phrasebook
+from fedlingua.desk.pretraining.build_encoder import build_encoder, build_text_tokenizer
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.masked_language import TextExample, encode_text
+from fedlingua_demo import phrasebook
 
 WANTED_RATIO = 1.1
 """Tokens a second over the Trainer's; less ends the benchmark with an error."""

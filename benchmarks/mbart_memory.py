@@ -15,9 +15,9 @@ from pathlib import Path
 from measured_run import GIB, run_measured
 from random_mbart import make_backbone
 
-from fedlingua.corpora import phrasebook
-from fedlingua.experiment import read_experiment
-from fedlingua.files import APP_DIR
+from fedlingua.common.files import APP_DIR
+from fedlingua.settings.experiment import read_experiment
+from fedlingua_demo import phrasebook
 
 WANTED_GIB = 10.0
 DIRECTIONS = ("de-fr", "nl-pl", "sv-sl", "fr-cs", "es-sv", "it-de", "pl-es", "cs-nl")

@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 
-from fedlingua.cli.engine import Engine
-from fedlingua.config import Settings
-from fedlingua.files import APP_DIR
+from fedlingua.common.files import APP_DIR
+from fedlingua.desk.cli.engine import Engine
+from fedlingua.settings.config import Settings
 
 GIB = 2**30
 ACTORS = 2

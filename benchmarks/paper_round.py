@@ -24,11 +24,11 @@ import tomli_w
 from measured_run import GIB, Measured, run_measured
 from random_mbart import PUBLISHED, TINY, make_backbone
 
-from fedlingua.config import Scalar
+from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.split import SPLITS
-from fedlingua.experiment import read_experiment
-from fedlingua.files import APP_DIR
-from fedlingua.runs import library_versions
+from fedlingua.runs.folder import library_versions
+from fedlingua.settings.config import Scalar
+from fedlingua.settings.experiment import read_experiment
 
 FEDERATIONS = ("ted2020_m2en", "europarl_m2m")
 SHAPES = {"published": PUBLISHED, "tiny": TINY}

@@ -18,8 +18,8 @@ from typing import Any
 from generated_corpora import Generated, generated, holds
 from hypothesis import HealthCheck, Phase, given, settings
 
+from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.formats import KINDS
-from fedlingua.files import APP_DIR
 
 RARE = {"dataset": 0.1}
 """Its library takes a tenth of a second to look at a folder, so of this kind there are fewer."""

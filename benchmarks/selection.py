@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from paired import figures, ratio, turn_about
 
+from fedlingua.backbones.parts import Part
 from fedlingua.exchange.joined import Joined, Numbers, join
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
-from fedlingua.parts import Part
 from fedlingua.selection.deviation import deviations
 from fedlingua.selection.masks import Selection, counted, pack_selected
 from fedlingua.selection.rules import by_threshold, fixed_threshold

@@ -30,12 +30,12 @@ import psutil
 import tomli_w
 
 from deploy.demo import COMMAND, cmdline, environment, fedlingua, say, service, wait_for
-from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.sizes import ModelSize
-from fedlingua.corpora import phrasebook
-from fedlingua.deployment.server_file import read_server_file
-from fedlingua.files import APP_DIR
-from fedlingua.processes import free_port
+from fedlingua.common.files import APP_DIR
+from fedlingua.common.processes import free_port
+from fedlingua.desk.deployment.server_file import read_server_file
+from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua_demo import phrasebook
 
 MIB = 2**20
 WANTED_RATIO = 1.2

@@ -34,9 +34,9 @@ import psutil
 import torch
 from kept import keep
 
+from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.desk.variants import RunVariants
 from fedlingua.evaluation.site_translations import read_site_translations
-from fedlingua.translator import Decoding, Translator
-from fedlingua.variants import RunVariants
 
 WANTED_RATIOS, MOST_GROWTH_MIB = {"one_site": 2.0, "all_sites": 1.0}, 8.0
 """Sentences a core's second over one by one, and what the server may take more of memory; else the benchmark ends with an error. Requests
@@ -71,7 +71,7 @@ def served(run: Path, threads: int) -> Iterator[tuple[str, psutil.Process]]:
     command = [
         sys.executable,
         "-c",
-        "from fedlingua.cli.app import main; main()",
+        "from fedlingua.desk.cli.app import main; main()",
         "serve",
         "--run",
         str(run),

@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from fedlingua.clustering import CLUSTERED, by_families
-from fedlingua.config import Settings
+from fedlingua.backbones.parts import Part
+from fedlingua.clustering.clusters import CLUSTERED, by_families
+from fedlingua.clustering.privacy import signature_epsilon
+from fedlingua.clustering.signatures import group
+from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import read_sites
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.experiment import read_experiment
-from fedlingua.files import APP_DIR
-from fedlingua.parts import Part
-from fedlingua.privacy import signature_epsilon
-from fedlingua.runs import library_versions
-from fedlingua.signatures import group
+from fedlingua.runs.folder import library_versions
+from fedlingua.settings.config import Settings
+from fedlingua.settings.experiment import read_experiment
 from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, projected_gradients, random_projection
 from fedlingua.training.translation import PairExample, encode_pairs
 

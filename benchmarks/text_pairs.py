@@ -4,9 +4,9 @@ import gzip
 import random
 from pathlib import Path
 
-from fedlingua.corpora import phrasebook
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.languages import Direction
+from fedlingua_demo import phrasebook
 
 TATOEBA = Direction("de", "en")
 PHRASEBOOK = Direction("de", "fr")

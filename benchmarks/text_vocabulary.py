@@ -19,9 +19,9 @@ from paired import figures, ratio, turn_about
 from text_pairs import text_pairs
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
+from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
-from fedlingua.pretraining.directories import backbone_directory
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import PairExample, encode_pairs

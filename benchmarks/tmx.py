@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from fedlingua.corpora import phrasebook
+from fedlingua.common.files import APP_DIR
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.tmx import TmxFile, read_tmx
-from fedlingua.files import APP_DIR
-from fedlingua.languages import Direction
+from fedlingua_demo import phrasebook
 
 WANTED_UNITS_A_SECOND = 20_000
 CODES = {"de": "de-DE", "fr": "FR", "es": "es-ES"}

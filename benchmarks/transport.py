@@ -31,15 +31,16 @@ from typing import Any
 import tomli_w
 from forwarder import DOWN, UP, Forwarder
 
-from fedlingua import units
-from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.sizes import ModelSize
-from fedlingua.corpora import phrasebook
-from fedlingua.deployment.bundle import approve, build_bundle, bundle_hash
-from fedlingua.deployment.programs import over_grpc
-from fedlingua.deployment.site_file import read_site_file
-from fedlingua.files import APP_DIR
-from fedlingua.processes import free_port
+from fedlingua.common import units
+from fedlingua.common.files import APP_DIR
+from fedlingua.common.processes import free_port
+from fedlingua.consent.bundle import approve, bundle_hash
+from fedlingua.consent.site_file import read_site_file
+from fedlingua.desk.deployment.build import build_bundle
+from fedlingua.desk.deployment.programs import over_grpc
+from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua_demo import phrasebook
 
 sys.path.insert(0, str(APP_DIR / "deploy"))
 from demo import SITES, fedlingua, say, service, wait_for

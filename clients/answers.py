@@ -16,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 
 Answer = tuple[RecordDict, dict[str, Any]]
 """A reply, and what the audit log says of it besides its bytes."""

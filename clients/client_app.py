@@ -16,23 +16,23 @@ from clients.masked_language import MaskedLanguageClient
 from clients.selecting import SelectingClient
 from clients.sending import Sent
 from clients.translation import TranslationClient
-from fedlingua import protocol
-from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
+from fedlingua.common.devices import computed_in
+from fedlingua.common.errors import ExchangeError, FedlinguaError, without_words
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.leaks_file import keep_leaks, left_of
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
-from fedlingua.devices import computed_in
-from fedlingua.errors import ExchangeError, FedlinguaError, without_words
 from fedlingua.evaluation.tasks import check_task
+from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import from_record, opened, pack, to_record, unpack
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.languages import Direction
-from fedlingua.protocol import Task, Threshold
-from fedlingua.runs import code_hash
+from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 
 app = ClientApp()
 _log = logging.getLogger("fedlingua.client")

@@ -9,19 +9,19 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from clients.answers import Answer, Answers
 from clients.site_client import SiteClient
-from fedlingua.config import Settings
+from fedlingua.common.errors import ExchangeError
+from fedlingua.consent import audit
+from fedlingua.consent.approval import approval_hash, sends
+from fedlingua.consent.bundle import BUNDLE, approved
+from fedlingua.consent.keys import key_fingerprint
+from fedlingua.consent.limits import beyond
+from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
-from fedlingua.deployment import audit
-from fedlingua.deployment.approval import approval_hash, sends
-from fedlingua.deployment.bundle import BUNDLE, approved
-from fedlingua.deployment.keys import key_fingerprint
-from fedlingua.deployment.limits import beyond
-from fedlingua.deployment.site_file import SiteFile
-from fedlingua.errors import ExchangeError
+from fedlingua.exchange.protocol import DESCRIBE, DIGESTS, EVALUATE, FINISH, LEAKS, RULES, TASK, Task
 from fedlingua.exchange.records import message_bytes
-from fedlingua.protocol import DESCRIBE, DIGESTS, EVALUATE, FINISH, LEAKS, RULES, TASK, Task
+from fedlingua.settings.config import Settings
 
 NODE = "-node"
 """In the place of a site's name, which begins with a letter or a digit, where a message is about none."""

@@ -15,18 +15,17 @@ from flwr.app import Context
 
 from clients.guard import Guard
 from clients.signature import Consent
-from fedlingua import cache
-from fedlingua.config import Settings
+from fedlingua.common import cache
+from fedlingua.common.errors import ExchangeError
+from fedlingua.consent.overlap_key import read_overlap_key
+from fedlingua.consent.site_file import SITE_FILE, SiteFile, read_site_file
 from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, texts_by_site, texts_without_leaks
 from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_text
-from fedlingua.deployment.overlap_key import read_overlap_key
-from fedlingua.deployment.programs import SITE_FILE
-from fedlingua.deployment.site_file import SiteFile, read_site_file
-from fedlingua.errors import ExchangeError
-from fedlingua.runs import run_directory
-from fedlingua.simulated_texts import OVERLAP_KEY, all_texts, texts_by_site, texts_without_leaks
+from fedlingua.runs.folder import run_directory
+from fedlingua.settings.config import Settings
 
 
 class Host(Protocol):

@@ -12,7 +12,7 @@ from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.perplexity import MaskedScores
 from fedlingua.evaluation.text_scores import masked_sums_of
-from fedlingua.protocol import Stage
+from fedlingua.exchange.protocol import Stage
 from fedlingua.training.masked_language import MASKS_KEY
 
 

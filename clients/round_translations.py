@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.languages import Direction
-from fedlingua.runs import replace_text
+from fedlingua.runs.folder import replace_text
 
 
 class RoundTranslations:

@@ -9,12 +9,12 @@ from flwr.common import NDArrays
 from clients.sending import Sent
 from clients.site_client import SiteClient
 from clients.slope import MetaStep, RoundsUpdate, random_batches
+from fedlingua.backbones.precision import autocast
+from fedlingua.common.timing import timed
 from fedlingua.exchange.joined import Numbers
-from fedlingua.protocol import BATCHES_S, SELECT_S, Stage, Task, Threshold
+from fedlingua.exchange.protocol import BATCHES_S, SELECT_S, Stage, Task, Threshold
 from fedlingua.selection.deviation import deviations
-from fedlingua.timing import timed
 from fedlingua.training.batches import pad
-from fedlingua.training.precision import autocast
 
 
 class SelectingClient(SiteClient):

@@ -13,16 +13,16 @@ from typing import Literal
 import numpy as np
 
 from clients.stage_files import StageFiles
-from fedlingua.config import Settings
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import Stage, Task
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.protocol import Stage, Task
 from fedlingua.selection import rules
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step, from_arrays, to_arrays
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.second_filter import keep_probability
 from fedlingua.selection.top_k import top_k
+from fedlingua.settings.config import Settings
 
 DEVIATIONS, CAME = "deviations", "came."
 """Names in the file of an update that waits."""

@@ -16,12 +16,12 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.backbones.bottleneck import BottleneckAdapter
-from fedlingua.config import Settings
-from fedlingua.errors import ExchangeError
+from fedlingua.clustering.privacy import signature_epsilon
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.privacy import signature_epsilon
-from fedlingua.runs import json_text, replace_text
+from fedlingua.runs.folder import json_text, replace_text
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
 from fedlingua.training.signature import (
     chosen_adapter,

@@ -21,22 +21,22 @@ from flwr.common import NDArrays, Scalar
 from clients.sending import Sending
 from clients.signature import Consent, Signature, signature
 from clients.stage_files import StageFiles
-from fedlingua.config import Settings
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.parallel.job import Job
-from fedlingua.parallel.launch import train_in_processes
-from fedlingua.protocol import Stage
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
+from fedlingua.training.parallel.job import Job
+from fedlingua.training.parallel.launch import train_in_processes
 from fedlingua.training.site_examples import EXAMPLE_MAKERS, ExampleMaker
 
 

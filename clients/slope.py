@@ -9,16 +9,16 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from clients.sending import Sending
-from fedlingua.config import Settings
+from fedlingua.backbones.parts import PARTS
+from fedlingua.common.timing import timed
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import BATCHES_S, SLOPE_S, Threshold
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.parts import PARTS
-from fedlingua.protocol import BATCHES_S, SLOPE_S, Threshold
 from fedlingua.selection.deviation import magnitudes
 from fedlingua.selection.masks import part_sizes, unpack_selected
 from fedlingua.selection.meta_gradient import inner_product, own_slope
 from fedlingua.selection.second_filter import SIZE, network_gradient
-from fedlingua.timing import timed
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Batch, Example
 from fedlingua.training.gradient import corpus_gradient
 from fedlingua.training.objective import corpus_nll

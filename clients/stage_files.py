@@ -6,10 +6,10 @@ from pathlib import Path
 
 from safetensors.numpy import load_file, save_file
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.protocol import Stage
 
 
 class StageFiles:

@@ -11,16 +11,16 @@ from flwr.common import NDArrays
 
 from clients.round_translations import RoundTranslations, round_lines
 from clients.selecting import SelectingClient
+from fedlingua.common.errors import FedlinguaError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
-from fedlingua.errors import FedlinguaError
 from fedlingua.evaluation.base_results import base_result
+from fedlingua.evaluation.measuring import Measured, measure
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.evaluation.text_scores import translations
-from fedlingua.languages import Direction
-from fedlingua.measuring import Measured, measure
-from fedlingua.protocol import Stage
+from fedlingua.exchange.protocol import Stage
 
 _log = logging.getLogger("fedlingua.client")
 

@@ -25,12 +25,12 @@ from typing import Any
 import psutil
 import tomli_w
 
-from fedlingua.deployment.keys import make_key
-from fedlingua.deployment.programs import over_grpc, supernode_command
-from fedlingua.deployment.service import Service, last_words
-from fedlingua.deployment.site_file import SiteFile, read_site_file
-from fedlingua.experiment import parse_override
-from fedlingua.processes import flower_environment, free_port
+from fedlingua.common.processes import flower_environment, free_port
+from fedlingua.consent.keys import make_key
+from fedlingua.consent.site_file import SiteFile, read_site_file
+from fedlingua.desk.deployment.programs import over_grpc, supernode_command
+from fedlingua.desk.deployment.service import Service, last_words
+from fedlingua.settings.experiment import parse_override
 
 APP = Path(__file__).resolve().parents[1]
 EXPERIMENT = APP / "experiments" / "deployment" / "demo.toml"
@@ -39,7 +39,7 @@ SENTENCES = 240
 LIMITS = "\n[limits]\nmin-dev = 15\nmin-test = 15\n"
 """Of sites with 240 sentences, which the defaults call too few to answer on."""
 HANG_DEADLINE_S = 30.0
-COMMAND = [sys.executable, "-c", "from fedlingua.cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from fedlingua.desk.cli.app import main; main()"]
 
 
 def main() -> None:

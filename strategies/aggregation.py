@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from fedlingua.checkpoints import ClusterTensors
-from fedlingua.clustering import Clusters, cluster_of
-from fedlingua.config import Settings
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.clustering.clusters import Clusters, cluster_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, flat, separate
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.parts import PARTS, Part
+from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.selection.masks import Selection
+from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import tempered
 from strategies.cores import BLOCK, SPAN, in_order
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Message, MetricRecord
 
-from fedlingua import protocol
+from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.clean import REASONS
 from fedlingua.corpora.deidentify import KIND
-from fedlingua.errors import ExchangeError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import EndToEnd, Joined, Numbers
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened, view
 from fedlingua.exchange.tensors import TensorSet
-from fedlingua.protocol import Task
 from fedlingua.selection.masks import Selection, everything, unpack_selected
 from strategies.norms import Change, change_of
 

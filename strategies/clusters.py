@@ -7,22 +7,22 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedlingua import protocol
-from fedlingua.cluster_plan import numbers_by_gradients
-from fedlingua.clustering import CLUSTERED, Clusters, named, no_clusters, only
-from fedlingua.config import Settings
-from fedlingua.errors import ExchangeError
+from fedlingua.clustering.clusters import CLUSTERED, Clusters, named, no_clusters, only
+from fedlingua.clustering.privacy import signature_epsilon
+from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.privacy import signature_epsilon
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.runs.plan import numbers_by_gradients
+from fedlingua.settings.config import Settings
 from fedlingua.training.signature import chosen_adapter, num_weights
 from strategies.checks import WITHOUT_TENSORS, check_records
 from strategies.question import ask_everybody
 from strategies.roll_call import Roll
 
 if TYPE_CHECKING:
-    from fedlingua.signatures import Grouping
+    from fedlingua.clustering.signatures import Grouping
 
 FILE = "signatures.json"
 Array = np.ndarray[Any, Any]
@@ -47,7 +47,7 @@ def clusters_by_gradients(grid: Grid, settings: Settings, roll: Roll, trainable:
 def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
     """What signatures.json says."""
     # A second of import (scikit-learn) that only this method needs.
-    from fedlingua.signatures import group
+    from fedlingua.clustering.signatures import group
 
     private, adapters = settings.signature_form == "private", settings.signature_adapters
     chosen = {name: chosen_adapter(trainable.model, adapter) for name, adapter in adapters.items()}

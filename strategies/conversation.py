@@ -10,12 +10,12 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedlingua import protocol
-from fedlingua.config import Phase, Settings
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
-from fedlingua.protocol import Task
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Phase, Settings
 from strategies.checks import WITHOUT_TENSORS, check_task
 from strategies.progress import Progress
 from strategies.replies import Failure, Unreadable, bad_reply, gather, pull_one

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedlingua.cluster_plan import sites_needed
-from fedlingua.clustering import Clusters
-from fedlingua.config import Settings
+from fedlingua.clustering.clusters import Clusters
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.runs.plan import sites_needed
+from fedlingua.settings.config import Settings
 from strategies.aggregation import (
     Rule,
     Update,

@@ -10,10 +10,10 @@ from typing import Any
 
 from flwr.app import MetricRecord
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity, split_perplexity
 from fedlingua.evaluation.scores import averages
-from fedlingua.languages import Direction
 
 MOST_NATS = 700.0
 """A masked piece: exp of more is no float64."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from flwr.app import MetricRecord
 
-from fedlingua.languages import Direction
+from fedlingua.common.languages import Direction
 from strategies import masked_scores, translation_scores
 
 Sums = Any

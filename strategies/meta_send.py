@@ -18,17 +18,17 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from fedlingua import protocol
-from fedlingua.clustering import Clusters, cluster_of
-from fedlingua.config import Settings
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.clustering.clusters import Clusters, cluster_of
+from fedlingua.common.timing import timed
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import message_bytes, to_record
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.parts import PARTS, Part
-from fedlingua.protocol import Threshold
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.meta_gradient import bytes_slope, direction, mean_over_sites
-from fedlingua.timing import timed
+from fedlingua.settings.config import Settings
 from strategies.aggregation import Update
 from strategies.fed_mean import FedMean
 from strategies.filtering import SecondFilter

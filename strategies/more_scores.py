@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedlingua.config import Settings
+from fedlingua.common.languages import Direction
+from fedlingua.evaluation.measuring import COMET, score_of, signature_of
 from fedlingua.evaluation.scores import ScoreSums
-from fedlingua.languages import Direction
-from fedlingua.measuring import COMET, score_of, signature_of
-from fedlingua.metrics import OF_TEXT
+from fedlingua.settings.config import Settings
+from fedlingua.settings.metrics import OF_TEXT
 
 
 def of_site(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from fedlingua.config import Settings
 from fedlingua.exchange.joined import Numbers
-from fedlingua.training.schedules import rate_share
+from fedlingua.settings.config import Settings
+from fedlingua.settings.schedules import rate_share
 from strategies.norms import Change
 
 CLIP = 0.8

@@ -12,13 +12,13 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedlingua import protocol
-from fedlingua.config import Settings
+from fedlingua.common.errors import CorpusError, ExchangeError, RunError
 from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_left, figures, leaks
 from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.errors import CorpusError, ExchangeError, RunError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened, to_record
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Settings
 from strategies.checks import SHARE, WITHOUT_TENSORS, check_numbers, check_records
 from strategies.question import ask_everybody
 from strategies.roll_call import Roll

@@ -14,11 +14,11 @@ from math import fsum, isclose
 
 import numpy as np
 
-from fedlingua.checkpoints import ClusterTensors
-from fedlingua.clustering import Clusters
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.clustering.clusters import Clusters
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, flat
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.parts import PARTS, Part
+from fedlingua.runs.checkpoints import ClusterTensors
 from strategies.aggregation import Update, Weights, weighted_sum
 from strategies.cores import BLOCK, SPAN, in_order
 

@@ -7,7 +7,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from fedlingua.protocol import Stage
+from fedlingua.exchange.protocol import Stage
 
 Sums = Mapping[str, float]
 SLACK = 0.01

@@ -6,11 +6,11 @@ from typing import TypeVar
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fedlingua.config import Settings
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
-from fedlingua.protocol import Task
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Settings
 from strategies.checks import check_task
 from strategies.replies import Failure, bad_reply, gather
 from strategies.roll_call import Roll

@@ -7,13 +7,13 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedlingua import protocol
-from fedlingua.config import Settings
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.evaluation.sums import TextSums
+from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.second_filter import SIZE
+from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
 from strategies import checks
 from strategies.aggregation import Update

@@ -10,16 +10,16 @@ from typing import Any, cast
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedlingua import protocol
+from fedlingua.common.errors import ExchangeError, RunError
+from fedlingua.common.languages import Direction
+from fedlingua.consent.keys import same_key
 from fedlingua.corpora.overlap import REASON
 from fedlingua.corpora.sites import POOLED, Federation, Site
 from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.deployment.keys import same_key
-from fedlingua.errors import ExchangeError, RunError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
-from fedlingua.languages import Direction
-from fedlingua.protocol import Task
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
 from strategies.checks import check_about
 from strategies.replies import POLL_S, Failure, Kind, Unreadable, first_line, pull_one
 from strategies.traffic import Traffic

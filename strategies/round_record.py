@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedlingua.config import Phase
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Phase
 from strategies.replies import Failure
 from strategies.traffic import Bytes
 

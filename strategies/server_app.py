@@ -8,19 +8,18 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedlingua.cluster_plan import check_enough, planned_clusters
-from fedlingua.clustering import Clusters
-from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
+from fedlingua.clustering.clusters import Clusters
+from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
+from fedlingua.common.languages import nearest
 from fedlingua.corpora.intake import failures_told
 from fedlingua.corpora.sites import Federation, read_federation
-from fedlingua.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.languages import nearest
-from fedlingua.pretraining.directories import BUILT_IN
-from fedlingua.runs import RunFolder, code_hash, run_directory
+from fedlingua.runs.folder import RunFolder, code_hash, run_directory
+from fedlingua.runs.plan import check_enough, planned_clusters
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedMean
 from strategies.local_only import LocalOnly
@@ -63,8 +62,6 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     check_task(settings.task, federation.directions)
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
-    if built_in := BUILT_IN.get(settings.backbone):
-        built_in.directory(lambda told: folder.event("note", text=f"training the demo backbone, once: {told}"))
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fedlingua.checkpoints import ClusterTensors
-from fedlingua.config import Settings
+from fedlingua.backbones.parts import Part
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.parts import Part
+from fedlingua.runs.checkpoints import ClusterTensors
+from fedlingua.settings.config import Settings
 
 OWN = "server-optimizer"
 """Prefix of the moments' names, and key of the steps, in what a strategy declares as its state."""

@@ -19,17 +19,17 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedlingua import protocol
-from fedlingua.checkpoints import Checkpoint, ClusterTensors
-from fedlingua.clustering import Clusters
-from fedlingua.config import Phase, Settings
+from fedlingua.clustering.clusters import Clusters
+from fedlingua.common.timing import timed
+from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import EndToEnd, Numbers, runs
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import Packing, from_record
 from fedlingua.exchange.tensor_sets import TENSOR_SETS
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.protocol import Task
-from fedlingua.runs import RunFolder
-from fedlingua.timing import timed
+from fedlingua.runs.checkpoints import Checkpoint, ClusterTensors
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation import Update
 from strategies.checks import MOST_LOSS, size_limit
 from strategies.conversation import Conversation, Reader, RoundSkippedError

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.gates import WIDTH
 from fedlingua.selection.meta_gradient import Deviations, mean_over_sites, score_slope

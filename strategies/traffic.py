@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from fedlingua import protocol
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
 
 FILE = "traffic.json"

@@ -9,11 +9,11 @@ from typing import Any
 
 from flwr.app import MetricRecord
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
+from fedlingua.common.languages import Direction
+from fedlingua.evaluation.measuring import COMET, width_of
 from fedlingua.evaluation.scores import BLEU_ORDER, CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
-from fedlingua.languages import Direction
-from fedlingua.measuring import COMET, width_of
-from fedlingua.metrics import OF_TEXT
+from fedlingua.settings.metrics import OF_TEXT
 
 LEAST_COMET, MOST_COMET = -2.5, 1.5
 """Of a sentence: the newer models go from about 0 to 1; those of before 2022 are standardised, and reach below -1."""

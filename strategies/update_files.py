@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Stretch
 
 FOLDER = ".updates"

@@ -4,9 +4,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from fedlingua.cache import cache_dir, making
-from fedlingua.comet.environment import comet_python
-from fedlingua.pretraining.demo_encoder import demo_encoder
+from fedlingua.common.cache import cache_dir, making
+from fedlingua.desk.pretraining.demo_encoder import demo_encoder
+from fedlingua.evaluation.comet.environment import comet_python
 
 # Run by the environment's own Python.
 MAKE = """

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fedlingua import devices
-from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.sizes import ModelSize
-from fedlingua.config import Scalar
-from fedlingua.corpora import phrasebook
+from fedlingua.common import devices
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.experiment import default_run_config
-from fedlingua.languages import Direction
+from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.settings.config import Scalar
+from fedlingua.settings.experiment import default_run_config
 from fedlingua.training.translation import PairExample, encode_pairs
+from fedlingua_demo import phrasebook
 from tests.browser import Browser, opened_browser
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS
@@ -32,7 +32,7 @@ def _own_base_results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """What the tests' backbones make of texts is made in these tests, and leaves nothing in the user's cache."""
     folder = tmp_path_factory.mktemp("base-results")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("fedlingua.cache.base_results_dir", lambda: folder)
+        patched.setattr("fedlingua.common.cache.base_results_dir", lambda: folder)
         yield
 
 

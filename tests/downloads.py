@@ -3,11 +3,11 @@
 import random
 from pathlib import Path
 
-from fedlingua.corpora.mtnt import EN_FR, EN_JA, FOLDERS
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
-from fedlingua.corpora.uncorpus import DIRECTIONS
-from fedlingua.languages import Direction
+from fedlingua.desk.corpora.mtnt import EN_FR, EN_JA, FOLDERS
+from fedlingua.desk.corpora.uncorpus import DIRECTIONS
 
 Rows = dict[tuple[Direction, Split], list[Pair]]
 

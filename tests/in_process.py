@@ -14,9 +14,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
-from fedlingua import protocol
-from fedlingua.config_checks import settings_from
-from fedlingua.runs import RunFolder
+from fedlingua.exchange import protocol
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
 from strategies.server_app import run_federation
 
 RUNS = count(1)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlingua.cli.engine import RunStatus
-from fedlingua.config import Scalar, Settings
-from fedlingua.config_checks import settings_from
-from fedlingua.runs import RunFolder
+from fedlingua.desk.cli.engine import RunStatus
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar, Settings
 
 SUITE = """
 title = "Two sites, two methods"

@@ -88,7 +88,7 @@ def test_all_three_packages_are_looked_at() -> None:
     assert "fedlingua.corpora.split" in MODULES["fedlingua"]
     assert "clients.client_app" in MODULES["clients"]
     assert "strategies.server_app" in MODULES["strategies"]
-    assert "fedlingua.errors" in import_graph(MODULES["fedlingua"])["fedlingua.config_checks"]
+    assert "fedlingua.common.errors" in import_graph(MODULES["fedlingua"])["fedlingua.settings.checks"]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,19 @@ def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
 
 def test_no_sub_packages_import_each_other_in_a_circle() -> None:
     found = circle(among_sub_packages(import_graph(MODULES["fedlingua"], at_module_level=True)))
+    assert not found, " -> ".join(found)
+
+
+def test_nothing_that_a_node_runs_imports_the_desk() -> None:
+    for package in SOURCES:
+        for name, path in MODULES[package].items():
+            if not name.startswith("fedlingua.desk"):
+                against = {other for other in imports(name, path) if other.startswith("fedlingua.desk")}
+                assert not against, f"{path.relative_to(ROOT)} imports {', '.join(sorted(against))}"
+
+
+def test_no_sub_packages_import_each_other_in_a_circle_inside_functions_either() -> None:
+    found = circle(among_sub_packages(import_graph(MODULES["fedlingua"])))
     assert not found, " -> ".join(found)
 
 

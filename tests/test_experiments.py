@@ -12,33 +12,33 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fedlingua.backbones.build import SPECIAL_TOKENS, build_model, build_tokenizer
 from fedlingua.backbones.load import load_backbone
+from fedlingua.backbones.parts import Part
 from fedlingua.backbones.sizes import ModelSize
-from fedlingua.cli.app import app
-from fedlingua.clustering import Relatives, by_families
-from fedlingua.config import known_keys
-from fedlingua.config_checks import settings_from
+from fedlingua.clustering.clusters import Relatives, by_families
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.files import read_toml
 from fedlingua.corpora.documents import JsonDocuments, document_paths
 from fedlingua.corpora.formats import file_paths
 from fedlingua.corpora.mixed import held_texts
-from fedlingua.corpora.phrasebook import base_corpus
-from fedlingua.corpora.prepare import PAPER_CORPORA
 from fedlingua.corpora.read import TsvFile
+from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText, read_sites
-from fedlingua.corpora.uncorpus import DIRECTIONS
-from fedlingua.errors import CorpusError
-from fedlingua.experiment import default_run_config, read_experiment
-from fedlingua.files import read_toml
-from fedlingua.parts import Part
-from fedlingua.pretraining.demo import base_register
-from fedlingua.pretraining.recipe import forbidden_sides, read_recipe
-from fedlingua.suites.read import check_figures, is_suite, read_suite
-from fedlingua.suites.runs import site_names
+from fedlingua.desk.cli.app import app
+from fedlingua.desk.corpora.prepare import PAPER_CORPORA
+from fedlingua.desk.corpora.uncorpus import DIRECTIONS
+from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_tokenizer
+from fedlingua.desk.pretraining.demo import base_register
+from fedlingua.desk.suites.read import check_figures, is_suite, read_suite
+from fedlingua.desk.suites.runs import site_names
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import known_keys
+from fedlingua.settings.experiment import default_run_config, read_experiment
 from fedlingua.training.sampling import num_samples
+from fedlingua_demo.phrasebook import base_corpus
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fedlingua.config_checks import settings_from
+from fedlingua.corpora.recipe import read_recipe
+from fedlingua.desk.pretraining.card import model_card
+from fedlingua.desk.suites.result import rebuild
 from fedlingua.evaluation.scores import averages
-from fedlingua.experiment import default_run_config
-from fedlingua.methods import METHODS, SELECTIONS
-from fedlingua.metrics import BLEU, metrics_of
-from fedlingua.pretraining.card import model_card
-from fedlingua.pretraining.recipe import read_recipe
-from fedlingua.suites.result import rebuild
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.methods import METHODS, SELECTIONS
+from fedlingua.settings.metrics import BLEU, metrics_of
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedlingua.config_checks import settings_from
-from fedlingua.experiment import default_run_config
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
 from tests.recorded import SUITE, record_completed, record_round
 
 ROOT = Path(__file__).parents[1]
-COMMAND = "import sys; sys.argv[0] = 'fedlingua'; from fedlingua.cli.app import main; main()"
+COMMAND = "import sys; sys.argv[0] = 'fedlingua'; from fedlingua.desk.cli.app import main; main()"
 FEDERATION = """\
 name = "two"
 [[site]]

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 def fedlingua(*words: str) -> None:
     """A command of the same environment, whose output is shown when it fails."""
-    command = [sys.executable, "-c", "from fedlingua.cli.app import main; main()", *words]
+    command = [sys.executable, "-c", "from fedlingua.desk.cli.app import main; main()", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     print(f"{'done' if done.returncode == 0 else 'FAILED'}: fedlingua {' '.join(words)}", flush=True)
     if done.returncode:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clients import masked_language, translation
-from fedlingua.config import Scalar
+from fedlingua.settings.config import Scalar
 from tests.clients.test_deployed import config as config
 from tests.clients.test_deployed import deploy
 from tests.clients.test_deployed import sites as sites
@@ -17,7 +17,7 @@ from tests.in_process import run
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("fedlingua.cache.base_results_dir", lambda: tmp_path / "base-results")
+    monkeypatch.setattr("fedlingua.common.cache.base_results_dir", lambda: tmp_path / "base-results")
     return tmp_path / "base-results"
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fedlingua.config_checks import settings_from
-from fedlingua.deployment.programs import SITE_FILE
-from fedlingua.runs import RunFolder
+from fedlingua.consent.site_file import SITE_FILE
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
 from strategies.server_app import run_federation
 from tests.deployed_sites import ROOMY
 from tests.in_process import InProcessGrid, checkpoint_bytes, run

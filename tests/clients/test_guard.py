@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clients.guard import stopped_after
-from fedlingua import protocol
-from fedlingua.deployment.audit import HEAD, verify
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
+from fedlingua.consent.audit import HEAD, verify
+from fedlingua.exchange import protocol
 from tests.hostile.server_table import Site, settings
 
 

@@ -14,16 +14,16 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
 from clients.hosted import DeployedHost, SimulatedHost, host_of
-from fedlingua import protocol
-from fedlingua.config import Scalar, Settings
-from fedlingua.config_checks import settings_from
+from fedlingua.common.errors import ExchangeError
+from fedlingua.common.languages import Direction
+from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import read_sites
-from fedlingua.deployment.programs import SITE_FILE
-from fedlingua.errors import ExchangeError
-from fedlingua.languages import Direction
+from fedlingua.exchange import protocol
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar, Settings
 from tests.deployed_sites import ROOMY
 from tests.federations import SITES
 
@@ -221,7 +221,7 @@ def test_a_site_that_could_not_score_its_target_says_so_in_its_log_before_any_ro
 def test_a_sites_log_says_once_that_its_cpu_has_no_bf16(
     tiny_run_config: dict[str, Scalar], tiny_backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr("fedlingua.devices.cpu_flags", frozenset)
+    monkeypatch.setattr("fedlingua.common.devices.cpu_flags", frozenset)
     asked({**tiny_run_config, "backbone": "tiny", "precision": "bf16"}, site_file(tmp_path, str(tiny_backbone)), SHARED)
     assert caplog.text.count("this CPU has no native bf16 and computes in fp32") == 1
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from clients.translation import TranslationClient
-from fedlingua.comparison.compare import compare
-from fedlingua.comparison.runs import read_runs
-from fedlingua.errors import RunError
-from fedlingua.report import write_report
-from fedlingua.report.comparison_page import write_comparison
-from fedlingua.runs import RunFolder
+from fedlingua.common.errors import RunError
+from fedlingua.desk.comparison.compare import compare
+from fedlingua.desk.comparison.runs import read_runs
+from fedlingua.desk.report import write_report
+from fedlingua.desk.report.comparison_page import write_comparison
+from fedlingua.runs.folder import RunFolder
 from tests.in_process import InProcessGrid, run_on
 
 CANARY = "zanzibar-quicksilver-4711"

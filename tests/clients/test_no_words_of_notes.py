@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 
 from clients.masked_language import MaskedLanguageClient
-from fedlingua.cli.progress import PlainView
-from fedlingua.cli.status import show_status
-from fedlingua.errors import RunError
-from fedlingua.report import score_table, write_report, write_suite_report
-from fedlingua.runs import RunFolder
-from fedlingua.suites.read import OF_THE_SUITE, read_suite
-from fedlingua.suites.result import write_result
-from fedlingua.suites.runs import plan
+from fedlingua.common.errors import RunError
+from fedlingua.desk.cli.progress import PlainView
+from fedlingua.desk.cli.status import show_status
+from fedlingua.desk.report import score_table, write_report, write_suite_report
+from fedlingua.desk.suites.read import OF_THE_SUITE, read_suite
+from fedlingua.desk.suites.result import write_result
+from fedlingua.desk.suites.runs import plan
+from fedlingua.runs.folder import RunFolder
 from tests.clients.test_no_words import CANARY, Listening, outside
 from tests.in_process import run_on
 

@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
-from fedlingua import protocol
-from fedlingua.config_checks import settings_from
+from fedlingua.common.errors import RunError
+from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
+from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.leaks_file import FILE as LEAKS_FILE
-from fedlingua.deployment.overlap_key import make_overlap_key, read_overlap_key
-from fedlingua.deployment.programs import SITE_FILE
-from fedlingua.errors import RunError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
 from strategies.overlap import FILE
 from strategies.server_app import run_federation
 from tests.deployed_sites import ROOMY

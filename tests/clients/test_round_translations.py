@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from clients.round_translations import RoundTranslations, round_lines
-from fedlingua.config import Scalar
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
-from fedlingua.languages import Direction
+from fedlingua.settings.config import Scalar
 from tests.federations import FOUR_SITES, SITES, SPLIT
 from tests.in_process import checkpoint_bytes, rounds, run
 

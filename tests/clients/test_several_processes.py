@@ -8,9 +8,9 @@ import pytest
 from clients import site_client
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.parallel.job import Job, work
 from fedlingua.training.crew import ALONE
 from fedlingua.training.loop import LocalResult
+from fedlingua.training.parallel.job import Job, work
 from tests.in_process import checkpoint_bytes, run
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from clients.signature import Consent, signature
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import ExchangeError
+from fedlingua.clustering.privacy import signature_epsilon
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.privacy import signature_epsilon
+from fedlingua.settings.checks import settings_from
 
 
 @pytest.fixture

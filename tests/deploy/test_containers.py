@@ -12,7 +12,7 @@ import pytest
 import typer
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
-from fedlingua.cli.app import app
+from fedlingua.desk.cli.app import app
 from tests.deploy.deployment import DEPLOY, ROOT, VARIABLE, compose, dockerfile
 
 SITES = ("hospital", "court", "school")

@@ -17,9 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.corpora import phrasebook
-from fedlingua.pretraining.demo import demo_backbone
-from fedlingua.processes import end, free_port
+from fedlingua.common.processes import end, free_port
+from fedlingua_demo import phrasebook
 
 ROOT = Path(__file__).resolve().parents[2]
 SITES = {"hospital": "de-fr", "court": "nl-es", "school": "pl-sv"}
@@ -48,7 +47,7 @@ class Institution:
             command = command.replace(what, instead)
         program, *arguments = shlex.split(command)
         assert program == "fedlingua"
-        whole = [sys.executable, "-c", "from fedlingua.cli.app import main; main()", *arguments]
+        whole = [sys.executable, "-c", "from fedlingua.desk.cli.app import main; main()", *arguments]
         self.given += 1
         if arguments[1] == "start":
             with (self.folder / "start.log").open("a") as log:
@@ -107,7 +106,6 @@ def write_text(site: str, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     """The institutions after all of README's commands: the server, and the sites by name."""
-    demo_backbone()  # trained before anybody waits for it
     folder = tmp_path_factory.mktemp("deployment")
     fleet, control = free_port(), free_port()
     experiment = folder / "demo.toml"

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlingua.cli.engine import MARK, Engine
-from fedlingua.files import APP_DIR
-from fedlingua.processes import end
-from fedlingua.runs import RunFolder
+from fedlingua.common.files import APP_DIR
+from fedlingua.common.processes import end
+from fedlingua.desk.cli.engine import MARK, Engine
+from fedlingua.runs.folder import RunFolder
 from tests.in_process import checkpoint_bytes, rounds, run
 
 ROUNDS = 4

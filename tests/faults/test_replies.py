@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, Message
 
-from fedlingua import protocol
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import from_record, to_record
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 

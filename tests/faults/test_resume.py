@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedlingua import protocol
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import RunError
-from fedlingua.runs import RunFolder
+from fedlingua.common.errors import RunError
+from fedlingua.exchange import protocol
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
 from strategies.fed_mean import FedMean
 from tests.damage import flip, truncate
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
@@ -343,7 +343,7 @@ def test_a_disk_that_is_full_stops_the_run_with_its_reason(families, tmp_path, m
     def full(*arguments, **more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedlingua.checkpoints.save_file", full)
+    monkeypatch.setattr("fedlingua.runs.checkpoints.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         run(families, tmp_path / "full")
 

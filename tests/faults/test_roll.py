@@ -3,10 +3,10 @@
 import pytest
 from flwr.app import ConfigRecord, Error, Message
 
-from fedlingua import protocol
+from fedlingua.common.errors import RunError
+from fedlingua.consent.keys import make_key
 from fedlingua.corpora.sites import read_federation
-from fedlingua.deployment.keys import make_key
-from fedlingua.errors import RunError
+from fedlingua.exchange import protocol
 from tests.in_process import InProcessGrid, rounds, run, run_on
 
 

@@ -5,8 +5,8 @@ import time
 import pytest
 from flwr.app import Error, Message
 
-from fedlingua import protocol
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
+from fedlingua.exchange import protocol
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
 SITE = "court"

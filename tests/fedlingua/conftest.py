@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from fedlingua.experiment import default_run_config
+from fedlingua.settings.experiment import default_run_config
 from tests.federations import TWO_SITES, TWO_TEXTS
 from tests.in_process import run
 from tests.mbart import build_mbart50

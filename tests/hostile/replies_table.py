@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from fedlingua import protocol
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import from_record, to_record
 from tests.hostile.attacks import Attack, Outcome
 from tests.hostile.world import SITE, Contents, Lie, play, silent, without, world

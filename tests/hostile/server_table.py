@@ -18,23 +18,23 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
-from fedlingua import protocol
-from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.sizes import ModelSize
-from fedlingua.config_checks import settings_from
-from fedlingua.corpora import phrasebook
+from fedlingua.common.languages import Direction
+from fedlingua.consent.approval import approval_hash
+from fedlingua.consent.audit import verify
+from fedlingua.consent.bundle import BUNDLE, approve
+from fedlingua.consent.overlap_key import make_overlap_key
+from fedlingua.consent.site_file import SITE_FILE
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SplitRules
-from fedlingua.deployment.approval import approval_hash
-from fedlingua.deployment.audit import verify
-from fedlingua.deployment.bundle import BUNDLE, approve
-from fedlingua.deployment.overlap_key import make_overlap_key
-from fedlingua.deployment.programs import SITE_FILE
+from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import pack, to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.experiment import default_run_config
-from fedlingua.languages import Direction
-from fedlingua.protocol import Task, Threshold
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
+from fedlingua_demo import phrasebook
 from tests.hostile.attacks import Attack, Outcome
 
 TITLE = "A hostile server against a site file with default limits"

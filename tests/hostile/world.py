@@ -20,11 +20,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedlingua import protocol
-from fedlingua.backbones.build import build_model, build_tokenizer
 from fedlingua.backbones.sizes import ModelSize
-from fedlingua.corpora import phrasebook
-from fedlingua.experiment import default_run_config
+from fedlingua.desk.pretraining.build import build_model, build_tokenizer
+from fedlingua.exchange import protocol
+from fedlingua.settings.experiment import default_run_config
+from fedlingua_demo import phrasebook
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run_on

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedlingua.config_checks import settings_from
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.settings.checks import settings_from
 from strategies import aggregation
 from strategies.aggregation import (
     Update,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message
 
-from fedlingua import protocol
-from fedlingua.config_checks import settings_from
+from fedlingua.exchange import protocol
+from fedlingua.settings.checks import settings_from
 from strategies.aggregation import Update, weights_of
 from strategies.progress import Progress
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on

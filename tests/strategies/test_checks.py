@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from strategies.checks import check_about, size_limit
 

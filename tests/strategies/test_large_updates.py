@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedlingua import protocol
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
+from fedlingua.exchange import protocol
 from strategies import update_files
 from strategies.fed_mean import FedMean
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from flwr.app import MetricRecord
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.perplexity import MaskedScores
-from fedlingua.languages import Direction
 from strategies.masked_scores import all_scores, check_sums, site_scores
 
 TWO = math.log(2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clients import slope
-from fedlingua import protocol
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened
 from strategies import meta_send, threshold
 from tests.in_process import failing, rounds, run

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua import protocol
-from fedlingua.cluster_plan import planned_clusters
-from fedlingua.config import Scalar
-from fedlingua.config_checks import settings_from
+from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
-from fedlingua.errors import ConfigError, RunError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered
+from fedlingua.runs.plan import planned_clusters
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar
 from tests.federations import FOUR_SITES, SITES, SPLIT
 from tests.in_process import checkpoint_bytes, rounds, run
 

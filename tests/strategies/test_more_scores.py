@@ -6,11 +6,11 @@ import math
 import pytest
 from flwr.app import MetricRecord
 
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import ConfigError, ExchangeError
+from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.scores import ScoreSums, score_sums
-from fedlingua.experiment import default_run_config
-from fedlingua.languages import Direction
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
 from strategies.more_scores import of_all, of_site
 from strategies.translation_scores import check_sums
 

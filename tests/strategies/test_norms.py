@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import EndToEnd, Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection, everything

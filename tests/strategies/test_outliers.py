@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 from fedlingua.training.optimizers import OPTIMIZERS
 from strategies.norms import Change
 from strategies.outliers import BETA1, BETA2, Trained, adam_bounds, expected, judge, learning_rates, out_of_reach

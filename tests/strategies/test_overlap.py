@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord
 
-from fedlingua import protocol
+from fedlingua.common.errors import RunError
 from fedlingua.corpora.leaks_file import FILE as LEAKS_FILE
 from fedlingua.corpora.overlap import digests_of, figures, leaks, left_out, without_leaks
+from fedlingua.corpora.simulated import texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
-from fedlingua.errors import RunError
+from fedlingua.desk.report.page import write_report
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.personalization.start import Start
-from fedlingua.protocol import Task
-from fedlingua.report.page import write_report
-from fedlingua.simulated_texts import texts_without_leaks
 from strategies.overlap import FILE
 from strategies.roll_call import Roll
 from tests.in_process import InProcessGrid, checkpoint_bytes, run, run_on

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedlingua import protocol
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import ConfigError
+from fedlingua.backbones.parts import PARTS
+from fedlingua.common.errors import ConfigError
+from fedlingua.corpora.simulated import all_texts
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened, unpack
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.parts import PARTS
-from fedlingua.simulated_texts import all_texts
+from fedlingua.settings.checks import settings_from
 from fedlingua.training.masked_language import TextExample
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
 from tests.federations import SITES

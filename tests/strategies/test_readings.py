@@ -9,13 +9,13 @@ import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedlingua import protocol
-from fedlingua.config import Settings
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import runs
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 from strategies.readings import Asked, Training, read_probe, read_training
 
 SET = TensorSet("toy", (TensorSpec("w", (2,), "encoder", 0),))

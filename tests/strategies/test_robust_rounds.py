@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
 from tests.hostile.robust_table import config_of, flipped, forging, zeros
 from tests.in_process import rounds, run
 

@@ -10,11 +10,11 @@ from flwr.serverapp.strategy.fedtrimmedavg import trim_mean
 from flwr.serverapp.strategy.multikrum import compute_distances, select_multikrum
 from flwr.supercore.differential_privacy import compute_clip_model_update
 
-from fedlingua.cluster_plan import check_enough, sites_needed
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
 from fedlingua.exchange.joined import EndToEnd, Joined, join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.runs.plan import check_enough, sites_needed
+from fedlingua.settings.checks import settings_from
 from strategies import robust_rules
 from strategies.aggregation import Update
 from strategies.cores import BLOCK

@@ -7,11 +7,11 @@ import pytest
 from flwr.app import Error, Message
 from safetensors.numpy import load_file
 
-from fedlingua import protocol
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import BackboneError, ConfigError, RunError
+from fedlingua.common.errors import BackboneError, ConfigError, RunError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import unpack
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.settings.checks import settings_from
 from strategies.server_app import find_strategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, failing, rounds, run

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from fedlingua import protocol
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, runs, separate
 from fedlingua.exchange.records import message_bytes, opened
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.methods import SELECTIONS
 from fedlingua.selection.masks import counted, unpack_selected
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.methods import SELECTIONS
 from strategies.aggregation import tensors_for
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run

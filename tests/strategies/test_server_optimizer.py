@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.experiment import default_run_config
-from fedlingua.methods import SERVER_OPTIMIZERS
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.methods import SERVER_OPTIMIZERS
 from strategies.aggregation import Update, equally
 from strategies.partial import MISSING, pseudo_gradients, sent_to_clusters
 from strategies.server_optimizer import OPTIMIZERS, SCHEDULES, Moments, ServerOptimizer, Step

@@ -9,18 +9,18 @@ from safetensors.numpy import load_file
 from transformers import M2M100Tokenizer
 
 from clients import client_app
-from fedlingua import protocol
-from fedlingua.backbones.build import build_model
 from fedlingua.backbones.load import load_backbone
 from fedlingua.backbones.sizes import ModelSize
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import BackboneError, RunError
+from fedlingua.common.errors import BackboneError, RunError
+from fedlingua.common.languages import Direction
+from fedlingua.desk.pretraining.build import build_model
+from fedlingua.desk.translator import Translator
+from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.languages import Direction
-from fedlingua.translator import Translator
+from fedlingua.settings.checks import settings_from
 from tests.federations import phrasebook_federation
 from tests.in_process import failing, rounds, run
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.selection.gates import Keep
 from fedlingua.selection.meta_gradient import SPREAD, direction, inner_product, mean_over_sites, own_slope
 from strategies.threshold import LEARNING_RATE, MEMORY, ThresholdModel

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from fedlingua import protocol
+from fedlingua.common.errors import RunError
 from fedlingua.corpora.rules import TextRules
-from fedlingua.errors import RunError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
 from strategies.traffic import CountedGrid, Traffic
 from tests.in_process import InProcessGrid, failing, rounds, run, run_on

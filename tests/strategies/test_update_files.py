@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection

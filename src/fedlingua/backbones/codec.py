@@ -5,8 +5,8 @@ from random import Random
 
 from transformers import PreTrainedTokenizerBase
 
-from fedlingua.errors import BackboneError
-from fedlingua.languages import Direction, kinship, known_as, nearest
+from fedlingua.common.errors import BackboneError
+from fedlingua.common.languages import Direction, kinship, known_as, nearest
 
 
 class Codec:

@@ -18,7 +18,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from fedlingua.backbones.layouts import layout_of
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
 """Modules of a layer (an encoder layer has no encoder_attn) whose output is added to what came in."""

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from fedlingua.backbones.published import PICKLED, SAFETENSORS, has_safetensors
-from fedlingua.cache import cache_dir, making
-from fedlingua.errors import BackboneError
+from fedlingua.common.cache import cache_dir, making
+from fedlingua.common.errors import BackboneError
 
 KEPT = {".json", ".model"}
 """Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""

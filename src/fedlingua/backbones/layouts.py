@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedlingua.parts import Part
-from fedlingua.tasks import TaskName
+from fedlingua.backbones.parts import Part
+from fedlingua.settings.tasks import TaskName
 
 if TYPE_CHECKING:  # what is planned needs no torch
     from transformers import PreTrainedModel

@@ -20,9 +20,9 @@ from transformers.utils import logging
 from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
 from fedlingua.backbones.layouts import LAYOUTS
-from fedlingua.devices import computed_in
-from fedlingua.errors import BackboneError
-from fedlingua.tasks import TaskName
+from fedlingua.common.devices import computed_in
+from fedlingua.common.errors import BackboneError
+from fedlingua.settings.tasks import TaskName
 
 MODELS: dict[TaskName, Any] = {"translation": AutoModelForSeq2SeqLM, "masked-language": AutoModelForMaskedLM}
 
@@ -63,7 +63,7 @@ def load_backbone(
 ) -> Backbone:
     """Load and freeze what lies in `directory`. Safetensors are mapped, not read: processes on one machine share them.
 
-    precision, device: what it is to compute in, and where; `training.precision.hold` takes it there. For fp32 its weights are fp32, else
+    precision, device: what it is to compute in, and where; `backbones.precision.hold` takes it there. For fp32 its weights are fp32, else
     they keep the dtype they are stored in. random_weights: a seed by which the weights are drawn anew, as before any training.
 
     No code that comes with a model is run: weights are read from safetensors alone, and a pytorch_model.bin without any is

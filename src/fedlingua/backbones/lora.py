@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.pruning import kept_layers
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 
 
 @dataclass(frozen=True)

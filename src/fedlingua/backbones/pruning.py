@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fedlingua.backbones.layouts import layout_of
-from fedlingua.errors import BackboneError
-from fedlingua.parts import Part
+from fedlingua.backbones.parts import Part
+from fedlingua.common.errors import BackboneError
 
 if TYPE_CHECKING:  # what is planned needs no torch
     from transformers import PreTrainedModel

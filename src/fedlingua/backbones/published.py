@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedlingua.backbones.pinned import PINNED_REVISIONS
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLED = "pytorch_model.bin"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction, without_spaces
+from fedlingua.common.tables import fill
 from fedlingua.corpora.identify import check_identifier, is_other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction, without_spaces
-from fedlingua.tables import fill
 
 RULES = ("empty", "too-short", "too-long", "ratio", "control-characters", "identical", "script", "language", "duplicate")
 """Why a pair is dropped by the rules of cleaning; the first that holds, in this order, is the one counted."""

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from fedlingua.errors import ConfigError
-from fedlingua.files import APP_DIR
-from fedlingua.languages import nearest
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import APP_DIR
+from fedlingua.common.languages import nearest
 
 KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 """Of failure: what a type may be called for its name to be told."""

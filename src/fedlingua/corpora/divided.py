@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import Pair, TsvFile, read_pairs, tsv_columns
 from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.errors import ConfigError
-from fedlingua.languages import Direction
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.tables import check_options
 from fedlingua.corpora.json_lines import check_text, read_objects
 from fedlingua.corpora.read import LINE_BYTES, read_lines, spelled
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.tables import check_options
 
 DOCUMENT_OPTIONS = {"share": ("lines", "nway"), "field": ("jsonl",)}
 """Keys that say more of a corpus in one language -> the kinds that they go with."""

@@ -18,6 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
+from fedlingua.common.tables import check_options
 from fedlingua.corpora.opus import OpusZip, read_download
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, side_paths, spelled, tsv_columns
 from fedlingua.corpora.records import (
@@ -30,9 +33,6 @@ from fedlingua.corpora.records import (
     read_parquet_pairs,
 )
 from fedlingua.corpora.tmx import TmxFile, read_tmx
-from fedlingua.errors import ConfigError
-from fedlingua.languages import Direction
-from fedlingua.tables import check_options
 
 CorpusFiles = TsvFile | LineFiles | OpusZip | TmxFile | JsonPairs | ParquetPairs | Dataset
 

@@ -3,8 +3,8 @@
 import functools
 from typing import Any
 
-from fedlingua.errors import ConfigError
-from fedlingua.languages import plain_code, without_spaces
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import plain_code, without_spaces
 
 FEWEST_CHARACTERS = 20
 """Of less the library knows little; a third of it, where a language is written without spaces."""

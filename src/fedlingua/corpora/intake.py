@@ -6,13 +6,13 @@ A sentence of text in one language is a pair of itself with itself, so that all 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, judge, normalized, usable
 from fedlingua.corpora.deidentify import Failure, deidentify
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sentences import split_sentences
 from fedlingua.corpora.split_documents import Document
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
 
 
 def take_in(

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.read import read_lines
-from fedlingua.errors import CorpusError
 
 
 def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

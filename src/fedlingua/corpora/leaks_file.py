@@ -7,9 +7,9 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.overlap import Digests, key_check, without_leaks
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import ExchangeError
 
 FILE = "leaks.safetensors"
 _DIGESTS, _KEY = "digests", "key"

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, matching
 from fedlingua.corpora.read import UNREADABLE, LineFiles, Pair, read_pairs
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, matching
 
 
 @dataclass(frozen=True)

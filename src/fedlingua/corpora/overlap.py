@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import CorpusError
 
 Digests = np.ndarray[Any, Any]
 """(distinct sentences,) uint64, rising."""

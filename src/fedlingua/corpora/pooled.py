@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Mapping
 
+from fedlingua.common.errors import ConfigError
 from fedlingua.corpora.sites import Federation, Site
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import ConfigError
 
 
 def pooled_texts(texts: Mapping[str, SiteText], federation: Federation, pools: str) -> dict[str, SiteText]:
-    """Every site's text, of which those outside the pool are only scored. pools: as fedlingua.methods.Method has it."""
+    """Every site's text, of which those outside the pool are only scored. pools: as fedlingua.settings.methods.Method has it."""
     inside = {site.name for site in federation.sites if is_pooled(site, pools)}
     return {name: text if name in inside else _scored_only(text) for name, text in texts.items()}
 

@@ -18,8 +18,8 @@ from glob import escape, glob
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction, matching
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction, matching
 
 
 class Pair(NamedTuple):

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.json_lines import check_text, read_objects
 from fedlingua.corpora.read import Pair, on_one_line
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction
 
 NESTED = "translation"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")

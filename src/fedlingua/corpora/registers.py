@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedlingua.corpora import phrasebook
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction, nearest
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction, nearest
+from fedlingua_demo import phrasebook
 
 REGISTER_OPTIONS: dict[str, tuple[str, ...]] = {"sentences": ("phrasebook",), "seed": ("phrasebook",)}
 """Keys that say more of a register, as `OPTIONS` of other corpora (formats.py)."""

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_type_hints
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction, parse_written
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
-from fedlingua.errors import ConfigError
-from fedlingua.languages import Direction, parse_written
 
 
 @dataclass(frozen=True)

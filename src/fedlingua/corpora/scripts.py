@@ -6,9 +6,9 @@ from itertools import chain, islice
 
 import regex
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, script_of, without_spaces
 from fedlingua.corpora.read import Pair
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, script_of, without_spaces
 
 _UNICODE = {
     script: tuple(names.split())

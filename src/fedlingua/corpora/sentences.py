@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from fedlingua.languages import plain_code, without_spaces
+from fedlingua.common.languages import plain_code, without_spaces
 
 _HARD = "。！？｡।॥؟។៕။።፧"
 _SOFT = ".!?…۔։"

@@ -45,7 +45,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedlingua.clustering import Clusters, Relatives, given_clusters
+from fedlingua.clustering.clusters import Clusters, Relatives, given_clusters
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.files import read_toml
+from fedlingua.common.languages import Direction, parse_direction, parse_language
+from fedlingua.common.tables import check_options, fill, refuse_unknown, table
 from fedlingua.corpora.clean import read_cleaning
 from fedlingua.corpora.deidentify import Hook, read_hook
 from fedlingua.corpora.divided import SplitFiles, split_files
@@ -63,11 +67,7 @@ from fedlingua.corpora.registers import REGISTER_OPTIONS, Register, count, read_
 from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.files import read_toml
-from fedlingua.kinds import FEDERATION, refuse_other_kind
-from fedlingua.languages import Direction, parse_direction, parse_language
-from fedlingua.tables import check_options, fill, refuse_unknown, table
+from fedlingua.settings.kinds import FEDERATION, refuse_other_kind
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What sites and recipes may be called, since folders are named after them."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Split, SplitRules, position
-from fedlingua.errors import ConfigError, CorpusError
 
 REGISTER_SENTENCES = 1000
 """Of a phrasebook register, where neither a number of sentences nor a size is given."""

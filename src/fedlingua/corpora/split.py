@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.errors import ConfigError
-from fedlingua.languages import Direction
 
 Split = Literal["base", "train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.deidentify import load_hook
 from fedlingua.corpora.divided import SplitFiles, read_divided
@@ -17,8 +19,6 @@ from fedlingua.corpora.sites import Federation, Site, check_deidentified, check_
 from fedlingua.corpora.sizes import REGISTER_SENTENCES, Sizes, check_found, first_sentences, more_sentences, take
 from fedlingua.corpora.split import SPLITS, Side, Split, split_sites
 from fedlingua.corpora.split_documents import Document, split_documents
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 
 from lxml import etree
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, matching
 from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, Pair, check_growth, damaged, empty, on_one_line, opened
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, matching
 
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from fedlingua.config import Settings
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.runs import code_hash, library_versions
+from fedlingua.runs.folder import code_hash, library_versions
+from fedlingua.settings.config import Settings
 
 T = TypeVar("T")
 MOST_BYTES = 256 * 2**20

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.languages import Direction
+from fedlingua.common.languages import Direction
 
 TOKENS_PER_BATCH = 4000
 """Padded source tokens times beams in one batch: what fits a small machine's caches."""

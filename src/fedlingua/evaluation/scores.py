@@ -10,8 +10,8 @@ from functools import cache
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from fedlingua.errors import ConfigError
-from fedlingua.languages import Direction, plain_code, without_spaces
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction, plain_code, without_spaces
 
 BLEU_ORDER = 4
 MORE, CHECKPOINT = "more.", "comet-checkpoint"

@@ -4,11 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedlingua.common.errors import CorpusError, RunError
+from fedlingua.common.languages import nearest, parse_direction
 from fedlingua.corpora.read import read_lines
-from fedlingua.errors import CorpusError, RunError
 from fedlingua.evaluation.text_metrics import Translated
-from fedlingua.languages import nearest, parse_direction
-from fedlingua.runs import RunFolder, no_scores, run_about
+from fedlingua.runs.folder import RunFolder, no_scores, run_about
 
 HEADER = ["source", "reference", "base", "hypothesis"]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.scores import check_tokenizers
-from fedlingua.languages import Direction
 
 
 def check_task(task: str, directions: Collection[Direction]) -> None:

@@ -14,9 +14,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from fedlingua.common.languages import plain_code
 from fedlingua.corpora.identify import is_other_language
 from fedlingua.evaluation.scores import bleu_metric, bleu_tokenizer, chrf_metric
-from fedlingua.languages import plain_code
 
 Counts = NDArray[np.float64]
 

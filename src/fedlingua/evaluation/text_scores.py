@@ -7,7 +7,8 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.config import Settings
+from fedlingua.backbones.precision import autocast
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
@@ -15,10 +16,9 @@ from fedlingua.evaluation.decode import translate
 from fedlingua.evaluation.masked import masked_scores
 from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
 from fedlingua.evaluation.scores import ScoreSums, bleu_score, chrf_score, score_sums, signatures
-from fedlingua.languages import Direction
-from fedlingua.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
+from fedlingua.settings.config import Settings
+from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, PERPLEXITY
 from fedlingua.training.masked_language import MASKS_KEY
-from fedlingua.training.precision import autocast
 from fedlingua.training.site_examples import sequences_of
 
 Sums = Any

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from fedlingua.config import Settings
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
+from fedlingua.common.files import replace_text
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.files import replace_text
+from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # what was delivered is read without torch
     from fedlingua.exchange.trainable import Trainable

@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
+from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
-from fedlingua.parts import PARTS, Part
 
 Numbers = np.ndarray[Any, Any]
 

@@ -17,10 +17,10 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from numpy.lib import format as npy
 
-from fedlingua.errors import ExchangeError
+from fedlingua.backbones.parts import PARTS
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers, end_to_end, joined_set, separate
 from fedlingua.exchange.tensors import Tensors, TensorSet, check_form, check_tensors
-from fedlingua.parts import PARTS
 
 NPY = "numpy.ndarray"
 """Flower's name for arrays that are serialized as npy."""

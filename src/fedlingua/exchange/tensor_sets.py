@@ -15,8 +15,8 @@ from fedlingua.backbones.controllers import attach_controllers, controllers_bypa
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, lora_bypassed
 from fedlingua.backbones.pruning import kept_layers
-from fedlingua.config import Settings
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
+from fedlingua.settings.config import Settings
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlingua.errors import ExchangeError
-from fedlingua.parts import Part
+from fedlingua.backbones.parts import Part
+from fedlingua.common.errors import ExchangeError
 
 Tensors = dict[str, np.ndarray[Any, Any]]
 """Named float32 arrays, in the order of their tensor set."""

@@ -8,14 +8,14 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.config import Settings
-from fedlingua.errors import BackboneError
+from fedlingua.backbones.precision import hold
+from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.pretraining.directories import backbone_directory
-from fedlingua.training.precision import hold
+from fedlingua.settings.config import Settings
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from fedlingua.backbones.precision import autocast
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
@@ -15,7 +16,6 @@ from fedlingua.personalization.interpolation import interpolated
 from fedlingua.training.accumulate import Step
 from fedlingua.training.batches import pad
 from fedlingua.training.gradient import Gradients, corpus_gradient
-from fedlingua.training.precision import autocast
 
 START = 0.5
 """Alpha before the first step: both models count the same."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedlingua.errors import ConfigError, ExchangeError
+from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.exchange.tensors import Tensors
 
 ALPHAS = tuple(step / 20 for step in range(21))

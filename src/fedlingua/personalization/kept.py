@@ -14,7 +14,7 @@ from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.personalize import Personalized, training_of
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
-from fedlingua.runs import json_text, library_versions, replace_text
+from fedlingua.runs.folder import json_text, library_versions, replace_text
 
 FOLDER = "personal"
 FILE = "personalization.json"

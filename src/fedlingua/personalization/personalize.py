@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedlingua.config import Settings
+from fedlingua.common.errors import RunError
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import RunError
 from fedlingua.evaluation.text_scores import TEXT_SCORERS
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
@@ -24,6 +23,7 @@ from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.apfl import LearnedAlpha
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.settings import Personalizing
+from fedlingua.settings.config import Settings
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from fedlingua.config import Settings
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
+from fedlingua.settings.config import Settings
 
 
 @dataclass(frozen=True)

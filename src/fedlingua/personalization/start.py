@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from fedlingua.checkpoints import ClusterTensors
-from fedlingua.clustering import Clusters, cluster_of
-from fedlingua.config import Settings
+from fedlingua.clustering.clusters import Clusters, cluster_of
+from fedlingua.common.errors import RunError
+from fedlingua.common.languages import nearest
 from fedlingua.corpora.leaks_file import left_of
+from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
-from fedlingua.errors import RunError
 from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors, check_tensors
-from fedlingua.finished import FinishedRun
-from fedlingua.languages import nearest
-from fedlingua.simulated_texts import OVERLAP_KEY, texts_by_site
+from fedlingua.runs.checkpoints import ClusterTensors
+from fedlingua.runs.finished import FinishedRun
+from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # what cannot be gone on from is told without torch
     from fedlingua.exchange.trainable import Trainable

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from fedlingua.errors import RunError
+from fedlingua.backbones.parts import PARTS
+from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.parts import PARTS
 from fedlingua.selection.blocks import cuts
 from fedlingua.selection.masks import Selection, part_sizes
 

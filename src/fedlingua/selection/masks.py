@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers, join, joined_set, runs
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.selection.blocks import cuts

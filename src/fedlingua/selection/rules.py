@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.gates import Keep

@@ -6,11 +6,11 @@ import torch
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.errors import RunError
+from fedlingua.backbones.precision import autocast
+from fedlingua.common.errors import RunError
 from fedlingua.training.batches import Example, pad
 from fedlingua.training.crew import ALONE, Crew, Sums
 from fedlingua.training.head import WHOLE, HeadUse
-from fedlingua.training.precision import autocast
 
 Step = Sequence[Sequence[Example]]
 """What one step of the optimiser sees: batches of examples."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
-from fedlingua.config import Settings
+from fedlingua.settings.config import Settings
+from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
 from fedlingua.training.crew import ALONE, Crew
@@ -19,7 +20,6 @@ from fedlingua.training.head import HeadUse
 from fedlingua.training.movement import Movement
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
 from fedlingua.training.sampling import Sampling
-from fedlingua.training.schedules import rate_share
 
 
 @dataclass(frozen=True)

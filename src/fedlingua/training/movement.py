@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 
 WITNESSES = 8
 """Numbers of each tensor that are compared, those with the steepest gradients; no others are copied."""

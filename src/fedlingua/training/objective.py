@@ -7,9 +7,9 @@ import torch
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.precision import autocast
 from fedlingua.training.batches import Batch, Example, by_tokens, pad
 from fedlingua.training.head import WHOLE, HeadUse
-from fedlingua.training.precision import autocast
 
 EVALUATION_TOKENS = 3000
 """Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""

@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.bottleneck import BottleneckAdapter
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.layouts import Stack, layout_of
+from fedlingua.common.errors import ConfigError
 from fedlingua.corpora.split import position
-from fedlingua.errors import ConfigError
 from fedlingua.training.batches import Example, by_tokens, pad
 
 Array = np.ndarray[Any, Any]
@@ -73,7 +73,7 @@ def private_signature(
     """Mean over sentences of their projected gradients, each clipped to norm `clip`, plus Gaussian noise: (dimensions,).
 
     A sentence adds at most `clip` to the sum, and the noise on the sum has standard deviation `noise` x `clip` in every dimension: what
-    that is worth says fedlingua.privacy. The number of sentences is no secret. projection: (dimensions, 2 x d x dim).
+    that is worth says fedlingua.clustering.privacy. The number of sentences is no secret. projection: (dimensions, 2 x d x dim).
     """
     total = np.zeros(len(projection), np.float64)
     for one in projected_gradients(model, adapter, examples, codec, projection):

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.config import Settings
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
+from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.masked_language import MASKS_KEY, MaskedExample, TextExample, encode_text
 from fedlingua.training.translation import PairExample, encode_pairs

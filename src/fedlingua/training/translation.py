@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.languages import Direction
 from fedlingua.training.batches import IGNORED
 from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy
 

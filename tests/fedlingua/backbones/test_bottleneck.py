@@ -19,7 +19,7 @@ from fedlingua.backbones.bottleneck import (
     is_adapter_set,
 )
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set
 from tests.mbart import tiny_mbart
 

@@ -6,8 +6,8 @@ import pytest
 
 from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.load import Backbone
-from fedlingua.errors import BackboneError
-from fedlingua.languages import Direction
+from fedlingua.common.errors import BackboneError
+from fedlingua.common.languages import Direction
 
 
 @pytest.fixture

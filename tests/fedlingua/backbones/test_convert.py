@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from fedlingua.backbones.convert import as_safetensors
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 
 
 @pytest.fixture(autouse=True)

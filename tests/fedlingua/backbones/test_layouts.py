@@ -6,8 +6,8 @@ from transformers import CamembertConfig, CamembertForMaskedLM, PreTrainedModel,
 
 from fedlingua.backbones.layouts import LAYOUTS, MASKED_LANGUAGE, TRANSLATION, layout_of, most_tokens
 from fedlingua.backbones.load import Backbone
+from fedlingua.backbones.parts import Part
 from fedlingua.exchange.tensor_sets import tensor_set
-from fedlingua.parts import Part
 from tests.encoders import SHAPE
 from tests.mbart import tiny_mbart
 

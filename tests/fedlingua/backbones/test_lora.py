@@ -21,7 +21,7 @@ from fedlingua.backbones.lora import (
     peft_name,
     peft_targets,
 )
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import tensor_set
 from fedlingua.exchange.tensors import TensorSet
 from tests.mbart import mbart_50

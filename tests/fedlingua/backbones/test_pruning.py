@@ -6,7 +6,7 @@ import pytest
 from fedlingua.backbones.bottleneck import AdapterConfig, BottleneckAdapter, attach_adapters
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.pruning import THIRDS, third
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import tensor_set
 from tests.mbart import mbart_50
 

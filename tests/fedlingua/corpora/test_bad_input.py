@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
-from fedlingua.errors import CorpusError
 from tests.federations import federation
 
 NUMBERS = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf"]

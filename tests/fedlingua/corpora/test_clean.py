@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.clean import REASONS, RULES, Account, CleaningRules, clean, read_cleaning
 from fedlingua.corpora.read import Pair, TsvFile, read_pairs
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, parse_direction
 
 DE_EN, ZH_EN, EN_TH = Direction("de", "en"), Direction("zh", "en"), Direction("en", "th")
 OFF = CleaningRules(min_words=0, max_words=0, max_ratio=0.0, drop_duplicates=False)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction
+from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora import deidentify as module
 from fedlingua.corpora.clean import Account, CleaningRules
 from fedlingua.corpora.deidentify import CommandHook, Failure, FunctionHook, deidentify, load_hook
@@ -20,9 +23,6 @@ from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import Site
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText, read_sites, read_text
-from fedlingua.deployment.site_file import read_site_file
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction
 from tests.federations import REGISTER, federation
 
 CANARY = "zanzibar-quicksilver-4711"

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.corpora.divided import SplitFiles
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import check_sizes, read_sites, read_text
-from fedlingua.errors import ConfigError, CorpusError
 
 GIVEN = '[split]\nmode = "given"\n'
 SITE = '[[site]]\nname = "court"\ndirection = "de-en"\nsplits = "t/de-en.{}.tsv"\n'

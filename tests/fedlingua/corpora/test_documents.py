@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.corpora import phrasebook
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.deidentify import CommandHook, FunctionHook
 from fedlingua.corpora.documents import DocumentFiles, JsonDocuments, LineDocuments, Notes, read_documents
 from fedlingua.corpora.read import Pair
@@ -14,8 +15,7 @@ from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import check_files, corpus_paths, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction
+from fedlingua_demo import phrasebook
 from tests.federations import SITE, federation
 
 DATA = Path(__file__).parents[3] / "../shared/data"

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.formats import KINDS, corpus_files, file_paths, read_corpus
 from fedlingua.corpora.opus import OpusZip
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs, ParquetPairs
 from fedlingua.corpora.tmx import TmxFile
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction
 
 ZH_EN = Direction("zh", "en")
 PAIRS = [Pair("你好 世界", "hello world"), Pair("再见", "good bye")]

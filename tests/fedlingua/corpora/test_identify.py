@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from fedlingua.common.errors import ConfigError
 from fedlingua.corpora import identify
 from fedlingua.corpora.identify import is_other_language
-from fedlingua.errors import ConfigError
 
 GERMAN = "Der Hund schläft heute auf dem Sofa."
 

@@ -7,12 +7,12 @@ from operator import add
 
 import pytest
 
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.mixed import DEALT, deal, held_texts
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText
-from fedlingua.languages import Direction
 
 MIXED = SplitRules("given", "k", mixed=True)
 DIRECTIONS = {"court": Direction("de", "fr"), "bank": Direction("pl", "es"), "farm": Direction("de", "fr")}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.opus import OpusCorpus, find_all
 from fedlingua.corpora.read import Pair, read_pairs
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, parse_direction
 
 TED = OpusCorpus("TED2020", {"zh": "zh_cn"})
 EUROPARL = OpusCorpus("Europarl")

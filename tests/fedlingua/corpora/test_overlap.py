@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.files import APP_DIR
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
 from fedlingua.corpora.overlap import (
     JUDGED,
@@ -27,9 +30,6 @@ from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
-from fedlingua.errors import CorpusError
-from fedlingua.files import APP_DIR
-from fedlingua.languages import Direction
 
 DATA = APP_DIR / "../shared/data"
 KEY, OTHER = bytes(range(32)), bytes(32)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import ConfigError
 from fedlingua.corpora.pooled import check_pool, pooled_texts
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import read_sites
-from fedlingua.errors import ConfigError
 
 SITES = (("berlin", "de", "true"), ("wien", "de", "false"), ("madrid", "es", "false"))
 

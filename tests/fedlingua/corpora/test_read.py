@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, read_pairs, side_paths, spelled
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
 
 PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen", "two cats")]
 

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.records import (
     Dataset,
@@ -20,8 +22,6 @@ from fedlingua.corpora.records import (
     read_json_pairs,
     read_parquet_pairs,
 )
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction
 
 FIELDS = ("de", "en")
 PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen\u2028", "two cats")]

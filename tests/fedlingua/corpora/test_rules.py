@@ -6,12 +6,12 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
-from fedlingua.errors import ConfigError
-from fedlingua.languages import Direction
 
 RULES = TextRules(
     SplitRules("shared-side", "ü", 0.7, 0.1, 0.2, True),

@@ -2,10 +2,10 @@
 
 import pytest
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share, scripts_of
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
 
 SIMPLIFIED, TRADITIONAL = "这是一个简单的句子，我们学习汉语", "這是一個簡單的句子，我們學習漢語"
 

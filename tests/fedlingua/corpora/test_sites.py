@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.corpora import phrasebook
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs
@@ -13,8 +14,7 @@ from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import check_files, corpus_paths, read_federation
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.corpora.tmx import TmxFile
-from fedlingua.errors import ConfigError, CorpusError
-from fedlingua.languages import Direction
+from fedlingua_demo import phrasebook
 from tests.federations import REGISTER, SITE, federation
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.corpora import phrasebook
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.rules import Limits, TextRules
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.sizes import LARGEST_REGISTER, Sizes, check_limits, first_sentences, more_sentences, take
 from fedlingua.corpora.split import SPLITS, Split, SplitRules, position
 from fedlingua.corpora.texts import SiteText, check_sizes, read_sites, read_text
-from fedlingua.errors import ConfigError, CorpusError
+from fedlingua_demo import phrasebook
 
 PAPER = '[split]\nmode = "paper"\n'
 PAIRS = [Pair(f"Satz {number}", f"sentence {number}") for number in range(100)]

@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
+from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Components, Side, SplitRules, base_sides, position, shared_side, split_sites
-from fedlingua.languages import Direction, parse_direction
 
 DE_EN, FR_EN, EN_DE, EN_FR = (parse_direction(text) for text in ("de-en", "fr-en", "en-de", "en-fr"))
 THOUSANDS = [Pair(f"Satz {number}", f"sentence {number}") for number in range(2000)]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora import read
 from fedlingua.corpora.documents import Notes, read_documents
 from fedlingua.corpora.opus import OpusZip, read_download
 from fedlingua.corpora.read import LINE_BYTES, TsvFile, read_lines, read_pairs
 from fedlingua.corpora.tmx import TmxFile, read_tmx
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
 
 MB = 1 << 20
 DE_EN = Direction("de", "en")

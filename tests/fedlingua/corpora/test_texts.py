@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.corpora import phrasebook
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites, read_text
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
+from fedlingua_demo import phrasebook
 from tests.federations import REGISTER, SITE, federation
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.tmx import TmxFile, read_tmx
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction, parse_direction
 
 DE_EN = Direction("de", "en")
 HEAD, END = '<tmx version="1.4">\n<header/>\n<body>\n', "</body></tmx>\n"

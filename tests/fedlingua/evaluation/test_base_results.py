@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from fedlingua.config import Scalar, Settings
-from fedlingua.config_checks import settings_from
 from fedlingua.evaluation import base_results
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar, Settings
 
 
 class Maker:

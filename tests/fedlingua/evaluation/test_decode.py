@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from fedlingua.backbones.load import Backbone
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation import decode
 from fedlingua.evaluation.decode import translate
-from fedlingua.languages import Direction
 
 DE_FR = Direction("de", "fr")
 

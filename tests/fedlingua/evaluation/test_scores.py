@@ -6,7 +6,8 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.scores import (
     ScoreSums,
     averages,
@@ -17,7 +18,6 @@ from fedlingua.evaluation.scores import (
     score_sums,
     signatures,
 )
-from fedlingua.languages import Direction
 
 try:
     import ipadic  # noqa: F401

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.errors import CorpusError, RunError
+from fedlingua.common.errors import CorpusError, RunError
 from fedlingua.evaluation.site_translations import read_files, read_site_translations, read_translations
 
 HEADER = "source\treference\tbase\thypothesis\n"

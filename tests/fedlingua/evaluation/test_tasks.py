@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.tasks import check_task
-from fedlingua.languages import Direction
 
 GERMAN, TO_FRENCH = Direction("de", "de"), Direction("de", "fr")
 

@@ -7,9 +7,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
-from fedlingua.metrics import OF_TEXT, metric_names
+from fedlingua.settings.metrics import OF_TEXT, metric_names
 
 ENGLISH = Translated(
     ["Die Katze saß auf der Matte.", "Er kaufte 1000 Äpfel und Birnen.", "Leer.", "Ein schöner Tag, nicht wahr?"],

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.config import Scalar
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.exchange.delivery import deliver, delivered, delivered_about, is_delivered
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar
 
 SITE = {"site": "ward", "direction": "de-fr", "round": 3}
 

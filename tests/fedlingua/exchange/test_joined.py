@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Some, end_to_end, flat, join, joined_set, runs, separate
 from fedlingua.exchange.records import from_record, pack, unpack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec

@@ -24,9 +24,9 @@ from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectSto
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation.noop_federation_manager import NoOpFederationManager
 
-from fedlingua import protocol
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.records import Packing, from_record, message_bytes, pack, to_record, view
 from fedlingua.exchange.tensor_sets import tensor_set

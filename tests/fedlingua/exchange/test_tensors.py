@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec, check_tensors
 
 WANTED = TensorSet("toy", (TensorSpec("b", (2, 2), "encoder", 0), TensorSpec("a", (3,), "decoder", None)))

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.config import Scalar
-from fedlingua.config_checks import settings_from
-from fedlingua.errors import BackboneError
+from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fedlingua.experiment import default_run_config
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.experiment import default_run_config
 from tests.encoders import build_xlmr
 from tests.federations import FOUR_SITES
 from tests.in_process import run

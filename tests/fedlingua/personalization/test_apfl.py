@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedlingua.config_checks import settings_from
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.personalization.apfl import START, LearnedAlpha, alpha_slope, alpha_step
 from fedlingua.personalization.interpolation import interpolated
+from fedlingua.settings.checks import settings_from
 from fedlingua.training.batches import pad
 from fedlingua.training.gradient import corpus_gradient
 from fedlingua.training.loop import LocalTraining, train_locally

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedlingua.errors import ConfigError, ExchangeError
+from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 

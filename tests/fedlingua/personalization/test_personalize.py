@@ -12,15 +12,15 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
 
-from fedlingua.cli.app import main
-from fedlingua.cli.personalize import personalize_run
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
+from fedlingua.desk.cli.app import main
+from fedlingua.desk.cli.personalize import personalize_run
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.kept import MOST_POINTS, thinned
 from fedlingua.personalization.personalize import chosen_alpha, personalize
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
 
 METRICS = {"translation": ["bleu", "chrf"], "masked-language": ["perplexity", "accuracy"]}
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedlingua.cli.personalize import personalize_run
-from fedlingua.errors import ConfigError, FedlinguaError
+from fedlingua.common.errors import ConfigError, FedlinguaError
+from fedlingua.desk.cli.personalize import personalize_run
 from fedlingua.exchange import trainable
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
 from tests.in_process import run
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.blocks import BLOCK, cuts

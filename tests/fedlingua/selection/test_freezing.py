@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.freezing import Freezing, apf_start, apf_step, from_arrays, to_arrays
 from fedlingua.selection.masks import Selection

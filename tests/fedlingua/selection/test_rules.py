@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlingua.errors import ExchangeError
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import join, runs
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.exchange.tensors import TensorSet, TensorSpec

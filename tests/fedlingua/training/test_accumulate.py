@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import pad
 from fedlingua.training.crew import Crew

@@ -11,9 +11,9 @@ from torch import nn
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone
-from fedlingua.config_checks import settings_from
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.settings.checks import settings_from
 from fedlingua.training.batches import optimiser_steps, pad
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import corpus_nll

@@ -10,7 +10,7 @@ from torch import nn
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import LowRank, attach_lora
-from fedlingua.errors import RunError
+from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensor_sets import tensor_set
 from fedlingua.training import loop
 from fedlingua.training.loop import LocalTraining, train_locally

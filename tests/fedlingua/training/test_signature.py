@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
-from fedlingua.errors import ConfigError
+from fedlingua.common.errors import ConfigError
 from fedlingua.training.batches import pad
 from fedlingua.training.signature import (
     chosen_adapter,

@@ -6,8 +6,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.load import Backbone
+from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.languages import Direction
 from fedlingua.training.batches import IGNORED, pad
 from fedlingua.training.translation import PairBatch, PairExample, encode_pairs, translation_nll
 from tests.mbart import tiny_mbart

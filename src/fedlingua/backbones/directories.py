@@ -1,0 +1,97 @@
+"""Where a run's backbone lies, and what can be told of it before it is loaded."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fedlingua_demo
+from fedlingua.backbones.layouts import LAYOUTS
+from fedlingua.backbones.parts import Part
+from fedlingua.backbones.pruning import thirds
+from fedlingua.backbones.published import local_or_pinned, published_or_local
+from fedlingua.common.cache import cache_dir
+from fedlingua.common.errors import BackboneError
+from fedlingua.settings.config import Settings
+from fedlingua.settings.tasks import TaskName
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A backbone that needs no file of one's own. directory: where its weights ship; None: `fedlingua` makes them, once, in the cache."""
+
+    task: TaskName
+    layers: Mapping[Part, int]
+    directory: Path | None = None
+
+
+BUILT_IN: dict[str, BuiltIn] = {
+    "demo": BuiltIn("translation", {"encoder": 2, "decoder": 2}, fedlingua_demo.BACKBONE),
+    "demo-encoder": BuiltIn("masked-language", {"encoder": 2}),
+}
+"""One line a backbone that needs no file: `backbone` -> what it is."""
+
+
+def backbone_directory(name: str, revision: str = "") -> Path:
+    """Where a run's backbone lies: built in, made from a recipe by `fedlingua pretrain`, a directory, or a hub id.
+
+    Raises:
+        BackboneError: none of these.
+    """
+    shipped = BUILT_IN[name].directory if name in BUILT_IN else None
+    if shipped is not None:
+        return shipped
+    made = made_here(name)
+    if made is not None:
+        return made
+    if name in BUILT_IN:
+        raise BackboneError(
+            f"backbone = {name!r} is not in this machine's cache; make it with `fedlingua pretrain {name}` (a minute)"
+        )
+    return published_or_local(name, revision)
+
+
+def made_here(name: str) -> Path | None:
+    """Directory of a backbone in the cache, by its recipe's name; None where there is none."""
+    directory = cache_dir() / "backbones" / name
+    return directory if name and "/" not in name and (directory / "config.json").is_file() else None
+
+
+def known_backbone(name: str, revision: str = "") -> None:
+    """Refuse a name behind which no backbone stands; nothing is trained or fetched for it.
+
+    Raises:
+        BackboneError: neither built in, nor trained here from a recipe, nor a directory of transformers' layout, nor a pinned hub id.
+    """
+    if name in BUILT_IN or made_here(name):
+        return
+    found = local_or_pinned(name, revision)
+    if isinstance(found, Path) and not (found / "config.json").is_file():
+        raise BackboneError(
+            f"backbone = {name!r}: {found} has no config.json, so no model lies there; give a directory as save_pretrained writes it"
+        )
+
+
+def check_backbone(settings: Settings) -> None:
+    """Refuse a backbone that is not there or is of another task, and a pruning that keeps nothing, before one is trained; of one that only
+    the hub has, the rest is checked once it is here.
+
+    Raises:
+        BackboneError: with the numbers.
+    """
+    name = settings.backbone
+    known_backbone(name, settings.backbone_revision)
+    places = (cache_dir() / "backbones" / name, Path(name).expanduser())
+    config: dict[str, Any] = next(
+        (json.loads((place / "config.json").read_text()) for place in places if (place / "config.json").is_file()), {}
+    )
+    layers = BUILT_IN[name].layers if name in BUILT_IN else {}
+    if config.get("model_type") in LAYOUTS:
+        stacks = LAYOUTS[config["model_type"]].stacks
+        layers = {part: int(config[stack.size_key]) for part, stack in stacks.items() if stack.size_key in config}
+    task = LAYOUTS[config["model_type"]].task if config.get("model_type") in LAYOUTS else None
+    task = BUILT_IN[name].task if name in BUILT_IN else task
+    if task not in (None, settings.task):
+        raise BackboneError(f"backbone = {name!r} is for task = {task!r}, and the run's is {settings.task!r}; change one of them")
+    thirds(layers, settings.adapter_layers)

@@ -1,0 +1,1 @@
+"""Who is averaged with whom."""

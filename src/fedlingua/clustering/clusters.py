@@ -1,0 +1,189 @@
+"""Who is averaged with whom: for each part, named clusters of sites (Liu et al. 2023, §2.3)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction, broader, kinship, language_name, nearest
+
+Clusters = Mapping[Part, Mapping[str, tuple[str, ...]]]
+"""part -> cluster name -> its sites, in federation order; every site stands in exactly one cluster of each part."""
+
+EVERYBODY = "all"
+CLUSTER_NAME = re.compile(r"[\w][\w .-]*")
+CLUSTERED: tuple[Part, ...] = ("encoder", "decoder")
+"""Parts that clusters divide; what is shared is averaged over all."""
+
+
+@dataclass(frozen=True)
+class Relatives:
+    """Which languages are averaged together.
+
+    own: language -> family of the federation file, which goes before the built-in table. by: "group" (Germanic) or "family"
+    (Indo-European) of that table. What either says of zh is said of zh-Hant, too, unless it says more of that.
+    """
+
+    own: Mapping[str, str]
+    by: str
+
+    def of(self, language: str) -> str | None:
+        """Name of the family or group that a language is averaged in, None where nobody knows it."""
+        if own := next((self.own[code] for code in broader(language) if code in self.own), None):
+            return own
+        known = kinship(language)
+        return known and known[1 if self.by == "group" else 0]
+
+
+def no_clusters(sites: Sequence[str]) -> Clusters:
+    """One cluster of everybody in every part: plain federation."""
+    return {part: {EVERYBODY: tuple(sites)} for part in PARTS}
+
+
+def alone(sites: Sequence[str]) -> Clusters:
+    """Every site a cluster of its own in every part: local-only training."""
+    return {part: {site: (site,) for site in sites} for part in PARTS}
+
+
+def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relatives) -> Clusters:
+    """Encoder clusters by the source's relatives, decoder clusters by the target's; what is shared is averaged over all.
+
+    Raises:
+        ConfigError: a site whose directions fall into more than one cluster of a part.
+    """
+    sites = list(directions)
+    clusters: dict[Part, dict[str, tuple[str, ...]]] = {"encoder": {}, "decoder": {}, "shared": {EVERYBODY: tuple(sites)}}
+    for site in sites:
+        for part in CLUSTERED:
+            names = {_cluster_name(_language(direction, part), relatives) for direction in directions[site]}
+            if len(names) != 1:
+                raise ConfigError(
+                    f"site {site}: its directions belong to {len(names)} {part} clusters ({', '.join(sorted(names))}); "
+                    "families need one, so split the site, or choose method = 'adapter-fed'"
+                )
+            name = names.pop()
+            clusters[part][name] = (*clusters[part].get(name, ()), site)
+    return clusters
+
+
+def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:
+    """So many clusters of each part, of sizes that differ by one at most; encoder and decoder are drawn apart, anew for each seed.
+
+    Raises:
+        ConfigError: more clusters than sites.
+    """
+    clusters: dict[Part, dict[str, tuple[str, ...]]] = {}
+    for part in CLUSTERED:
+        check_number(numbers[part], sites)
+        shuffled = Random(f"{seed}/clusters/{part}").sample(list(sites), len(sites))
+        drawn = [set(shuffled[first :: numbers[part]]) for first in range(numbers[part])]
+        clusters[part] = named("random", [next(n for n, members in enumerate(drawn) if site in members) for site in sites], sites)
+    return {**clusters, "shared": {EVERYBODY: tuple(sites)}}
+
+
+def named(prefix: str, labels: Sequence[int | str], sites: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Clusters `prefix-1`, `prefix-2`, ... in the order of their first sites: the numbers of the labels themselves mean nothing."""
+    order = list(dict.fromkeys(labels))
+    members = {label: tuple(site for site, own in zip(sites, labels, strict=True) if own == label) for label in order}
+    return {f"{prefix}-{number}": members[label] for number, label in enumerate(order, start=1)}
+
+
+def check_number(number: int, sites: Sequence[str]) -> None:
+    """Refuse more clusters than sites.
+
+    Raises:
+        ConfigError: with both numbers.
+    """
+    if number > len(sites):
+        raise ConfigError(f"num-clusters = {number}, and there are {len(sites)} sites; wanted at most one cluster a site")
+
+
+def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> Clusters:
+    """The clusters that a federation file gives: [clusters.encoder] and [clusters.decoder], name = ["site", ...].
+
+    A part that is not given is averaged over all.
+
+    Raises:
+        ConfigError: another part, a name no file can have, an unknown site, a site in two clusters of a part or in none; names them.
+    """
+    if not raw:
+        raise ConfigError(f"{where}: [clusters] is empty; give [clusters.encoder] or [clusters.decoder], or leave it out")
+    clusters: dict[Part, dict[str, tuple[str, ...]]] = {part: {EVERYBODY: tuple(sites)} for part in PARTS}
+    for part, table in raw.items():
+        if part not in CLUSTERED or not isinstance(table, Mapping):
+            raise ConfigError(f"{where} [clusters]: {part} = {table!r}; wanted tables [clusters.encoder] and [clusters.decoder]")
+        here = f"{where} [clusters.{part}]"
+        found: list[str] = []
+        for name, members in table.items():
+            if not CLUSTER_NAME.fullmatch(name):
+                raise ConfigError(
+                    f"{here}: {name!r} is no name; wanted letters, digits, '.', '_' or '-', since files are named after it"
+                )
+            if not isinstance(members, list) or not members:
+                raise ConfigError(f'{here}: {name} = {members!r}; wanted a list of sites, as in {name} = ["{sites[0]}"]')
+            for site in members:
+                if site not in sites:
+                    raise ConfigError(f"{here}: {name} names {site!r}, and there is no such site{nearest(site, sites)}")
+            found += members
+        if twice := sorted({site for site in found if found.count(site) > 1}):
+            raise ConfigError(f"{here}: {', '.join(twice)} stands in more than one cluster; wanted one")
+        if missing := [site for site in sites if site not in found]:
+            raise ConfigError(f"{here}: {', '.join(missing)} stands in no cluster; every site needs one")
+        clusters[part] = {name: tuple(site for site in sites if site in members) for name, members in table.items()}
+    return clusters
+
+
+def only(clusters: Clusters, parts: str) -> Clusters:
+    """The clusters of one part ("encoder" or "decoder") alone, the other averaged over all (table 7); of "both" all."""
+    everybody = clusters["shared"]
+    return {part: everybody if parts != "both" and part in CLUSTERED and part != parts else clusters[part] for part in PARTS}
+
+
+def cluster_of(clusters: Clusters, part: Part, site: str) -> str:
+    """Name of the cluster that a site's part belongs to."""
+    return next(name for name, members in clusters[part].items() if site in members)
+
+
+def cluster_for(
+    direction: Direction, part: Part, clusters: Clusters, directions: Mapping[str, Sequence[Direction]], relatives: Relatives
+) -> str:
+    """Name of the cluster that translates in a direction, whoever holds it: that of the first site with the very direction, else with
+    its source (encoder) or target (decoder), else with a related one.
+
+    Raises:
+        ConfigError: no site has anything related.
+    """
+    if len(clusters[part]) == 1:
+        return next(iter(clusters[part]))
+    language = _language(direction, part)
+    family = relatives.of(language)
+    near = (
+        lambda held: held == direction,
+        lambda held: _language(held, part) == language,
+        lambda held: family is not None and relatives.of(_language(held, part)) == family,
+    )
+    for is_near in near:
+        for site, held in directions.items():
+            if any(map(is_near, held)):
+                return cluster_of(clusters, part, site)
+    side, related = "source" if part == "encoder" else "target", f"another of {family}" if family else "a related one"
+    raise ConfigError(
+        f"direction {direction}: no site has {side} {language} or {related}, so no {part} cluster knows it; the run has "
+        f"{', '.join(clusters[part])}"
+    )
+
+
+def _cluster_name(language: str, relatives: Relatives) -> str:
+    if name := relatives.of(language):
+        return name
+    raise ConfigError(
+        f"language {language!r} ({language_name(language)}): its family is in no table, and clusters are made by families; give it one "
+        f'in the federation file, [families] Name = ["{language}"], or choose a method or cluster-by that asks for none'
+    )
+
+
+def _language(direction: Direction, part: Part) -> str:
+    return direction.source if part == "encoder" else direction.target

@@ -1,0 +1,50 @@
+"""Whether a machine has a GPU at all, and what its CPU computes in, without loading torch."""
+
+import ctypes
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from fedlingua.common.errors import ConfigError
+
+
+def check_device(device: str) -> None:
+    """Refuse `cuda` where no driver is; whether torch can use the driver that is there is told once a model loads.
+
+    Raises:
+        ConfigError: what to give instead.
+    """
+    if device == "cuda" and sys.platform == "linux" and not _driver():
+        raise ConfigError(
+            "device = 'cuda', and this machine has no GPU's driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
+        )
+
+
+def _driver() -> bool:
+    """NVIDIA's, or AMD's."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Path("/dev/kfd").exists()
+    return True
+
+
+NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
+"""Flags of a CPU that computes in bf16: x86's two kinds, and ARM's."""
+
+
+@cache
+def cpu_flags() -> frozenset[str]:
+    """What Linux says this CPU has; nothing on other systems."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return frozenset(next((line.split() for line in lines if line.startswith(("flags", "Features"))), ()))
+
+
+def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
+    """What `precision` comes to on `device`: fp32 on a CPU without native bf16, where bf16 is several times slower; `say` is told so."""
+    if device != "cpu" or precision == "fp32" or NATIVE_BF16 & cpu_flags():
+        return precision
+    say(f"precision = {precision!r}: this CPU has no native bf16 and computes in fp32")
+    return "fp32"

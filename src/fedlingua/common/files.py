@@ -1,0 +1,112 @@
+"""Files that a user names: where their paths begin, and TOML, its mistakes told with their place; files that are written whole."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import fedlingua_demo
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import nearest
+
+APP_DIR = Path(__file__).resolve().parents[3]
+"""Root of the app's code: the checkout, or the bundle as a node unpacked it."""
+CHECKOUT = Path(fedlingua_demo.__file__).resolve().parents[2]
+"""Root of the installed checkout, whose experiments no bundle holds."""
+
+
+def resolve(path: str) -> Path:
+    """An absolute path as it is; another one from the checkout's root."""
+    given = Path(path).expanduser()
+    return given if given.is_absolute() else CHECKOUT / given
+
+
+def bundled_files(app_dir: Path) -> list[Path]:
+    """What a run's bundle holds, sorted: the code that a node runs, with Flower's file of the app; no desk, no page, no experiment.
+
+    pyproject.toml tells Flower the same by `fab-include` and `fab-exclude`. A strategy of one's own lies beside pyproject.toml.
+    """
+    code = [*app_dir.glob("*.py")]
+    for package in ("src/fedlingua", "strategies", "clients"):
+        code += (app_dir / package).rglob("*.py")
+    desk = app_dir / "src" / "fedlingua" / "desk"
+    named = [app_dir / name for name in ("pyproject.toml", "LICENSE") if (app_dir / name).is_file()]
+    return sorted([*named, *(file for file in code if not file.is_relative_to(desk))])
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file.
+
+    Raises:
+        ConfigError: no such file, or not TOML; with the line.
+    """
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream)
+    except IsADirectoryError as error:
+        raise ConfigError(f"{path} is a folder; wanted a TOML file{_some(path)}") from error
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise ConfigError(f"{path}: cannot be read ({error.strerror}); give a file that this user may read") from error
+        known = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise ConfigError(f"{path}: there is no such file{nearest(path.name, known)}; check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}; mend it there") from error
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all: aside, then renamed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(aside, file)
+
+
+def _some(folder: Path) -> str:
+    """A file in it that may have been meant."""
+    files = sorted(folder.glob("*.toml"))
+    return f", for example {files[0]}" if files else ""
+
+
+def check_new_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that is not to be written: one that holds files already, no folder, or where this user may not write.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"{option} {folder}: holds files already; give a new folder, or remove it")
+    check_folder_to_write(folder, option)
+
+
+def check_folder_to_write(folder: Path, option: str) -> None:
+    """Refuse a place where no folder can be written to, before anything is done for it.
+
+    Raises:
+        ConfigError: names the option, and what stands in the way.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{option} {folder}: is a file; give a folder")
+    _check_writable(folder, option)
+
+
+def check_file_to_write(file: Path, option: str) -> None:
+    """Refuse a place where no file can be written, before anything is done for it.
+
+    Raises:
+        ConfigError: names the option, and what stands in the way.
+    """
+    if file.is_dir():
+        raise ConfigError(f"{option} {file}: is a folder; give a file")
+    _check_writable(file, option)
+
+
+def _check_writable(path: Path, option: str) -> None:
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists() or one.is_symlink())
+    if there != path.absolute() and not there.is_dir():
+        raise ConfigError(f"{option} {path}: {there} is a file, and no folder to write in; give another place")
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give a place that can")

@@ -1,0 +1,236 @@
+"""Languages by their BCP-47 codes (RFC 5646), directions, and which languages are related.
+
+`langcodes` parses and normalises codes by IANA's registry and Unicode CLDR, which also gives names and scripts. Groups and families are
+the collections of ISO 639-5, which `iso-langcodes` holds, by their common names. `_GROUPS` and `_FAMILIES` add what ISO 639-5 lacks, and
+one exception that is the paper's own: Liu et al. 2023, table 6, puts Thai with Chinese under Sino-Tibetan. A federation file can give
+families of its own (`[families]`), which go before these.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+from fedlingua.common.errors import ConfigError
+
+if TYPE_CHECKING:  # imported where it is used: most commands ask for no language
+    from langcodes import Language
+
+
+def _table(text: str) -> dict[str, str]:
+    return dict(re.findall(r"(\w+) ([^,]+)", text))
+
+
+_GROUPS = _table(
+    "roa Romance, grk Hellenic, inc Indo-Aryan, ira Iranian, et Finnic, fi Finnic, hu Ugric, xgn Mongolic, ccs Kartvelian, "
+    "zh Sinitic, zhx Sinitic, tai Tai, lo Lao, my Burmese, jpx Japonic, ko Koreanic, vi Vietic, km Khmeric, phi Philippine, "
+    "tl Philippine, id Malayic, ms Malayic, jv Javanese, su Sundanese, mg Malagasy, bnt Bantu, ff Fula, wo Wolof, ig Igboid, "
+    "yo Yoruboid, ht French Creole"
+)
+"""Collection of ISO 639-5, or language that it has no close one for -> group; of others the collection below the family, by its name."""
+_FAMILIES = _table(
+    "aav Austroasiatic, nic Niger-Congo, xgn Mongolic, ccs Kartvelian, tai Tai-Kadai, th Sino-Tibetan, jpx Japonic, ko Koreanic, "
+    "ht French Creole"
+)
+"""The same -> family; of others the outermost collection, by its name."""
+_NO_FAMILIES = frozenset(["art", "aus", "cai", "cau", "crp", "khi", "mul", "nai", "paa", "sai", "sgn", "tut"])
+"""Collections that go by area or kind, or whose members are not generally held to be related."""
+_ALIKE = {"nb": "no", "nn": "no", "fil": "tl", "nso": "ns"}
+"""What M2M-100 and mBART-50 call a language otherwise: Norwegian's two written forms, Filipino, Northern Sotho."""
+_LONGEST = 64
+"""Characters of a code; files can claim any, and langcodes remembers each."""
+_WITHOUT_SPACES = frozenset(["Hanb", "Hani", "Hans", "Hant", "Hira", "Hrkt", "Jpan", "Kana", "Khmr", "Laoo", "Mymr", "Thai"])
+_RIGHT_TO_LEFT = frozenset(["Adlm", "Arab", "Aran", "Hebr", "Mand", "Nkoo", "Rohg", "Samr", "Syrc", "Thaa"])
+
+
+@dataclass(frozen=True, order=True)
+class Direction:
+    """A translation direction, written `de-fr`, or `zh-Hant--en` where a code has a hyphen of its own; text in one language, which is not
+    translated, has it on both sides, written `de`."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        if self.is_one_language:
+            return self.source
+        return f"{self.source}{'--' if '-' in self.source + self.target else '-'}{self.target}"
+
+    @property
+    def is_one_language(self) -> bool:
+        """Whether this is no direction of translation, but the language of a text."""
+        return self.source == self.target
+
+    @property
+    def reverse(self) -> "Direction":
+        """The other way round."""
+        return Direction(self.target, self.source)
+
+
+def parse_direction(text: str, where: str = "direction") -> Direction:
+    """Read `de-fr`, `zh-Hant--en`, or `zh-Hant-en`, which has one reading; codes are normalised as `parse_language` does.
+
+    Raises:
+        ConfigError: not two codes, a code that is not BCP-47's, the same one twice, or more than one reading.
+    """
+    ways = _readings(text) or [text.split("--" if "--" in text else "-")]
+    if len(ways) > 1:
+        found = " or ".join(repr("--".join(way)) for way in ways)
+        raise ConfigError(f"{where} = {text!r} has more than one reading; write source--target, here {found}")
+    if len(ways[0]) != 2 or not all(ways[0]) or normal_code(text) == text:
+        how = "write source-target, for example 'de-fr', or source--target where a code has a hyphen, for example 'zh-Hant--en'"
+        raise ConfigError(f"{where} = {text!r} is no direction; {how}")
+    source, target = (parse_language(code, f"{where} = {text!r}: language").source for code in ways[0])
+    if source == target:
+        raise ConfigError(f"{where} = {text!r} has the same language on both sides; give two languages")
+    return Direction(source, target)
+
+
+def parse_language(text: str, where: str = "language") -> Direction:
+    """Read `de` or `zh-Hant`, the language of text that is not translated.
+
+    ZH-hant is zh-Hant, the deprecated iw is he, and a script that goes without saying is left out: de-Latn is de.
+
+    Raises:
+        ConfigError: no valid BCP-47 code.
+    """
+    if code := normal_code(text):
+        return Direction(code, code)
+    tag = _parsed(text)
+    near = f"; did you mean {tag.to_tag()!r}?" if tag and normal_code(tag.to_tag()) else ""
+    raise ConfigError(f"{where} = {text!r} is not known{near}; wanted a BCP-47 code, such as 'de', 'ceb' or 'zh-Hant'")
+
+
+def parse_written(text: str) -> Direction:
+    """What `str` of a direction or of one language gave, or a person wrote for either.
+
+    Raises:
+        ConfigError: neither.
+    """
+    of_two = _readings(text) or re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", text) or ("-" in text and not normal_code(text))
+    return parse_direction(text) if of_two else parse_language(text)
+
+
+def written_sides(direction: str) -> tuple[str, str]:
+    """Source and target of what `str` of a direction gave."""
+    source, _, target = direction.partition("--" if "--" in direction else "-")
+    return source, target
+
+
+def _readings(text: str) -> list[list[str]]:
+    """The ways to divide a text into two valid codes, none where it is one in its normal form: de-fr is not (the country is FR), zh-Hant
+    is. Of several those whose codes are in their normal form: pt-BR-de is not pt into br-DE."""
+    if normal_code(text) == text:
+        return []
+    subtags = text.split("-")
+    ways = [["-".join(subtags[:place]), "-".join(subtags[place:])] for place in range(1, len(subtags))]
+    valid = [way for way in ([text.split("--")] if "--" in text else ways) if len(way) == 2 and all(map(normal_code, way))]
+    return [way for way in valid if [*map(normal_code, way)] == way] or valid
+
+
+@lru_cache(maxsize=4096)
+def normal_code(text: str) -> str | None:
+    """A valid BCP-47 code in its one normal form, None of any other text. M2M-100's own `ns` is nso."""
+    tag = _parsed("nso" if text == "ns" else text, normalize=False)
+    if tag is None or not tag.is_valid() or not re.fullmatch("[A-Za-z0-9-]+", text):
+        return None
+    # CLDR would have fil for tl, which IANA's registry has beside it.
+    normal = tag if tag.language == "tl" else _parsed(tag.to_tag()) or tag
+    return None if normal.extlangs else str(normal.simplify_script().to_tag())
+
+
+def _parsed(text: str, normalize: bool = True) -> "Language | None":
+    from langcodes import Language
+
+    try:
+        return Language.get(text, normalize) if 0 < len(text) < _LONGEST else None
+    except ValueError:  # LanguageTagError is one
+        return None
+
+
+@lru_cache(maxsize=4096)
+def plain_code(tag: str) -> str:
+    """The language of a tag without country and script, as M2M-100 and mBART-50 write it: en-GB, EN_us and en are "en"."""
+    parsed = _parsed(tag)
+    language = (parsed and parsed.prefer_macrolanguage().language) or tag.strip().lower()
+    return _ALIKE.get(language, language)
+
+
+def broader(code: str) -> Iterator[str]:
+    """A code and the less special ones that it is a case of: zh-Hant-TW, zh-Hant, zh (lookup of RFC 4647)."""
+    while code:
+        yield code
+        code = code.rpartition("-")[0]
+
+
+def known_as(language: str, known: Collection[str]) -> str | None:
+    """What those who know only some codes call a language: M2M-100 calls zh-Hant zh, and nb no."""
+    return next((code for code in (*broader(language), plain_code(language)) if code in known), None)
+
+
+def matching(language: str, tags: Iterable[str]) -> list[str]:
+    """Which tags mean a language: those of its very code, else those that say more: zh-TW for zh-Hant, en-GB for en; not en for en-GB."""
+    found = [tag for tag in tags if _means(tag, language)]
+    return [tag for tag in found if normal_code(tag.replace("_", "-")) == language] or found
+
+
+@lru_cache(maxsize=4096)
+def _means(tag: str, language: str) -> bool:
+    has, wanted = _parsed(tag), _parsed(language, normalize=False)
+    if has is None or wanted is None or wanted.language not in (has.language, plain_code(tag), tag):
+        return False
+    said = (has.maximize().script, has.territory, has.variants, has.private)
+    asked = (wanted.script, wanted.territory, wanted.variants, wanted.private)
+    return all(each in (None, own) for each, own in zip(asked, said, strict=True))
+
+
+@cache
+def script_of(language: str) -> str:
+    """ISO 15924 code of the script that a language is written in, the likeliest where its code names none: Cyrl of ru, Hant of zh-TW."""
+    tag = _parsed(language)
+    return (tag and tag.maximize().script) or "Latn"
+
+
+def without_spaces(language: str) -> bool:
+    """Whether a language is written without spaces between words, so that lengths are counted in characters."""
+    return script_of(language) in _WITHOUT_SPACES
+
+
+def right_to_left(language: str) -> bool:
+    """Whether a language is written from right to left."""
+    return script_of(language) in _RIGHT_TO_LEFT
+
+
+def language_name(code: str) -> str:
+    """English name, by CLDR: German, Chinese (Traditional)."""
+    tag = _parsed(code, normalize=False)
+    return str(tag.display_name()) if tag else code
+
+
+@cache
+def kinship(language: str) -> tuple[str, str] | None:
+    """Family of a language, and its closer group inside that; None where no table knows them."""
+    from iso_langcodes.iso639_3 import get_iso639_3, get_language_name
+    from iso_langcodes.iso639_5 import language_parent
+
+    tag, lineage = _parsed(language), [plain_code(language)]
+    collection = get_iso639_3((tag and tag.language) or "")
+    while (collection := language_parent(collection)) and collection not in _NO_FAMILIES:
+        lineage.append(collection)
+
+    def name(table: dict[str, str], others: list[str]) -> str:
+        known = [table[each] for each in lineage if each in table]
+        return (known or [re.sub(" languages$| \\(family\\)$", "", get_language_name(each)) for each in others])[0]
+
+    if len(lineage) == 1 and lineage[0] not in _GROUPS:
+        return None
+    return name(_FAMILIES, lineage[-1:]), name(_GROUPS, lineage[1:][-2:])
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for an error message, or nothing when no choice is near."""
+    names = list(choices)
+    found = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,138 @@
+"""Processes of Flower's programs: finding them, their environment, and ending what was started."""
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+from fedlingua.common.errors import DeploymentError, RunError
+
+HOST = "127.0.0.1"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """The environment of every program of Flower's: `home` is its FLWR_HOME, so the user's own ~/.flwr is neither read nor written."""
+    # SuperLink and SuperExec look for the programs beneath them on the PATH.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {
+        **os.environ,
+        "PATH": path,
+        "FLWR_HOME": str(home),
+        # Otherwise Flower makes a second environment of several GB for the app.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def marked(variable: str, value: str) -> list[psutil.Process]:
+    """Processes with this in their environment, other than this one: also those that changed session or lost their parent."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(variable) == value:
+                found.append(process)
+    return found
+
+
+def program(name: str) -> str:
+    """The command that belongs to this Python, whatever the PATH says."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise RunError(f"The command `{name}` is not installed beside {sys.executable}; install flwr[simulation].")
+    return found
+
+
+def check_free(address: str, where: str) -> None:
+    """Refuse an address, host:port, that no server could listen on now.
+
+    Raises:
+        DeploymentError: the port is in use, this user may not have it, or the host is not this machine.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except PermissionError as error:
+        raise DeploymentError(f"{where} {address!r}: this user may not listen on port {port}; give one from 1024 on") from error
+    except OSError as error:
+        reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
+        raise DeploymentError(f"{where} {address!r}: {reason}; end the other program, or give another host:port") from error
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def json_object(printed: str) -> dict[str, Any] | None:
+    """The JSON object in what a command printed; warnings may stand around it."""
+    start, end = printed.find("{"), printed.rfind("}")
+    try:
+        found = json.loads(printed[start : end + 1])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def last_lines(text: str, lines: int) -> str:
+    kept = [line.rstrip() for line in COLOUR.sub("", text).split("\n") if line.strip()]
+    return "\n".join(kept[-lines:])
+
+
+def end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Event | None = None) -> None:
+    """SIGTERM to all, then SIGKILL to what is left after the grace; psutil makes sure that a pid is still the same process."""
+    alive = list(processes)
+    if grace_s:
+        _send(alive, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while alive and time.monotonic() < deadline and not (hurry and hurry.is_set()):
+        alive = psutil.wait_procs(alive, timeout=0.1)[1]
+    _send(alive, signal.SIGKILL)
+    psutil.wait_procs(alive, timeout=5.0)
+
+
+def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def signals_held() -> Iterator[threading.Event]:
+    """Signals that would break off a clean-up set this event instead."""
+    hurry = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield hurry
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: hurry.set()) for number in numbers}
+    try:
+        yield hurry
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,0 +1,75 @@
+"""Tables of a TOML file: what their keys may be, and dataclasses made of them. Every mistake is told with its place in the file."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar, get_args
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import nearest
+
+T = TypeVar("T")
+_WANTED = {"tuple": "a list of names"}
+
+
+def table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    """The table of this name in another one; an empty one, where it is not there.
+
+    Raises:
+        ConfigError: something else than a table.
+    """
+    found = raw.get(name, {})
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}: {name} = {found!r}; wanted a table, [{name}] with keys below it")
+    return found
+
+
+def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
+    """A dataclass from a TOML table whose keys are its fields, written with hyphens.
+
+    Raises:
+        ConfigError: an unknown key, or a value of another type than the field's default.
+    """
+    fields = {one.name.replace("_", "-"): one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    refuse_unknown(raw, set(fields), where)
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        wanted = type(fields[key].default).__name__
+        if wanted == "float" and type(value) is int:
+            value = float(value)
+        if wanted == "tuple" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = tuple(value)
+        if type(value).__name__ != wanted:
+            raise ConfigError(
+                f"{where}: {key} = {value!r} is of type {type(value).__name__}; wanted {_WANTED.get(wanted, wanted)}"
+            )
+        choices = get_args(fields[key].type) if wanted == "str" else ()
+        if choices and value not in choices:
+            raise ConfigError(
+                f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"
+            )
+        values[fields[key].name] = value
+    return kind(**values)
+
+
+def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
+    """Refuse a key that says more of another kind than is here, rather than take no notice of it. options: key -> kinds that it goes with.
+
+    Raises:
+        ConfigError: names the key, its kinds and the one that is here.
+    """
+    for key, kinds in options.items():
+        if key in raw and kind not in kinds:
+            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(kinds)}, and here is {kind}; leave it out")
+
+
+def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Refuse a key that is not known, with the nearest that is.
+
+    Raises:
+        ConfigError: names the first such key and its value.
+    """
+    for key, value in raw.items():
+        if key not in known:
+            raise ConfigError(
+                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
+            )

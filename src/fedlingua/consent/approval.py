@@ -1,0 +1,99 @@
+"""A site's leave for a run: one hash of bundle, run settings and text rules, the same at the server and at a site."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from fedlingua.corpora.rules import TextRules
+from fedlingua.exchange.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.selection.second_filter import SIZE
+from fedlingua.settings.config import Settings
+from fedlingua.settings.experiment import default_run_config
+
+if TYPE_CHECKING:
+    from fedlingua.exchange.trainable import Trainable  # loads torch
+
+_SERVERS_OWN = {
+    "places on its machine, and going on with a run": ("data-dir", "run-dir", "federation", "resume"),
+    "whom it waits for": ("quorum", "below-quorum"),
+    "how long it waits": ("wait-s", "deadline-s", "join-deadline-s", "evaluate-deadline-s", "finish-deadline-s"),
+    "what it makes of replies": ("max-update-norm", "max-update-ratio", "max-site-share", "max-bad-replies"),
+    "a run that ends early": ("patience", "min-gain"),
+    "what it keeps of what it has, and whom it shows that": ("keep-every", "track"),
+}
+CHANGES_WITHOUT_ASKING = tuple(key for keys in _SERVERS_OWN.values() for key in keys)
+"""Keys that a site does not approve: nothing of them reaches what runs there or what leaves it. Text rules are approved by content, not by
+the federation file's path. (Of config.MAY_CHANGE, keep-translations is approved: it costs a site time.)"""
+
+
+def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
+    """Of all that decides what a site does in a run. bundle: its hash. settings: as the server gives them, before the site's own file."""
+    bound = {key: value for key, value in settings.flat().items() if key not in CHANGES_WITHOUT_ASKING}
+    return hashlib.sha256(json.dumps([bundle, bound, rules.flat()], sort_keys=True).encode()).hexdigest()
+
+
+def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
+    """What a run does at a site; what it sends, `sends` tells."""
+    epochs = f"{settings.local_epochs} epoch(s) by {settings.optimizer}, learning rate {settings.step_learning_rate:g}"
+    batch = f"{settings.tokens_per_batch} tokens" if settings.tokens_per_batch else f"{settings.batch_size} sentences"
+    yield f"method {settings.method}: trains {settings.trained_set} of {settings.backbone}, averaged by {settings.how.clustering}"
+    yield f"at most {settings.rounds} rounds of {epochs}, {settings.accumulation} x {batch} a step; selection {settings.selected_by}"
+    scored = f"{settings.metrics} of {settings.score_split} at the end, beam {settings.beam}"
+    yield f"measures the loss of {settings.evaluate_share:.0%} of dev every {settings.evaluate_every} round(s), and {scored}"
+    yield f"text split by {rules.split}; of text rules besides: {_other(rules.flat(), TextRules(split=rules.split).flat())}"
+    yield f"settings other than the defaults: {_other(settings.flat(), default_run_config())}"
+
+
+def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
+    other = [
+        f"{key} = {value!r}" for key, value in values.items() if value != defaults[key] and key not in CHANGES_WITHOUT_ASKING
+    ]
+    return ", ".join(other) or "none"
+
+
+def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str]:
+    """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
+    told, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
+    if settings.overlap == "off":
+        del told[DIGESTS], told[LEAKS]
+    if settings.how.clustering != "gradients":
+        del told[SIGNATURE]
+    elif settings.signature_form == "private":
+        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers for each of {adapters}, made of its gradient"
+    else:
+        told[SIGNATURE] = (
+            f"once a run, if this site's file allows it: the raw gradient of {adapters}, out of which text can be read"
+        )
+    update = TRAIN
+    if settings.learns_threshold:
+        update = SEND
+        del told[TRAIN]
+        if not settings.meta_frozen:
+            told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
+        if settings.second_filter:
+            told[EVALUATE] += f", {SIZE} of the second filter's"
+    else:
+        del told[PROBE], told[SEND]
+    told[update] = told[update].replace("the tensors that travel", _update(settings, trainable))
+    if not settings.how.trains:
+        del told[update]
+    return told
+
+
+def _update(settings: Settings, trainable: "Trainable | None") -> str:
+    """What leaves the site of what it trains."""
+    if not settings.how.travels:
+        return f"no tensors under {settings.method}"
+    what = "the tensors that travel"
+    if trainable:
+        chosen = trainable.tensor_set
+        size = (
+            f"{len(chosen.specs)} tensors, {chosen.num_parameters} numbers of 4 bytes, {4 * chosen.num_parameters / 1e6:.2f} MB"
+        )
+        what += f" ({size})"
+    if settings.selected_by != "all":
+        what = f"of {what} what {settings.selected_by} takes, and which that is"
+        if settings.by_deviation and not settings.learns_threshold:
+            what += "; every tensor's relative change, and the threshold"
+    return what

@@ -1,0 +1,79 @@
+"""A site's audit log: a line for every message, answered or refused, each with the hash of the line before.
+
+`audit.jsonl` in the site's state is only ever appended to, on the disk before an answer leaves, and `audit.head` says how many lines there
+are and the hash of the last. So a line that was changed, taken out or cut off at the end shows, unless whoever did it made all later lines
+and the head anew: that shows against a hash noted elsewhere, as `fedlingua site log` prints it.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fedlingua.common.files import replace_text
+
+LOG, HEAD = "audit.jsonl", "audit.head"
+FIRST = "0" * 64
+"""What stands in the place of a hash before the first line."""
+
+
+def append(state: Path, entry: Mapping[str, Any]) -> None:
+    """Add a line to the log in a site's state; it is on the disk when this returns.
+
+    Raises:
+        OSError: it cannot be written; then nothing may be answered.
+    """
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(state / LOG, "a+b", buffering=0, opener=partial(os.open, mode=0o600)) as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        head = read_head(state)
+        log.seek(head["size"])
+        left = log.read()  # by a process that died before it wrote the head: whole or not, it is in the chain
+        if left and not left.endswith(b"\n"):
+            log.write(b"\n")
+        for line in filter(None, left.split(b"\n")):
+            head = _after(head, line)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"line": head["lines"] + 1, "time": now, **entry, "before": head["hash"]}).encode()
+        log.write(line + b"\n")
+        os.fsync(log)
+        replace_text(state / HEAD, json.dumps(_after(head, line)))
+
+
+def verify(state: Path) -> tuple[list[dict[str, Any]], str]:
+    """Follow the chain from the first line to the head: the lines before the first broken one, and what is wrong with that or ""."""
+    written = (state / LOG).read_bytes() if (state / LOG).is_file() else b""
+    head, lines, hashes = read_head(state), list[dict[str, Any]](), [FIRST]
+    for number, raw in enumerate(written.removesuffix(b"\n").split(b"\n") if written else (), start=1):
+        try:
+            line = dict(json.loads(raw))
+        except (ValueError, TypeError):
+            line = {}
+        if line.get("line") != number:
+            return lines, f"line {number} is missing, or is not whole"
+        if line.get("before") != hashes[-1]:
+            return lines[:-1], f"line {max(1, number - 1)} is not as it was written, or what line {number} says of it"
+        lines.append(line)
+        hashes.append(sha256(raw).hexdigest())
+    if len(lines) < head["lines"]:
+        return lines, f"line {len(lines) + 1} and all after it are missing: {HEAD} knows of {head['lines']}"
+    if hashes[head["lines"]] != head["hash"] or (lines and not head["lines"]):
+        return lines[
+            : head["lines"]
+        ], f"line {max(1, head['lines'])} is not as it was written: {HEAD} has another hash, or is gone"
+    return lines, ""
+
+
+def read_head(state: Path) -> dict[str, Any]:
+    """lines: how many there are; size: their bytes; hash: of the last, its line feed aside."""
+    file = state / HEAD
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {"lines": 0, "size": 0, "hash": FIRST}
+
+
+def _after(head: Mapping[str, Any], line: bytes) -> dict[str, Any]:
+    return {"lines": head["lines"] + 1, "size": head["size"] + len(line) + 1, "hash": sha256(line).hexdigest()}

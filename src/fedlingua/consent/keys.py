@@ -1,0 +1,109 @@
+"""SuperNode keys: a site proves with its private key that it is the site whose public key the server knows."""
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_public_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+
+from fedlingua.common.errors import ConfigError
+
+KINDS = ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
+"""OpenSSH's names of the key types that Flower accepts: ECDSA on a NIST curve."""
+
+
+def make_key(file: Path) -> str:
+    """Write a new ECDSA P-384 private key to `file` and its public key beside it, as `.pub`; returns the public key's line.
+
+    Raises:
+        ConfigError: one of the two files is there already, or `file` itself ends in `.pub`.
+    """
+    public_file = file.with_suffix(".pub")
+    if public_file == file:
+        raise ConfigError(f"{file}: '.pub' is for the public key; give the private key's file another ending, or none")
+    for path in (file, public_file):
+        if path.exists():
+            raise ConfigError(f"{path} is there already, and whoever made it may rely on it; give another file, or move it away")
+    key = ec.generate_private_key(ec.SECP384R1())
+    line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_private(file, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public_file.write_text(line + "\n", encoding="ascii")
+    return line
+
+
+def public_line(file: Path) -> str:
+    """The public key of a private key's file, as one OpenSSH line.
+
+    Raises:
+        ConfigError: the file holds no private key in OpenSSH's form.
+    """
+    try:
+        key = load_ssh_private_key(file.read_bytes(), None)
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{file} holds no private key in OpenSSH's form; `fedlingua site init` makes one") from error
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read, at no moment anybody else; whole or not at all."""
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(content)
+    os.replace(aside, file)
+
+
+def read_public_key(text: str, where: str) -> ec.EllipticCurvePublicKey:
+    """The key of one OpenSSH line; `where` is its file and site, for the message, which never quotes the text.
+
+    Raises:
+        ConfigError: no public key, more than one, or not of ECDSA on a NIST curve.
+    """
+    wanted = "wanted one line 'ecdsa-sha2-nistp384 AAAA...', as stands in the .pub file beside the site's key"
+    line = text.strip()
+    if "PRIVATE KEY" in line:
+        raise ConfigError(f"{where}: this is a private key; {wanted}. Make the site a new key: this one has left its machine")
+    if "\n" in line:
+        raise ConfigError(f"{where}: got {len(line.splitlines())} lines; {wanted}")
+    kind = line.split(maxsplit=1)[0] if line else "nothing"
+    if kind not in KINDS:
+        got = f"a key of type {kind}" if kind.startswith(("ssh-", "sk-", "ecdsa-")) else "no OpenSSH public key"
+        raise ConfigError(f"{where}: got {got}; {wanted}")
+    try:
+        key = load_ssh_public_key(line.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{where}: the key is damaged ({error}); {wanted}. Copy it again, whole") from error
+    assert isinstance(key, ec.EllipticCurvePublicKey)  # its type was read off the line, and the parser compares the two
+    return key
+
+
+def same_key(text: str, stored: bytes) -> bool:
+    """Whether `stored` (PEM, as Flower's NodeInfo holds it, or OpenSSH) is the key of an OpenSSH line; False when unreadable."""
+    try:
+        line_key = read_public_key(text, "")
+        stored_key = load_pem_public_key(stored) if stored.lstrip().startswith(b"-----") else load_ssh_public_key(stored)
+    except (ConfigError, ValueError, UnsupportedAlgorithm):
+        return False
+    return isinstance(stored_key, ec.EllipticCurvePublicKey) and stored_key.public_numbers() == line_key.public_numbers()
+
+
+def key_fingerprint(text: str) -> str:
+    """ "SHA256:..." of an OpenSSH line, as `ssh-keygen -l` prints it: short enough to read out on the telephone.
+
+    Raises:
+        ConfigError: as `read_public_key`.
+    """
+    read_public_key(text, "fingerprint")
+    digest = hashlib.sha256(base64.b64decode(text.split()[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")

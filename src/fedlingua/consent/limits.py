@@ -1,0 +1,121 @@
+"""What a site takes part in, whatever its server asks for: `[limits]` of the site's file, with the defaults that hold without it.
+
+Checked at every message, before a model is loaded, against the run's settings as they take effect (`tensor-set = "full"` under a method of
+adapters is "full") and the text as it is used (split, cut, without leaks, drawn). None holds in a simulation.
+
+What makes an update as good as a gradient, out of which text can be read, is bounded together: SGD (its step is the gradient), an epsilon
+so large that Adam is SGD, a single step (of Adam the gradient's signs), steps on few sentences, and few sentences altogether.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.corpora.split import Split
+from fedlingua.settings.checks import choices_of
+from fedlingua.settings.config import Settings, key_of
+from fedlingua.training.sampling import num_samples
+
+
+@dataclass(frozen=True)
+class SiteLimits:
+    """A list names what the site takes part in; an empty one, everything (of comet-models: none). max-KEY: most of a run's KEY.
+
+    settings: whether a run's settings and text rules have to be approved, or whatever these limits allow runs under an approved bundle.
+    comet-models: that COMET may load here. min-train, -dev, -test: least sentences of each text that any answer stands on. min-steps,
+    min-batch: least optimiser steps behind an update, and examples of such a step (their median). max-minutes: of one message, which is
+    stopped then. max-attempts: of a run, to begin it. max-runs: that the site answers in, each attempt counted.
+    """
+
+    settings: Literal["approved", "within-limits"] = "approved"
+    methods: tuple[str, ...] = ()
+    tensor_sets: tuple[str, ...] = ("adapters", "controllers", "lora")
+    selections: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ("adam", "adamw")
+    comet_models: tuple[str, ...] = ()
+    min_train: int = 50
+    min_dev: int = 50
+    min_test: int = 50
+    min_steps: int = 3
+    min_batch: int = 8
+    max_optimizer_epsilon: float = 1e-6
+    max_rounds: int = 200
+    max_local_epochs: int = 20
+    max_batch_size: int = 512
+    max_tokens_per_batch: int = 65536
+    max_tokens: int = 512
+    max_decode_tokens: int = 512
+    max_beam: int = 10
+    max_keep_translations: int = 100
+    max_adapter_dim: int = 256
+    max_lora_rank: int = 256
+    max_controllers: int = 12
+    max_meta_neurons: int = 1000
+    max_signature_dim: int = 64
+    max_processes: int = 8
+    max_threads: int = 16
+    max_minutes: float = 240.0
+    max_attempts: int = 20
+    max_runs: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("methods", "tensor_sets", "selections", "optimizers"):
+            if unknown := set(getattr(self, name)) - set(choices := choices_of(key_of(name[:-1]))):
+                raise ConfigError(
+                    f"[limits] {key_of(name)}: {min(unknown)!r} is not known; choose of {', '.join(filter(None, choices))}"
+                )
+
+    def check_settings(self, settings: Settings) -> None:
+        """Refuse settings that this site does not work under. settings: as the server gave them.
+
+        Raises:
+            ExchangeError: names the key, what was asked and what is allowed; as all errors here.
+        """
+        chosen = {"methods": settings.method, "tensor_sets": settings.trained_set, "selections": settings.selected_by}
+        for name, asked in {**chosen, "optimizers": settings.optimizer}.items():
+            if (allowed := getattr(self, name)) and asked not in allowed:
+                raise beyond(f"{key_of(name[:-1])} = {asked!r}", name, ", ".join(allowed))
+        if "comet" in settings.more_metrics and settings.comet_model not in self.comet_models:
+            raise beyond(f"comet-model = {settings.comet_model!r}", "comet_models", ", ".join(self.comet_models) or "none")
+        for name, most in dataclasses.asdict(self).items():
+            for key in (name.removeprefix("max_"), name) if name.startswith("max_") else ():
+                if getattr(settings, key, 0) > most:
+                    raise beyond(f"{key_of(key)} = {getattr(settings, key):g}", name, f"{most:g} at most")
+
+    def check_text(self, texts: Mapping[str, Mapping[Split, Sized]], settings: Settings) -> None:
+        """Refuse an answer that would stand on too few sentences. texts: each text -> split -> its sentences, as they are used."""
+        for name, splits in texts.items():
+            train, dev, test = len(splits["train"]), len(splits["dev"]), len(splits["test"])
+            used = {"train": [train], "dev": [dev, max(1, round(settings.evaluate_share * dev))], "test": [test]}
+            if settings.draws:
+                used["train"].append(num_samples(train, settings.sample_least, settings.sample_share))
+            if settings.how.clustering == "gradients":
+                used["train"].append(settings.signature_examples or train)
+            if settings.learns_threshold and not settings.meta_frozen:
+                used["dev"].append(settings.meta_batches * settings.meta_batch_size)
+            for split, numbers in used.items():
+                if min(numbers) < (least := getattr(self, f"min_{split}")):
+                    raise beyond(f"answers on {min(numbers)} sentences of {name}'s {split}", f"min_{split}", f"{least} and more")
+
+    def check_update(self, steps: Sequence[int]) -> None:
+        """Refuse an update that is little more than a gradient. steps: examples of each optimiser step of a round."""
+        if len(steps) < self.min_steps:
+            raise beyond(f"an update of {len(steps)} optimiser steps", "min_steps", f"{self.min_steps} and more")
+        if median(steps) < self.min_batch:
+            raise beyond(f"optimiser steps on {median(steps):g} examples", "min_batch", f"{self.min_batch} and more")
+
+
+def beyond(asked: str, name: str, allowed: str) -> ExchangeError:
+    """What is said of a run that asks for more than the limit `name` allows."""
+    return ExchangeError(f"the run asks for {asked}; this site's file allows {allowed} ([limits] {key_of(name)})")
+
+
+def limits_text() -> str:
+    """The table with its defaults, commented out, as `fedlingua site init` writes it."""
+    lines = [f"# {key_of(name)} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(SiteLimits()).items()]
+    head = "# What the server may ask for, with the defaults; fedlingua/deployment/limits.py says what each means.\n# [limits]\n"
+    return head + "".join(lines)

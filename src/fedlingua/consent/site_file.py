@@ -1,0 +1,212 @@
+"""A deployed site's own file: where its text, keys and state lie. It never leaves the site.
+
+    [[site]]                            # as in a federation file; several, where one node speaks for several
+    name = "hospital"
+    direction = "de-fr"                 # or language = "es", with a corpus in one language
+    tsv = "corpus.tsv.gz"
+
+    [text]
+    deidentify = "off"                  # "required": no site of this file without deidentify-with, whatever the server asks for
+
+    [server]
+    address = "server.example.org:9092"
+    authority = "ca.crt"                # certificate of whoever signed the server's
+    insecure = false
+
+    [node]
+    key = "keys/site.key"               # only with TLS
+    state = "state"                     # what the site keeps: its tensors, translations, bundles that were refused
+    home = "flower"                     # Flower's own files
+    device = ""                         # cpu or cuda, instead of the run's
+    processes = 0                       # that train together, a GPU each, instead of the run's number; 0: the run's
+    raw-gradients = false               # whether adapter-gradients may ask for raw gradients, out of which text can be read
+    max-epsilon = 10.0                  # what all private signatures of a site may cost together, over all runs
+    overlap-key = "keys/overlap.key"    # the key that the sites share, for runs that compare their text; none: no part in those
+
+    [limits]                            # what the server may ask for: fedlingua/deployment/limits.py has all keys and their defaults
+    settings = "approved"               # a run's settings and text rules are approved one by one; "within-limits": any that these allow
+    methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
+    tensor-sets = ["adapters", "controllers", "lora"]
+    min-test = 50                       # no answer stands on fewer sentences of a split
+
+    [backbones]                         # where a run's backbone lies here, by the name that the run gives it
+    "facebook/m2m100_418M" = "/models/m2m100_418M"
+
+Paths are relative to the file.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedlingua.backbones.pinned import PINNED_REVISIONS
+from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.common.files import read_toml
+from fedlingua.common.tables import fill, refuse_unknown, table
+from fedlingua.consent.limits import SiteLimits
+from fedlingua.corpora.registers import count
+from fedlingua.corpora.rules import IntakeRules, TextRules
+from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, read_site
+from fedlingua.settings.config import Settings
+from fedlingua.settings.kinds import SITE, refuse_other_kind
+
+_TABLES = {"site", "text", "server", "node", "limits", "backbones"}
+
+SITE_FILE = "site-file"
+"""Key of a SuperNode's --node-config: the path of its site's file."""
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """What a site's file says, its paths made absolute."""
+
+    path: Path
+    sites: tuple[Site, ...]
+    address: str
+    authority: Path
+    insecure: bool
+    key: Path
+    state: Path
+    home: Path
+    device: str
+    processes: int
+    limits: SiteLimits
+    raw_gradients: bool
+    max_epsilon: float
+    overlap_key: Path | None
+    backbones: Mapping[str, Path]
+
+    @property
+    def approvals(self) -> Path:
+        """The file of bundles, and of runs' settings under them, that this site runs."""
+        return self.path.parent / "approved.txt"
+
+    def here(self, settings: Settings) -> Settings:
+        """A run's settings as they hold at this site: its own backbone, device and processes, and no path of the server's.
+
+        Raises:
+            ExchangeError: a backbone that the server chooses and nobody here has looked at, or settings beyond the site's limits.
+        """
+        name = settings.backbone
+        self.limits.check_settings(dataclasses.replace(settings, processes=1) if self.processes else settings)
+        pinned = name in PINNED_REVISIONS and not settings.backbone_revision
+        chosen = "/" in name or name.startswith((".", "~")) or bool(settings.backbone_revision)
+        if chosen and not pinned and name not in self.backbones:
+            raise ExchangeError(
+                f"the run's backbone = {name!r} is neither built in nor pinned here; the site's file has to say where it lies, "
+                "in [backbones]"
+            )
+        return dataclasses.replace(
+            settings,
+            backbone=str(self.backbones.get(name, name)),
+            device=self.device or settings.device,
+            processes=self.processes or settings.processes,
+            data_dir="",
+            run_dir="",
+            federation="",
+            resume=False,
+        )
+
+    def run_directory(self, run: str, site: str) -> Path:
+        """What a site keeps of a run: its own tensors by round and attempt, and at the end the best round's.
+
+        Raises:
+            ConfigError: the run's id, which the server gives, is no plain name and could lead out of the site's state.
+        """
+        if not FOLDER_NAME.fullmatch(run):
+            raise ConfigError(
+                f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': a folder is named after it"
+            )
+        return self.state / "runs" / run / site
+
+
+def read_site_file(path: Path) -> SiteFile:
+    """Parse and check a site's file; opens neither corpus nor key.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, no site, a site without a corpus, a name given twice, no address, or no hook where this
+            file requires de-identification.
+    """
+    raw = read_toml(path)
+    folder = path.resolve().parent
+    if not set(raw) <= _TABLES:
+        refuse_other_kind(path, raw, SITE)
+    refuse_unknown(raw, _TABLES, path.name)
+    server, node, backbones = (table(raw, name, path.name) for name in ("server", "node", "backbones"))
+    refuse_unknown(server, {"address", "authority", "insecure"}, f"{path.name} [server]")
+    refuse_unknown(
+        node,
+        {"key", "state", "home", "device", "processes", "methods", "raw-gradients", "max-epsilon", "overlap-key"},
+        f"{path.name} [node]",
+    )
+    entries = raw.get("site", [])
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(
+            f"{path.name}: wanted [[site]] with name, direction or language, and a corpus; `fedlingua site init` writes one"
+        )
+    sites = tuple(read_site(entry, number, path.name, folder) for number, entry in enumerate(entries, start=1))
+    names = [site.name for site in sites]
+    # Methods stood in [node] before there were limits.
+    given = {**({"methods": node["methods"]} if "methods" in node else {}), **table(raw, "limits", path.name)}
+    text = fill(IntakeRules, table(raw, "text", path.name), f"{path.name} [text]")
+    for site in sites:
+        # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
+        check_deidentified(site, TextRules(text=text))
+        if site.corpus is None:
+            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {corpora_of(site.direction)}")
+        if names.count(site.name) > 1:
+            raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
+    address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")
+    check_address(address, f"{path.name} [server]: address =")
+    if node.get("device", "") not in ("", "cpu", "cuda"):
+        raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
+    return SiteFile(
+        path=path.resolve(),
+        sites=sites,
+        address=address,
+        authority=folder / str(server.get("authority", "ca.crt")),
+        insecure=insecure,
+        key=folder / str(node.get("key", "keys/site.key")),
+        state=folder / str(node.get("state", "state")),
+        home=folder / str(node.get("home", "flower")),
+        device=str(node.get("device", "")),
+        processes=count(node.get("processes", 0), f"{path.name} [node]: processes"),
+        limits=fill(SiteLimits, given, f"{path.name} [limits]"),
+        raw_gradients=_flag(node, "raw-gradients", f"{path.name} [node]"),
+        max_epsilon=_max_epsilon(node.get("max-epsilon", 10.0), path.name),
+        overlap_key=folder / str(node["overlap-key"]) if node.get("overlap-key") else None,
+        backbones={name: folder / str(place) for name, place in backbones.items()},
+    )
+
+
+def check_address(address: Any, where: str) -> None:
+    """Refuse what no server can be reached at.
+
+    Raises:
+        ConfigError: names the place.
+    """
+    host, _, port = str(address).rpartition(":")
+    if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{where} {address!r}; wanted host:port of the server's fleet API, such as server.example.org:9092")
+
+
+def site_table(entry: Mapping[str, Any]) -> str:
+    """One [[site]] as text."""
+    return f"[[site]]\n{tomli_w.dumps(entry)}"
+
+
+def _flag(raw: Mapping[str, Any], key: str, where: str) -> bool:
+    value = raw.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}: {key} = {value!r}; wanted true or false")
+    return value
+
+
+def _max_epsilon(raw: Any, where: str) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not raw >= 0:
+        raise ConfigError(f"{where} [node]: max-epsilon = {raw!r}; wanted a number, 0 or more")
+    return float(raw)

@@ -1,0 +1,213 @@
+"""`fedlingua compare`: runs beside each other, as tables or as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from fedlingua.common import units
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.read import Pair
+from fedlingua.desk.cli.corpus_input import corpus_input
+from fedlingua.desk.cli.output import AnsweringConsole
+from fedlingua.desk.comparison.bootstrap import Difference
+from fedlingua.desk.comparison.compare import Comparison, compare
+from fedlingua.desk.comparison.runs import ComparedRun, read_runs
+from fedlingua.desk.report.comparison_page import check_page, write_comparison
+
+MACRO, POOLED = "macro", "pooled"
+SIGNIFICANT = 0.05
+"""A difference with a smaller p is marked."""
+
+
+@dataclass(frozen=True)
+class PublicText:
+    """Text of nobody's own that all runs translate anew: a corpus, its directions, at most so many pairs of each (0: all)."""
+
+    corpus: str
+    directions: Sequence[str]
+    kind: str | None = None
+    options: Sequence[str] = ()
+    limit: int = 0
+
+    def read(self) -> dict[Direction, list[Pair]]:
+        """Direction -> its pairs, as they stand: a test set is left as its publisher made it.
+
+        Raises:
+            ConfigError: no direction, or a kind that is not known. CorpusError: it cannot be read.
+        """
+        if not self.directions:
+            raise ConfigError("--public needs --direction, such as de-fr, once for each direction that is to be compared")
+        found = {}
+        for direction in self.directions:
+            given = corpus_input(self.corpus, direction, self.kind, self.options)
+            found[given.direction] = list(islice(given.read(), self.limit or None))
+        return found
+
+
+def compare_runs(
+    folders: Sequence[Path],
+    metric: str,
+    samples: int,
+    sentences: int,
+    console: Console,
+    public: PublicText | None = None,
+    model: str = "wmt22-comet-da",
+    to: Path | None = None,
+) -> Comparison:
+    """Print how runs differ from the first of them, on their sites' test text, or on `public`, which they translate here. to: of a page
+    that shows it as well.
+
+    Raises:
+        ConfigError: fewer than two runs, or no such metric. RunError: runs that cannot stand beside each other, with site and reason.
+    """
+    if len(folders) < 2:
+        raise ConfigError(f"{len(folders)} run is nothing to compare; give two run folders or more")
+    if to:
+        check_page(to)
+    runs = _on_public_text(folders, public, metric, model) if public else read_runs(folders)
+    found = compare(runs, metric, samples, sentences)
+    if to:
+        write_comparison(found, to)
+    console.print(_scores_table(found))
+    console.print(_costs_table(found))
+    if found.over_seeds:
+        console.print(_seeds_table(found))
+    for sentence in found.sentences:
+        console.print(Text(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold"))
+        for name, text in zip(
+            ("source", "reference", found.runs[0].name, found.runs[1].name),
+            (sentence.source, sentence.reference, sentence.first, sentence.second),
+            strict=True,
+        ):
+            console.print(Text(f"  {name}: {text}"))
+    if to:
+        console.print(f"report: {to}", soft_wrap=True)
+    return found
+
+
+def _on_public_text(folders: Sequence[Path], public: PublicText, metric: str, model: str) -> list[ComparedRun]:
+    from fedlingua.desk.comparison.public import on_public_text  # loads models, which what runs have told already does without
+
+    with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
+        bar = progress.add_task("")
+
+        def report(what: str, done: int, of: int) -> None:
+            progress.update(bar, description=what, completed=done, total=of)
+
+        return on_public_text(folders, public.read(), metric, model, report)
+
+
+def as_object(found: Comparison) -> dict[str, Any]:
+    """All of it, for programs."""
+    return {
+        "metric": found.metric.key,
+        "runs": [{"name": run.name, "method": run.method, "seed": run.seed, **run.costs} for run in found.runs],
+        "scores": found.scores,
+        "beside": [
+            {
+                "run": one.run,
+                "sites": {site: _object(each) for site, each in one.sites.items()},
+                MACRO: _object(one.macro),
+                POOLED: _object(one.pooled) if one.pooled else None,
+            }
+            for one in found.beside
+        ],
+        "fairness": [asdict(one) | {"gain": one.gain, "left_behind": one.left_behind} for one in found.fairness],
+        "over_seeds": [asdict(one) for one in found.over_seeds],
+        "sentences": [asdict(one) for one in found.sentences],
+    }
+
+
+def _object(one: Difference) -> dict[str, float | None]:
+    return {**asdict(one), "difference": one.value}
+
+
+def _scores_table(found: Comparison) -> Table:
+    """A line a site: the first run's score, and of every other its score, the difference, its 95 % interval and p."""
+    table = _table(f"{found.metric.name}, beside {found.runs[0].name}", "site", found.runs[0].name)
+    sampled = any(one.macro.p is not None for one in found.beside)
+    for one in found.beside:
+        for header in (one.run, "difference", *(("95 % from", "to", "p") if sampled else ())):
+            table.add_column(header, justify="right")
+    for site in found.scores:
+        table.add_row(
+            site,
+            _score(found, found.scores[site][0]),
+            *(cell for one in found.beside for cell in _cells(found, one.sites[site], sampled)),
+        )
+    table.add_section()
+    for name, of_all in ((MACRO, [one.macro for one in found.beside]), (POOLED, [one.pooled for one in found.beside])):
+        differences = [one for one in of_all if one]
+        if len(differences) == len(of_all):
+            cells = [cell for one in differences for cell in _cells(found, one, sampled)]
+            table.add_row(name, _score(found, differences[0].first), *cells, style="bold")
+    return table
+
+
+def _cells(found: Comparison, one: Difference, sampled: bool) -> list[str]:
+    scale = found.metric.scale
+    cells = [_score(found, one.second), units.gain(scale * one.value)]
+    if not sampled:
+        return cells
+    if one.p is None or one.low is None or one.high is None:
+        return [*cells, units.NOTHING, units.NOTHING, units.NOTHING]
+    mark = "*" if one.p < SIGNIFICANT else ""
+    return [*cells, units.gain(scale * one.low), units.gain(scale * one.high), f"{one.p:.3f}{mark}"]
+
+
+def _costs_table(found: Comparison) -> Table:
+    """A line a run: what it cost, and how its sites fare."""
+    table = _table("cost and fairness", "run")
+    headers = ("up", "down", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
+    for header in headers:
+        table.add_column(header, justify="left" if header in ("worst site", "left behind") else "right")
+    for run, fair in zip(found.runs, found.fairness, strict=True):
+        costs = run.costs
+        gain = units.gain(None if fair.gain is None else found.metric.scale * fair.gain)
+        behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
+        table.add_row(
+            run.name,
+            *(units.data(costs[f"{way}link_bytes_per_round"]) for way in ("up", "down")),
+            units.count(costs["rounds"]),
+            units.duration(costs["seconds"]),
+            fair.worst_site,
+            _score(found, fair.worst),
+            units.score(found.metric.scale * fair.spread),
+            gain,
+            behind,
+        )
+    return table
+
+
+def _seeds_table(found: Comparison) -> Table:
+    table = _table("over seeds, mean ± sample standard deviation", "method")
+    for header in ("seeds", MACRO, "worst site", "spread", "gain of joining"):
+        table.add_column(header, justify="right")
+    for one in found.over_seeds:
+        values = (one.macro, one.worst, one.spread, one.gain)
+        table.add_row(one.method, str(len(one.seeds)), *(_mean_and_sd(found, each) for each in values))
+    return table
+
+
+def _mean_and_sd(found: Comparison, pair: tuple[float, float] | None) -> str:
+    return units.NOTHING if pair is None else " ± ".join(units.score(found.metric.scale * value) for value in pair)
+
+
+def _score(found: Comparison, value: float) -> str:
+    return units.score(found.metric.scale * value)
+
+
+def _table(title: str, *headers: str) -> Table:
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for header in headers:
+        table.add_column(header, justify="right" if table.columns else "left")
+    return table

@@ -1,0 +1,152 @@
+"""What a shell offers where TAB is pressed: files of the right kind, runs, sites, keys, values. Light: somebody waits for each answer."""
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Iterable, MutableMapping
+from pathlib import Path
+
+import click
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def experiments(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Experiment files, and folders on the way to them."""
+    from fedlingua.settings.kinds import EXPERIMENT
+
+    return _toml_files(incomplete, EXPERIMENT)
+
+
+def suites(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Suite files, and folders on the way to them."""
+    from fedlingua.settings.kinds import SUITE
+
+    return _toml_files(incomplete, SUITE)
+
+
+def recipes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Recipes of backbones, and folders on the way to them."""
+    from fedlingua.settings.kinds import RECIPE
+
+    return _toml_files(incomplete, RECIPE)
+
+
+def runs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Run folders below what is typed, or below ./runs; folders on the way to them."""
+    beginning = incomplete or "runs/"
+    folders = [path for path in _beginning_with(beginning) if path.is_dir()]
+    return [str(path) if (path / "run.json").is_file() else f"{path}/" for path in folders]
+
+
+def sites(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Sites of the run that --run names."""
+    run = ctx.params.get("run")
+    try:
+        known = json.loads((Path(run) / "sites.json").read_text(encoding="utf-8")) if run else {}
+    except (OSError, ValueError):
+        known = {}
+    return _of({name for about in known.values() for name in about.get("members", ())} or set(known), incomplete)
+
+
+def metrics(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What translations are measured by."""
+    from fedlingua.settings.metrics import OF_TEXT
+
+    return _of(OF_TEXT, incomplete)
+
+
+def profiles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Places to run, as pyproject-flwr.toml has them."""
+    from fedlingua.common.files import APP_DIR
+    from fedlingua.desk.cli.profile import PROFILES_FILE
+
+    links = tomllib.loads((APP_DIR / PROFILES_FILE).read_text(encoding="utf-8")).get("superlink", {})
+    return _of((name for name, link in links.items() if isinstance(link, dict)), incomplete)
+
+
+def settings(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Keys of a run config, as `rounds=`; behind one of those, the values that it may have."""
+    from fedlingua.settings.checks import choices_of
+    from fedlingua.settings.config import known_keys
+
+    key, equals, value = incomplete.partition("=")
+    if equals:
+        before = "" if os.environ.get(_SPLIT) else f"{key}="
+        return [f"{before}{choice}" for choice in _of(choices_of(key), value)]
+    return [f"{name}=" for name in _of(known_keys(), incomplete)]
+
+
+def mend_words(environment: MutableMapping[str, str]) -> None:
+    """Put `key=value` together again, which bash takes for three words; what is offered then is what stands behind the equals sign."""
+    if environment.get(VARIABLE) != "complete_bash" or "=" not in environment.get("COMP_WORDS", "").split():
+        return
+    words, at = environment["COMP_WORDS"].split(), int(environment["COMP_CWORD"])
+    typed = [*words[: at + 1], *([""] if at >= len(words) else [])]
+    mended: list[str] = []
+    for number, word in enumerate(typed):
+        joins = mended and number > 1 and (word == "=" or typed[number - 1] == "=")
+        mended = [*mended[:-1], mended[-1] + word] if joins else [*mended, word]
+    if "=" in typed[-2:]:
+        environment[_SPLIT] = "1"
+    environment["COMP_WORDS"], environment["COMP_CWORD"] = " ".join(mended), str(len(mended) - 1)
+
+
+def offered(command: str, parameter: click.Parameter, names: Iterable[str]) -> Complete | None:
+    """What is offered for a command's parameter, by what it is called; None: what the shell itself offers.
+
+    names: of all the command's parameters.
+    """
+    name, takes_path = parameter.name or "", isinstance(parameter.type, click.Path)
+    if name in ("run", "resume") or (name == "runs" and isinstance(parameter, click.Argument)):
+        return runs if takes_path else None
+    if name == "site":
+        return sites if "run" in names else None
+    return _BY_NAME.get((command, name)) or _BY_NAME.get(("", name))
+
+
+VARIABLE = "_FEDLINGUA_COMPLETE"
+"""Set by the shell's script, to what is asked for."""
+_SPLIT = "_FEDLINGUA_SPLIT"
+_BY_NAME: dict[tuple[str, str], Complete] = {
+    ("run", "set_"): settings,
+    ("suite", "set_"): settings,
+    ("suite", "file"): suites,
+    ("", "experiment"): experiments,
+    ("", "recipe"): recipes,
+    ("", "metric"): metrics,
+    ("", "profile"): profiles,
+}
+"""(command, parameter), or "" for every command -> what is offered."""
+
+
+def _toml_files(incomplete: str, kind: str) -> list[str]:
+    """Files of one kind of TOML, and folders; those of ./experiments where nothing is typed and such a folder is there."""
+    from fedlingua.settings.kinds import kind_of
+
+    found = []
+    for path in _beginning_with(incomplete):
+        if path.is_dir():
+            found.append(f"{path}/")
+        elif path.suffix == ".toml":
+            try:
+                told = kind_of(tomllib.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError):  # one that does not read may still be meant
+                told = kind
+            found += [str(path)] if told == kind else []
+    return found
+
+
+def _beginning_with(incomplete: str) -> list[Path]:
+    """What lies in the folder that is typed so far and begins with the rest; hidden only where a dot is typed."""
+    folder, _, name = incomplete.rpartition("/")
+    place = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".").expanduser()
+    try:
+        entries = sorted(place.iterdir())
+    except OSError:
+        return []
+    return [path for path in entries if path.name.startswith(name) and (name.startswith(".") or not path.name.startswith("."))]
+
+
+def _of(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,176 @@
+"""`fedlingua corpus overlap`: what of one site's text stands at another. Shows counts, never text."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, figures, leaks, left_out, without_leaks
+from fedlingua.corpora.rules import Limits
+from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
+from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sizes import Sizes
+from fedlingua.corpora.split import SPLITS
+from fedlingua.corpora.texts import SiteText, read_sites
+from fedlingua.desk.cli.corpus import write_named
+from fedlingua.desk.corpora.prepared import has_tab, without_tabs
+from fedlingua.runs.folder import RunFolder, run_about
+
+Found = Mapping[str, Mapping[str, Any]]
+"""site -> `languages`, as fedlingua.corpora.overlap.figures has them, and `leaks`: pairs of dev and test."""
+MOST_COLUMNS = 12
+"""Sites that a table of pairs has room for."""
+
+
+def told_by_run(run_dir: Path) -> Found:
+    """What a run's sites were found to have in common.
+
+    Raises:
+        RunError: no run, or one that compared nothing.
+    """
+    run_about(run_dir)
+    told = RunFolder(run_dir).read("overlap.json")
+    if told is None:
+        raise RunError(
+            f"{run_dir} has no overlap.json: a run compares its sites' text only where it is asked to; give a run with overlap = 'report' "
+            "or 'remove', or a federation file"
+        )
+    sites: Found = told["sites"]
+    return sites
+
+
+def compared_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Found:
+    """What a federation file's sites have in common, all of them read here; with `to`, their text is written without what leaks.
+
+    whole: all of their cleaned text; else what a run uses of it, as each site holds it.
+
+    Raises:
+        ConfigError, CorpusError: what is wrong with the file or the text, one site alone, or text that cannot be written as splits.
+    """
+    data_dir = str(data) if data else ""
+    federation = read_federation(file, Path(data_dir).expanduser())
+    check_files(federation)
+    if len(federation.sites) < 2:
+        raise ConfigError(
+            f"{file}: {federation.sites[0].name} is the only site; wanted two or more, to be compared with each other"
+        )
+    if to is not None:
+        _check_target(to, federation)
+    if whole:
+        held: Mapping[str, Mapping[str, SiteText]] = {site: {site: text} for site, text in _whole_texts(federation).items()}
+    else:
+        held = texts_by_site(file, data_dir)
+    digests = {site: digests_of(texts.values(), OVERLAP_KEY) for site, texts in held.items()}
+    found, leaking = figures(digests), leaks(digests)
+    left = {site: [without_leaks(text, leaking[site], OVERLAP_KEY) for text in texts.values()] for site, texts in held.items()}
+    counts = {site: left_out(texts.values(), left[site]) for site, texts in held.items()}
+    if to is not None:
+        sizes = {
+            site: {split: sum(len(text.splits[split]) for text in texts.values()) for split in JUDGED}
+            for site, texts in held.items()
+        }
+        check_left(sizes, counts)
+        _write(federation, {site: texts[0] for site, texts in left.items()}, to)
+    return {site: {"languages": found[site], "leaks": counts[site]} for site in held}
+
+
+def _whole_texts(federation: Federation) -> Mapping[str, SiteText]:
+    rules = dataclasses.replace(federation.rules, limits=Limits(), sizes=Sizes())
+    sites = tuple(dataclasses.replace(site, sizes=Sizes()) for site in federation.sites)
+    return read_sites(dataclasses.replace(federation, rules=rules, sites=sites), frozenset())
+
+
+def _check_target(to: Path, federation: Federation) -> None:
+    if to.exists():
+        raise ConfigError(f"{to} is there already; remove it, or give another folder with --to")
+    if any(site.direction.is_one_language for site in federation.sites) or federation.rules.split.mixed:
+        kind = "mixed text" if federation.rules.split.mixed else "text in one language"
+        raise ConfigError(
+            f"--to writes what `splits` of a federation file reads, which {kind} is not; `fedlingua run --set overlap=remove` leaves out "
+            "the same"
+        )
+
+
+def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> None:
+    named = {
+        site: {split: [without_tabs(pair) for pair in text.splits[split]] for split in SPLITS} for site, text in texts.items()
+    }
+    account = {
+        site: {
+            "direction": str(text.direction),
+            "read": text.account.read,
+            "kept": text.account.kept,
+            "dropped": text.account.dropped,
+            "sizes": {split: len(text.splits[split]) for split in SPLITS},
+            "tabs": sum(has_tab(pair) for pairs in text.splits.values() for pair in pairs),
+        }
+        for site, text in texts.items()
+    }
+    write_named(named, {"federation": federation.name, "sites": account}, to)
+
+
+# --- Showing ------------------------------------------------------------------------------------------------------------------------
+
+
+def show_overlap(found: Found, to: Path | None, console: Console) -> dict[str, Any]:
+    """Print tables of it; returns it for programs."""
+    console.print(_sites_table(found))
+    if len(found) <= MOST_COLUMNS:
+        console.print(_pairs_table(found))
+    pairs = ", ".join(
+        f"{site} {told['leaks']['dev']} + {told['leaks']['test']}" for site, told in found.items() if any(told["leaks"].values())
+    )
+    console.print(f"pairs of dev + test with a sentence that another site trains on: {pairs or 'none'}", soft_wrap=True)
+    if to is not None:
+        console.print(f"written: {to}", markup=False, highlight=False, soft_wrap=True)
+        form = f'splits = "{to.name}/SITE.{{}}.tsv.gz" at each site, [split] mode = "given"'
+        console.print(f"a federation file reads it with {form}", markup=False, highlight=False, soft_wrap=True)
+    return {"sites": found, "folder": to}
+
+
+def _sites_table(found: Found) -> Table:
+    columns = ("site", "side", "sentences", "elsewhere", "share", *SPLITS)
+    table = Table(
+        *columns,
+        caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
+    )
+    for site, told in found.items():
+        for language, of in _common(told):
+            have, shared = of["sentences"], of["elsewhere"]
+            numbers = [f"{shared[split]:,} of {have[split]:,}" for split in SPLITS]
+            table.add_row(site, language, f"{have['all']:,}", f"{shared['all']:,}", _share(shared["all"], have["all"]), *numbers)
+    return table
+
+
+def _pairs_table(found: Found) -> Table:
+    caption = "share of a row's sentences that stand at a column's site; in brackets those of dev + test that it trains on"
+    table = Table("site", "side", *found, caption=caption)
+    for site, told in found.items():
+        for language, of in _common(told):
+            table.add_row(site, language, *_cells(of, list(found)))
+    return table
+
+
+def _common(told: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The languages that another site has, too."""
+    return [(language, of) for language, of in told["languages"].items() if of["at"]]
+
+
+def _cells(of: Mapping[str, Any], sites: Sequence[str]) -> list[str]:
+    cells = []
+    for other in sites:
+        shared = of["at"].get(other)
+        if shared is None:
+            cells.append("")
+            continue
+        trained = f" ({shared['dev']} + {shared['test']})" if shared["dev"] or shared["test"] else ""
+        cells.append(f"{_share(shared['all'], of['sentences']['all'])}{trained}")
+    return cells
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"

@@ -1,0 +1,370 @@
+"""One Flower engine: starts a SuperLink or finds one, hands runs to it, asks how they fare, and leaves no process behind."""
+
+import atexit
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, cast, get_args
+
+import psutil
+import tomli_w
+
+from fedlingua.common.errors import RunError
+from fedlingua.common.processes import (
+    COLOUR,
+    HOST,
+    end,
+    flower_environment,
+    free_port,
+    json_object,
+    last_lines,
+    leave,
+    marked,
+    program,
+    signals_held,
+)
+from fedlingua.desk.cli.profile import PROFILES_FILE, Profile, whole_cpus
+from fedlingua.settings.config import Scalar
+
+State = Literal["pending", "starting", "running", "finished"]
+Outcome = Literal["completed", "failed", "stopped", ""]
+
+MARK = "FEDLINGUA_ENGINE"
+"""Environment variable with which every process beneath an engine can be told from all others, whatever session it moved to."""
+
+_START_S = 90.0
+_START_TRIES = 3
+_CALL_S = 120.0
+_STOP_S = 15.0
+_GRACE_S = 4.0
+_STATUS_TRIES = 3
+_SHORT_TEMP = 26  # bytes; below it Ray makes sockets about 80 bytes deeper, and the path of a socket ends at 107
+_ACCESS = "[uvicorn.access]"
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What Flower says of a run: `outcome` is "" until it has finished."""
+
+    state: State
+    outcome: Outcome
+    details: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+    @classmethod
+    def parse(cls, text: str, details: str = "") -> Self:
+        """From Flower's "running" or "finished:failed"."""
+        state, _, outcome = text.partition(":")
+        if state not in get_args(State) or outcome not in get_args(Outcome):
+            raise RunError(f"Flower names a run's status '{text}', which this version does not know.")
+        return cls(cast(State, state), cast(Outcome, outcome), "" if details == "N/A" else details)
+
+
+class Engine:
+    """Carries out runs of one app on one profile, as a context manager.
+
+    `home` becomes FLWR_HOME of every process below, one engine at a time; the user's own ~/.flwr is neither read nor written.
+    """
+
+    def __init__(
+        self, app_dir: Path, home: Path, profile: Profile | str = "simulation", profiles_file: Path | None = None
+    ) -> None:
+        self.app_dir = app_dir.resolve()
+        self.home = Path(os.path.abspath(home))
+        if isinstance(profile, str):
+            profile = Profile.read(profiles_file or self.app_dir / PROFILES_FILE, profile)
+        self.profile = profile
+        self.address = self.profile.address
+        self._mark = uuid.uuid4().hex
+        self._superlink: subprocess.Popen[bytes] | None = None
+        self._ray_dir: Path | None = None
+        self._environment: dict[str, str] = {}
+        self._runs: list[str] = []
+        self._going: set[str] = set()
+        self._files = 0
+        self._old_handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        # A Ctrl-C in here never reaches __exit__, and SIGTERM would end Python without it.
+        try:
+            atexit.register(self.close)
+            self._end_on_signals()
+            self._make_home()
+            if self.profile.local:
+                self._start_superlink()
+            self._write_config()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def submit(
+        self,
+        run_config: Mapping[str, Scalar],
+        num_nodes: int,
+        cpus_per_node: float | None = None,
+    ) -> str:
+        """Start a run and return Flower's id of it. None takes the profile's share; a deployment has its own nodes."""
+        # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
+        self._files += 1
+        config_file = self.home / f"run-config-{self._files}.toml"
+        config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
+        command = ["run", str(self.app_dir), self.profile.name, "--run-config", str(config_file)]
+        if self.profile.local:
+            cpus = self.profile.cpus_per_node if cpus_per_node is None else whole_cpus(cpus_per_node)
+            gpus = self.profile.gpus_per_node
+            size = f"num-supernodes={int(num_nodes)} client-resources-num-cpus={cpus} client-resources-num-gpus={gpus}"
+            command += ["--federation-config", size]
+        run_id = str(self._ask(command)["run-id"])
+        self._runs.append(run_id)
+        self._going.add(run_id)
+        return run_id
+
+    def status(self, run_id: str) -> RunStatus:
+        """How the run fares; takes about a second, so ask sparingly."""
+        # `flwr ls` costs a process (0.8 s of one core). Flower's importable client would be cheaper, but it is private, and login
+        # and TLS are done around it, not in it; the command's JSON is documented and the same from 1.39 on.
+        answer = self._ask_again(["ls", self.profile.name, "--run-id", run_id])
+        row = answer["runs"][0]
+        status = RunStatus.parse(str(row["status"]), str(row.get("status-details", "")))
+        if status.finished:
+            self._going.discard(run_id)
+        return status
+
+    def stop(self, run_id: str) -> None:
+        """Stop a run that is still going."""
+        self._ask(["stop", run_id, self.profile.name], _STOP_S)
+        self._going.discard(run_id)
+        # Flower marks a simulation as stopped and lets a ServerApp that does not look at its grid, and Ray, go on for good.
+        if self.profile.local and not self._going:
+            end(self._run_processes(), _GRACE_S)
+
+    def register(self, public_key_file: Path, name: str) -> bool:
+        """Let the node with this key join, under a name for people; False where the key is registered already."""
+        try:
+            self._ask(["supernode", "register", str(public_key_file), self.profile.name, "--name", name])
+        except RunError as error:
+            if "already" in str(error).lower():
+                return False
+            raise
+        return True
+
+    def log_tail(self, lines: int = 40, run_id: str = "") -> str:
+        """The last lines that the SuperLink and a run's ServerApp printed, for an error message; the last run's unless told."""
+        parts = []
+        if self.profile.local:
+            parts.append("SuperLink:\n" + self._superlink_tail(lines))
+        if self._runs and (self._superlink is None or self._superlink.poll() is None):
+            # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
+            done = self._flwr(["log", run_id or self._runs[-1], self.profile.name, "--show"], _STOP_S)
+            parts.append("ServerApp:\n" + last_lines(done, lines))
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        """Stop what is still going and end every process that this engine started; a second Ctrl-C only makes it quicker."""
+        with signals_held() as hurry:
+            # With a SuperLink of our own the runs end with it: it keeps them in memory, and stopping them there ends nothing.
+            if not self.profile.local:
+                self._stop_runs(hurry)
+            end(self._below(), _GRACE_S, hurry)
+            # What was being started while the others ended: a few looks, until there is nothing.
+            for _ in range(10):
+                left = marked(MARK, self._mark)
+                if not left:
+                    break
+                end(left, 0.0)
+            if self._superlink is not None:
+                self._superlink.wait()
+                self._superlink = None
+            if self._ray_dir is not None:
+                shutil.rmtree(self._ray_dir, ignore_errors=True)
+                self._ray_dir = None
+            self._going.clear()
+            atexit.unregister(self.close)
+        self._restore_signals()
+
+    # --- Starting ---
+
+    def _make_home(self) -> None:
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment = {**flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
+        for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
+            environment.pop(key, None)
+        if self.profile.local:
+            for name in ("NO_PROXY", "no_proxy"):  # Flower's HTTP client would send even loopback to a proxy
+                environment[name] = ",".join(filter(None, [environment.get(name), HOST, "localhost"]))
+            self._ray_dir = _short_directory()
+            environment["RAY_TMPDIR"] = str(self._ray_dir)
+        self._environment = environment
+
+    def _write_config(self) -> None:
+        link: dict[str, Scalar] = {"address": self.address, "insecure": self.profile.insecure or self.profile.local}
+        if self.profile.root_certificates:
+            link["root-certificates"] = self.profile.root_certificates
+        document = {"superlink": {"default": self.profile.name, self.profile.name: link}}
+        (self.home / "config.toml").write_bytes(tomli_w.dumps(document).encode())
+
+    def _start_superlink(self) -> None:
+        # Between our look for a free port and the SuperLink's taking it, somebody else may take it: try again on another.
+        for left in reversed(range(_START_TRIES)):
+            port = free_port()
+            self.address = f"{HOST}:{port}"
+            if self._start_on(port):
+                return
+            if not left or "address already in use" not in self._superlink_tail(40).lower():
+                break
+        raise RunError(
+            f"The SuperLink ended while starting. {self.home / 'superlink.log'} ends with:\n{self._superlink_tail(40)}"
+        )
+
+    def _start_on(self, port: int) -> bool:
+        """True when the SuperLink answers, False when it has ended."""
+        command = [program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
+        command += ["--host", HOST, "--port", str(port)]
+        # The caller's working directory stays: the ServerApp inherits it, and relative paths keep their meaning.
+        with (self.home / "superlink.log").open("wb") as log:
+            self._superlink = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            if self._superlink.poll() is not None:
+                return False
+            # Another's SuperLink may answer on a port that ours could not take.
+            if _listens(self._superlink.pid, port) and _healthy(port):
+                return True
+            time.sleep(0.1)
+        raise RunError(f"The SuperLink did not answer within {_START_S:.0f} s. Its log ends with:\n{self._superlink_tail(40)}")
+
+    # --- Asking Flower ---
+
+    def _flwr(self, arguments: list[str], timeout_s: float) -> str:
+        """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway."""
+        try:
+            done = subprocess.run(
+                [program("flwr"), *arguments],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"`flwr {arguments[0]}` did not answer within {timeout_s:.0f} s ({self.address}).") from error
+        return COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
+
+    def _ask(self, arguments: list[str], timeout_s: float = _CALL_S) -> dict[str, Any]:
+        """The JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
+        if self._superlink is not None and self._superlink.poll() is not None:
+            code = self._superlink.returncode
+            raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail(40)}")
+        printed = self._flwr([*arguments, "--format", "json"], timeout_s)
+        answer = json_object(printed)
+        if answer is None or not answer.get("success"):
+            words = str(answer["error-message"]) if answer and "error-message" in answer else printed
+            reason = "\n".join(line for line in words.splitlines() if line.strip() and not line.startswith("Using SuperLink:"))
+            raise RunError(f"`flwr {arguments[0]}` was refused:\n{reason}{self._superlink_reason()}")
+        return answer
+
+    def _ask_again(self, arguments: list[str]) -> dict[str, Any]:
+        """As _ask; a single lost answer must not end the watching of a run that takes hours."""
+        for _ in range(_STATUS_TRIES - 1):
+            with contextlib.suppress(RunError):
+                return self._ask(arguments)
+            time.sleep(1.0)
+        return self._ask(arguments)
+
+    def _stop_runs(self, hurry: threading.Event) -> None:
+        for run_id in sorted(self._going):
+            if not hurry.is_set():
+                with contextlib.suppress(RunError):  # it may have finished by itself
+                    self._ask(["stop", run_id, self.profile.name], _STOP_S)
+
+    def _superlink_tail(self, lines: int) -> str:
+        try:
+            text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
+
+    def _superlink_reason(self) -> str:
+        """The SuperLink's last line of error, which names what the command's answer leaves out."""
+        if not self.profile.local:
+            return ""
+        errors = [line for line in self._superlink_tail(10).split("\n") if line.startswith("ERROR")]
+        return f"\nSuperLink: {errors[-1].partition(':')[2].strip()}" if errors else ""
+
+    # --- Ending ---
+
+    def _below(self) -> list[psutil.Process]:
+        """All processes of this engine, gathered while the family tree still stands."""
+        family = set(marked(MARK, self._mark))
+        if self._superlink is not None and self._superlink.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                top = psutil.Process(self._superlink.pid)
+                family |= {top, *top.children(recursive=True)}
+        return list(family)
+
+    def _run_processes(self) -> list[psutil.Process]:
+        """The simulations: everything below the SuperLink's own child, the SuperExec."""
+        with contextlib.suppress(psutil.Error):
+            if self._superlink is not None:
+                executors = psutil.Process(self._superlink.pid).children()
+                return [process for executor in executors for process in executor.children(recursive=True)]
+        return []
+
+    def _end_on_signals(self) -> None:
+        """Let SIGTERM and a closed terminal unwind the stack as Ctrl-C does, unless the program has handlers of its own."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                self._old_handlers[number] = signal.signal(number, leave)
+
+    def _restore_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            while self._old_handlers:
+                signal.signal(*self._old_handlers.popitem())
+
+
+def _short_directory() -> Path:
+    """A directory for Ray, which makes sockets in it: however long `home` is, their paths have to stay short."""
+    usual = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="fl-", dir=usual if len(os.fsencode(usual)) <= _SHORT_TEMP else "/tmp"))
+
+
+def _listens(pid: int, port: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        sockets = psutil.Process(pid).net_connections(kind="tcp")
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets)
+    return False
+
+
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

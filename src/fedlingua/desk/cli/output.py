@@ -1,0 +1,212 @@
+"""How every command answers: in words and tables, or with `--format json` as one JSON document on standard output.
+
+Exit codes: 0, done; 1, something that the message says how to mend; 2, the command line itself is wrong; 70, a fault of fedlingua's own,
+with a traceback; 130, ended by Ctrl-C; 141, nobody reads the output any more (as `| head` ends it).
+"""
+
+import errno
+import itertools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+from typer.core import TyperCommand, TyperOption
+
+from fedlingua.common.errors import FedlinguaError
+from fedlingua.common.terminal import printable, printable_json
+from fedlingua.desk.cli.completion import mend_words, offered
+
+FAILED, USAGE, FAULT, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What a write can fail with that names no file."""
+TEXT, JSON = "text", "json"
+Answer = Any
+"""What a command tells programs: what JSON holds, and paths."""
+_META = "fedlingua.format"
+
+
+class AnsweringCommand(TyperCommand):
+    """A command with `--format`. What its function returns is its answer for programs."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params.append(_format_option())
+        names = [parameter.name or "" for parameter in self.params]
+        for parameter in self.params:
+            if complete := offered(self.name or "", parameter, names):
+                # What `shell_complete` of click's constructor sets, which typer fills itself; so a new command has it by its names alone.
+                parameter._custom_shell_complete = complete
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's; a key of a run that was given as an option is told how to be given."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from fedlingua.settings.config import known_keys  # only once something is wrong
+
+            key = error.option_name.lstrip("-")
+            if self.name in ("run", "suite") and key in known_keys():
+                raise click.UsageError(
+                    f"{error.option_name} is no option but a key: give it as --set {key}=VALUE", ctx
+                ) from error
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it, and print its answer where JSON is asked for."""
+        try:
+            answer = super().invoke(ctx)
+            if ctx.meta.get(_META) == JSON:
+                print_json(answer)
+            sys.stdout.flush()
+        except BrokenPipeError:  # before typer sees it, for whom it is a 1
+            _unread()
+        return None
+
+
+class AnsweringConsole(Console):
+    """Every console of a command: words are no markup and steer no terminal; where nobody reads on, it ends with its own exit code."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)  # before a line or a table is laid out
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """All that is printed, also what was no string; a control is rich's own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    def on_broken_pipe(self) -> None:
+        """In the place of rich's, which ends with 1."""
+        _unread()
+
+
+class Commands(typer.Typer):
+    """A group of commands that all answer as asked."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
+        """As typer's; the command takes `--format` too."""
+        return super().command(name, cls=options.pop("cls", AnsweringCommand), **options)
+
+
+def example(*lines: str) -> str:
+    """How a command's help ends: command lines that a user can begin with. Every command has one, and a test tries each."""
+    return "\n\n".join(f"Example: {line}" for line in lines)
+
+
+def console() -> Console:
+    """Where a command says what it does: standard output, or standard error where that is left to the answer."""
+    return AnsweringConsole(stderr=asks_json())
+
+
+def asks_json() -> bool:
+    """Whether the command that is going on was asked for JSON."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and ctx.meta.get(_META) == JSON
+
+
+def print_json(answer: Answer) -> None:
+    """One document on standard output; NaN and infinity, which JSON has not, as null."""
+    print(printable_json(json.dumps(_plain(answer), ensure_ascii=False, indent=2, allow_nan=False)), flush=True)
+
+
+def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
+    """Carry a command line out and end with its exit code; a mistake is told without a traceback, and as JSON where that is asked for."""
+    as_json = _asked_json(arguments)
+    mend_words(os.environ)
+    try:
+        code = app(list(arguments), standalone_mode=not as_json)
+    except FedlinguaError as error:
+        _end(as_json, FAILED, type(error).__name__, str(error), error.answer)
+    except click.ClickException as error:  # of a JSON answer alone: typer shows the others
+        _end(as_json, error.exit_code, "UsageError", error.format_message())
+    except BrokenPipeError:
+        _unread()
+    except OSError as error:
+        if error.filename is None and error.errno in OF_THE_DISK:
+            told = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
+            _end(as_json, FAILED, type(error).__name__, told)
+        if error.filename is None:  # of no file that a user could look at
+            _fault(as_json, error)
+        told = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
+        _end(as_json, FAILED, type(error).__name__, told)
+    except Exception as error:
+        _fault(as_json, error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fault(as_json: bool, error: Exception) -> NoReturn:
+    """Of fedlingua's own."""
+    sys.stderr.write(printable(traceback.format_exc()))
+    told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
+    _end(as_json, FAULT, type(error).__name__, told)
+
+
+def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:
+    with suppress(OSError):  # the exit code tells it where nothing can be written
+        AnsweringConsole(stderr=True).print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
+    try:
+        if as_json:
+            error = {"kind": kind, "message": message, "exit_code": code}
+            print_json({"error": error} if answer is None else {"error": error, "answer": answer})
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    sys.exit(code)
+
+
+def _unread() -> NoReturn:
+    """Nobody reads on: end as the shell tells of a process that SIGPIPE ended, and say nothing."""
+    _drop_output()
+    sys.exit(UNREAD)
+
+
+def _drop_output() -> None:
+    """What is still to be written cannot be, and would be complained of when Python ends."""
+    with suppress(OSError, ValueError):
+        out = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out)
+
+
+def _asked_json(arguments: Sequence[str]) -> bool:
+    """Of a command line that may not even be one: where its mistake is told has to be known before it is read."""
+    return f"--format={JSON}" in arguments or ("--format", JSON) in itertools.pairwise(arguments)
+
+
+def _format_option() -> TyperOption:
+    def keep(ctx: click.Context, parameter: click.Parameter, value: str) -> None:
+        ctx.meta[_META] = value
+
+    return TyperOption(
+        param_decls=["--format"],
+        type=click.Choice([TEXT, JSON]),
+        default=TEXT,
+        show_default=True,
+        expose_value=False,
+        is_eager=True,
+        callback=keep,
+        help="Of the answer; json: one document on standard output, all else on standard error.",
+    )
+
+
+def _plain(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        return {str(key): _plain(value) for key, value in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [_plain(value) for value in answer]
+    if isinstance(answer, Path):
+        return str(answer)
+    if isinstance(answer, float) and not abs(answer) < float("inf"):
+        return None
+    return answer

@@ -1,0 +1,163 @@
+"""`fedlingua pretrain`: a backbone from a recipe, with its model card and the account of its text beside it."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import exp
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedlingua.backbones.sizes import ModelSize
+from fedlingua.common.cache import cache_dir
+from fedlingua.common.devices import check_device, computed_in
+from fedlingua.common.files import check_new_folder
+from fedlingua.common.pace import Pace
+from fedlingua.corpora.recipe import BaseText, Recipe, base_text, made_of, read_recipe
+from fedlingua.desk.cli.progress import duration
+from fedlingua.desk.pretraining.card import model_card
+from fedlingua.desk.pretraining.progress import Progress
+from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
+from fedlingua.runs.folder import library_versions
+from fedlingua.settings.experiment import parse_override
+from fedlingua.settings.pretraining import EncoderSettings
+
+if TYPE_CHECKING:  # a recipe that is wrong is told without torch
+    from transformers import PreTrainedModel
+
+    from fedlingua.backbones.codec import Codec
+    from fedlingua.desk.pretraining.loop import Material, Outcome
+    from fedlingua.desk.pretraining.material import Corpora
+
+
+def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str], console: Console) -> Path:
+    """Train, or go on where a training was broken off, and write the model directory with `pretraining.json` and its model card beside the
+    weights; returns the directory.
+    """
+    recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
+    if to is not None:
+        check_new_folder(to, "--to")
+    check_device(recipe.training.device)
+    precision: Any = computed_in(recipe.training.precision, recipe.training.device, console.print)
+    recipe = dataclasses.replace(
+        recipe, training=dataclasses.replace(recipe.training, precision=precision)
+    )  # as the card says it
+    directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
+    translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
+    if translates:
+        check_tokenizers(recipe.trained)
+
+    def note(told: str) -> None:
+        console.print(told, soft_wrap=True)
+
+    with Pace(note):
+        text = base_text(recipe)
+    from fedlingua.desk.pretraining.loop import Around, pretrain
+
+    for direction, account in text.accounts.items():
+        dropped = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items()) or "none"
+        used = len(text.train.get(direction, []))
+        console.print(f"{direction}: read {account.read}, kept {account.kept} (dropped: {dropped}); trains the backbone: {used}")
+
+    def report(progress: Progress) -> None:
+        left = progress.seconds / progress.done - progress.seconds if progress.done else 0.0
+        bleu = f"dev BLEU {fmean(progress.bleu.values()):.2f}  " if progress.bleu else ""
+        console.print(
+            f"step {progress.step}  {progress.done:.0%}  train loss {progress.train_loss:.3f}  dev loss {progress.dev_loss:.3f}  "
+            f"{bleu}{duration(progress.seconds)}, {duration(left)} left"
+        )
+
+    def describe(folder: Path, outcome: "Outcome") -> None:
+        content = about(recipe, text, outcome)
+        (folder / "pretraining.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        (folder / "README.md").write_text(model_card(content), encoding="utf-8")
+
+    versions = library_versions()
+    around = Around(
+        recipe.watching,
+        made_of(recipe, text, versions),
+        partial(dev_bleu, pairs=first(text.dev, recipe.watching.dev_sentences), max_tokens=recipe.training.max_tokens)
+        if translates
+        else Around.score,
+        describe,
+        note,
+    )
+    outcome = pretrain(_material(recipe, text), recipe.training, directory, report, around)
+    if outcome.kept.bleu:
+        console.print(_table(outcome.kept, text, recipe))
+        console.print(signatures(next(iter(text.dev)).target)[0])
+    console.print(f"backbone: {directory}", soft_wrap=True)
+    return directory
+
+
+def told_backbone(directory: Path) -> dict[str, Any]:
+    """Of a trained backbone, for programs: where it is, and its pretraining.json."""
+    return {"backbone": directory, **json.loads((directory / "pretraining.json").read_text(encoding="utf-8"))}
+
+
+def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:
+    """What pretraining.json holds: recipe, figures of the weights kept and on the way to them, text and versions."""
+    import torch
+
+    last, kept = outcome.looks[-1], outcome.kept
+    dev = first(text.dev, recipe.watching.dev_sentences)
+    measured: dict[str, Any] = {"dev_perplexity": exp(kept.dev_loss)}
+    if isinstance(recipe.model, ModelSize):
+        measured = {
+            "dev_bleu": kept.bleu,
+            "dev_sentences": {str(direction): len(pairs) for direction, pairs in dev.items()},
+            "bleu_signatures": {d.target: signatures(d.target)[0] for d in dev if str(d) in kept.bleu},
+        }
+    return {
+        "recipe": {**dataclasses.asdict(recipe), "corpora": [str(direction) for direction, _ in recipe.corpora]},
+        "parameters": outcome.num_parameters,
+        "steps": last.step,
+        "kept_step": kept.step,
+        "seconds": round(last.seconds, 1),
+        "device": torch.cuda.get_device_name() if recipe.training.device == "cuda" else None,
+        "dev_loss": kept.dev_loss,
+        **measured,
+        "looks": [dataclasses.asdict(look) for look in outcome.looks],
+        "accounts": {str(direction): dataclasses.asdict(account) for direction, account in text.accounts.items()},
+        "trains": {str(direction): len(pairs) for direction, pairs in text.train.items()},
+        "watches": {str(direction): len(pairs) for direction, pairs in text.dev.items()},
+        "versions": library_versions(),
+    }
+
+
+def first(corpora: "Corpora", number: int) -> "Corpora":
+    """Of every text so many pairs, from its beginning."""
+    return {direction: pairs[:number] for direction, pairs in corpora.items()}
+
+
+def dev_bleu(model: "PreTrainedModel", codec: "Codec", pairs: "Corpora", max_tokens: int) -> dict[str, float]:
+    """BLEU (0-100) by direction, of greedy translations."""
+    from fedlingua.evaluation.decode import translate
+
+    scores = {}
+    for direction, held in pairs.items():
+        hypotheses = translate(model, codec, [pair.source for pair in held], direction, 1, max_tokens, max_tokens)
+        scores[str(direction)] = bleu_score(score_sums(hypotheses, [pair.target for pair in held], direction.target))
+    return scores
+
+
+def _material(recipe: Recipe, text: BaseText) -> Callable[[Path], "Material"]:
+    from fedlingua.desk.pretraining.material import masked_material, translation_material
+
+    if isinstance(recipe.model, ModelSize):
+        return partial(translation_material, text.train, text.dev, recipe.model, recipe.training)
+    assert isinstance(recipe.training, EncoderSettings), recipe.training  # read with the model
+    return partial(masked_material, text.train, text.dev, recipe.model, recipe.training)
+
+
+def _table(kept: Progress, text: BaseText, recipe: Recipe) -> Table:
+    table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {kept.step}")
+    sentences: Mapping[str, int] = {str(d): len(held) for d, held in first(text.dev, recipe.watching.dev_sentences).items()}
+    for direction, score in kept.bleu.items():
+        table.add_row(direction, str(sentences[direction]), f"{score:.1f}")
+    table.add_row("mean", "", f"{fmean(kept.bleu.values()):.2f}")
+    return table

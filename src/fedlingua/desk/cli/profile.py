@@ -1,0 +1,66 @@
+"""Places to run: pyproject-flwr.toml, checked."""
+
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from fedlingua.common.errors import ConfigError
+
+PROFILES_FILE = "pyproject-flwr.toml"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A place to run: [superlink.NAME] and [fedlingua.NAME] of pyproject-flwr.toml."""
+
+    name: str
+    address: str
+    insecure: bool = False
+    root_certificates: str = ""
+    cpus_per_node: int = 1
+    gpus_per_node: float = 0.0
+
+    @property
+    def local(self) -> bool:
+        """True where the SuperLink is ours to start and to end; Flower writes such an address as ":local:"."""
+        return self.address.startswith(":local")
+
+    @classmethod
+    def read(cls, file: Path, name: str) -> Self:
+        """The profile of that name; ConfigError where the file or the profile does not hold."""
+        try:
+            tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{file}: cannot be read as profiles: {error}") from error
+        links = {key: table for key, table in tables.get("superlink", {}).items() if isinstance(table, dict)}
+        if name not in links:
+            raise ConfigError(f"--profile {name!r}: {file.name} has {', '.join(sorted(links)) or 'none'}; choose one of them")
+        link, share = links[name], tables.get("fedlingua", {}).get(name, {})
+        address, insecure = link.get("address"), link.get("insecure", False)
+        if not isinstance(address, str) or not isinstance(insecure, bool):
+            raise ConfigError(f"{file}: [superlink.{name}] needs address as a string, and insecure as true or false.")
+        certificates = str(link.get("root-certificates", ""))
+        if certificates:  # Flower wants it absolute
+            certificates = str((file.resolve().parent / certificates).resolve())
+        cpus, gpus = share.get("cpus-per-node", 1), share.get("gpus-per-node", 0.0)
+        return cls(name, address, insecure, certificates, whole_cpus(cpus), _gpu_share(gpus))
+
+    def side_by_side(self, runs: int, cores: int) -> Self:
+        """The same place for so many simulations at once: each has its part of the cores, so that no more clients work than there are
+        cores. A client that finds another waiting beside it would only have loaded a model more.
+        """
+        return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))
+
+
+def whole_cpus(count: Any) -> int:
+    """Flower's field is an integer, and it dies of 1.0 with words that name nothing."""
+    if isinstance(count, bool) or not isinstance(count, int | float) or count != int(count) or count < 0:
+        raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {count!r}.")
+    return int(count)
+
+
+def _gpu_share(share: Any) -> float:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1000:
+        raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {share!r}.")
+    return float(share)

@@ -1,0 +1,132 @@
+"""`fedlingua score`: what translations are worth, of a run's sites or of files, by any of the metrics."""
+
+from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from fedlingua.common import units
+from fedlingua.common.languages import parse_direction
+from fedlingua.desk.cli.output import AnsweringConsole
+from fedlingua.evaluation.comet.scores import checked_model
+from fedlingua.evaluation.measuring import COMET, Measured, measure, score_of
+from fedlingua.evaluation.site_translations import read_files, read_site_translations
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.metrics import OF_TEXT, Metric, metric_names
+
+Json = dict[str, Any]
+MACRO, POOLED = "macro", "pooled"
+DEFAULT_METRICS = tuple(name for name in TEXT_METRICS if name != "off-target" or find_spec("py3langid"))
+"""All that need no model, and no library that is not here."""
+AVERAGES = (MACRO, POOLED, "micro", "base_")
+SIDES = ("base_", "")
+"""Before and after, as scores.json has them."""
+
+
+def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: str, console: Console) -> Json:
+    """Score what every site of a run has translated, and the base's beside it; scores.json keeps them, its other scores stay.
+
+    Raises:
+        ConfigError: no such metric, or COMET cannot be had. RunError: the run is not over, or its translations are not here.
+    """
+    names = _checked(metrics, model)
+    texts = read_site_translations(run, sites)
+    found = _measure({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
+    of_base, of_run = ({name: found[f"{side}{name}"] for name in texts} for side in SIDES)
+    folder = RunFolder(run)
+    with folder.held():
+        scores = folder.read("scores.json") or {}
+        _enter(scores, of_run, of_base, whole=not sites)
+        folder.write("scores.json", scores)
+    console.print(_table(texts, scores, names))
+    for signature in dict.fromkeys(f"{name}: {one[name].signature}" for one in of_run.values() for name in names):
+        console.print(signature, highlight=False, soft_wrap=True)
+    averages = {key: value for key, value in scores.items() if key.startswith(AVERAGES)} if not sites else {}
+    return {"sites": {name: scores["sites"][name] for name in texts}, **averages}
+
+
+def score_files(
+    source: Path,
+    hypothesis: Path,
+    reference: Path,
+    direction: str,
+    metrics: Sequence[str],
+    model: str,
+    console: Console,
+) -> Json:
+    """Score three files, a sentence a line, and print what they come to.
+
+    Raises:
+        ConfigError: no such metric or direction, or COMET cannot be had. CorpusError: the files do not fit together.
+    """
+    names = _checked(metrics, model)
+    text = read_files(source, hypothesis, reference, parse_direction(direction, "--direction").target)
+    (found,) = _measure({str(hypothesis): text}, names, model).values()
+    for name, one in found.items():
+        metric = OF_TEXT[name]
+        console.print(f"{metric.name} {units.score(metric.scale * one.corpus)}  {one.signature}", highlight=False, soft_wrap=True)
+    told = {name: {"score": one.corpus, "signature": one.signature} for name, one in found.items()}
+    return {"sentences": len(text.hypotheses), "metrics": told}
+
+
+def _checked(metrics: Sequence[str], model: str) -> list[str]:
+    names = metric_names(",".join(metrics))
+    if COMET in names:
+        checked_model(model)
+    return names
+
+
+def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Measured]]:
+    with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
+        bar = progress.add_task("COMET", total=None, visible=COMET in metrics)
+        return measure(
+            texts, metrics, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of)
+        )
+
+
+def _enter(
+    scores: Json, of_run: Mapping[str, Mapping[str, Measured]], of_base: Mapping[str, Mapping[str, Measured]], whole: bool
+) -> None:
+    """Put them where the run's own scores stand; whole: all sites are scored, so that there are averages."""
+    for name, found in of_run.items():
+        entry = scores["sites"][name]
+        for metric, one in found.items():
+            key = OF_TEXT[metric].key
+            entry[key], entry[f"base_{key}"] = one.corpus, of_base[name][metric].corpus
+            entry.setdefault("signatures", {})[key] = one.signature
+    if not whole:
+        return
+    for metric in next(iter(of_run.values())):
+        key = OF_TEXT[metric].key
+        for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
+            scores[f"{prefix}{MACRO}_{key}"] = fmean(found[metric].corpus for found in of_sites.values())
+        every = [found[metric] for found in of_run.values()]
+        scores[f"{POOLED}_{key}"] = score_of(metric, np.sum([one.counts.sum(axis=0) for one in every], axis=0))
+
+
+def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
+    """A line a site, a column a metric; the means of all sites before and after, where all are scored."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    metrics = [OF_TEXT[name] for name in names]
+    for header in ("site", *(metric.short for metric in metrics)):
+        table.add_column(header, justify="right" if table.columns else "left")
+    for name in sites:
+        table.add_row(name, *_cells(scores["sites"][name], metrics, ""))
+    if len(sites) == len(scores["sites"]):
+        table.add_section()
+        table.add_row(MACRO, *_cells(scores, metrics, f"{MACRO}_"), style="bold")
+        table.add_row("before", *_cells(scores, metrics, f"base_{MACRO}_"))
+    return table
+
+
+def _cells(entry: Json, metrics: Sequence[Metric], prefix: str) -> list[str]:
+    values = [(metric, entry.get(f"{prefix}{metric.key}")) for metric in metrics]
+    return [units.score(None if value is None else metric.scale * value) for metric, value in values]

@@ -1,0 +1,98 @@
+"""`fedlingua serve`: a run's models over HTTP, until a signal ends it."""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from fedlingua.desk.cli.output import INTERRUPTED, AnsweringConsole, asks_json, print_json
+from fedlingua.desk.serving.api import application
+from fedlingua.desk.serving.batching import is_translating
+from fedlingua.desk.serving.connections import Connection
+from fedlingua.desk.serving.guard import Guard
+from fedlingua.desk.serving.limits import Limits
+from fedlingua.desk.serving.listening import is_loopback, listen, url_of
+from fedlingua.desk.serving.models import Models
+from fedlingua.desk.translator import Decoding
+from fedlingua.desk.variants import RunVariants
+
+GRACE_S = 20
+"""Time for what is being answered when a signal comes."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limits, threads: int) -> None:
+    """Serve until SIGTERM (exit code 0) or Ctrl-C (130). threads: of torch; 0: as many as it takes by itself.
+
+    Where JSON is asked for, the answer is printed once the server answers, so that a program knows where.
+
+    Raises:
+        DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
+    """
+    console = AnsweringConsole(stderr=True)
+    decoding.check()
+    variants = RunVariants(run)
+    signal.signal(signal.SIGTERM, _leave)
+    with listen(host, port) as listening:
+        if not is_loopback(listening):
+            console.print(
+                f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
+                "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it",
+                style="bold red",
+                soft_wrap=True,
+            )
+        if threads:
+            import torch  # takes seconds, and what speaks against a start is told before
+
+            torch.set_num_threads(threads)
+        models = Models(variants, decoding)
+        app = Guard(
+            application(models, limits),
+            limits.body_bytes,
+            (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
+        )
+        console.print(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", soft_wrap=True)
+        if asks_json():
+            print_json({"url": url_of(listening), "sites": list(models.sites)})
+        try:
+            _server(app).run(sockets=[listening])
+        except (SystemExit, KeyboardInterrupt) as ended:
+            _leave_if_translating(INTERRUPTED if isinstance(ended, KeyboardInterrupt) else 0)
+            raise
+
+
+def _server(app: Guard) -> uvicorn.Server:
+    """No log of requests, which could tell who asked for what; what goes wrong inside is told by the guard, without text."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=Connection,
+            loop="asyncio",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S,
+            timeout_keep_alive=30,
+        )
+    )
+
+
+def _leave_if_translating(code: int) -> None:
+    """Past the farewell of the interpreter, which torch turns into an abort while a thread is inside of it."""
+    if not is_translating():
+        return
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)

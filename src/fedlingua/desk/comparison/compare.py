@@ -1,0 +1,192 @@
+"""What differs between runs: site by site, over all sites, for the worst of them, by seed, and in which sentences."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+from sacrebleu.metrics.chrf import CHRF
+
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.languages import nearest
+from fedlingua.desk.comparison.bootstrap import SEED, Difference, difference, draws, paired, resampled
+from fedlingua.desk.comparison.runs import ComparedRun, Fairness, common_sites, fairness, variants
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
+from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
+
+LOCAL_METHODS = ("adapter-local",)
+"""Methods under which each site trains by itself: what joining is measured against."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One run beside the first. sites: site -> the difference; without p where its translations are not here. macro: of the mean over
+    sites; pooled: of all sentences as one corpus.
+    """
+
+    run: str
+    sites: Mapping[str, Difference]
+    macro: Difference
+    pooled: Difference | None
+
+
+@dataclass(frozen=True)
+class DifferingSentence:
+    """A sentence of the test set that two runs translate most differently. gain: by how much chrF of the second is higher."""
+
+    site: str
+    direction: str
+    source: str
+    reference: str
+    first: str
+    second: str
+    gain: float
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """Runs of a method that differ in their seed alone: (mean, sample standard deviation) of each. method: with settings, where its other
+    runs have others.
+    """
+
+    method: str
+    seeds: tuple[int, ...]
+    macro: tuple[float, float]
+    worst: tuple[float, float]
+    spread: tuple[float, float]
+    gain: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs in the order they were given; the first is what the others are compared with. scores: site -> a score a run. samples: of the
+    bootstrap.
+    """
+
+    metric: Metric
+    runs: Sequence[ComparedRun]
+    scores: Mapping[str, Sequence[float]]
+    beside: Sequence[Beside]
+    fairness: Sequence[Fairness]
+    over_seeds: Sequence[OverSeeds]
+    sentences: Sequence[DifferingSentence]
+    samples: int
+
+
+def compare(runs: Sequence[ComparedRun], metric_name: str, samples: int, sentences: int) -> Comparison:
+    """metric_name: of TEXT_METRICS, or what else the runs' scores.json hold, without p then; "": the first of their task. samples: of the
+    bootstrap. sentences: a site, of the first two runs.
+
+    Raises:
+        ConfigError: no such metric. RunError: a run has no such scores.
+    """
+    metric = _metric(runs, metric_name)
+    sites = common_sites(runs)
+    for run in runs:
+        if missing := [site for site in sites if metric.key not in run.scores["sites"][site]]:
+            raise RunError(
+                f"{run.name} has no {metric.name} of {', '.join(missing)}; measure it: fedlingua score --run FOLDER --metric {metric.key}"
+            )
+    scores = {site: [float(run.scores["sites"][site][metric.key]) for run in runs] for site in sites}
+    alone = {run.seed: run for run in runs if run.method in LOCAL_METHODS}
+    fair = [fairness(run, None if run.method in LOCAL_METHODS else alone.get(run.seed), metric) for run in runs]
+    return Comparison(
+        metric,
+        runs,
+        scores,
+        [_beside(runs[0], run, metric, sites, samples) for run in runs[1:]],
+        fair,
+        _over_seeds(runs, fair, metric),
+        differing_sentences(runs[0], runs[1], sites, sentences) if len(runs) > 1 else [],
+        samples,
+    )
+
+
+def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
+    if not name:
+        return runs[0].metrics[0]
+    known = {**OF_TEXT, **{metric.key: metric for metric in METRICS["masked-language"]}}
+    if name not in known:
+        raise ConfigError(f"there is no metric {name!r}{nearest(name, known)}; there are {', '.join(known)}")
+    return known[name]
+
+
+def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequence[str], samples: int) -> Beside:
+    """A site's samples are sacreBLEU's; those of the mean over sites are drawn for each site by itself."""
+    values = [[float(run.scores["sites"][site][metric.key]) for site in sites] for run in (first, second)]
+    name = next((name for name, one in OF_TEXT.items() if one == metric and name in TEXT_METRICS), "")
+    if not name or not all(site in run.texts for run in (first, second) for site in sites):
+        alone = {site: Difference(*pair) for site, *pair in zip(sites, *values, strict=True)}
+        return Beside(second.name, alone, Difference(*map(fmean, values)), None)
+    score, counts = TEXT_METRICS[name].score, [_counts(run, sites, name) for run in (first, second)]
+    of_sites = {
+        site: paired(of_first, of_second, score, draws(len(of_first), samples))
+        for site, of_first, of_second in zip(sites, *counts, strict=True)
+    }
+    drawn = [draws(len(of_site), samples, (SEED, place)) for place, of_site in enumerate(counts[0])]
+    means = [
+        np.mean([resampled(of_site, score, each) for of_site, each in zip(of_run, drawn, strict=True)], axis=0)
+        for of_run in counts
+    ]
+    before, after = (fmean(side) for side in values)
+    macro = difference(before, after, means[0], means[1])
+    whole_first, whole_second = (np.concatenate(of_run) for of_run in counts)
+    pooled = paired(whole_first, whole_second, score, draws(len(whole_first), samples))
+    return Beside(second.name, of_sites, macro, pooled)
+
+
+def _counts(run: ComparedRun, sites: Sequence[str], name: str) -> list[Counts]:
+    return [TEXT_METRICS[name].count(run.texts[site]) for site in sites]
+
+
+def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
+    """Of what several of the runs have done."""
+    of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
+    for variant, run, one in zip(variants(runs), runs, fair, strict=True):
+        of_method[variant].append((run, one))
+    found = []
+    for method, each in of_method.items():
+        if len(each) > 1:
+            gains = [one.gain for _, one in each if one.gain is not None]
+            found.append(
+                OverSeeds(
+                    method,
+                    tuple(run.seed for run, _ in each),
+                    _mean_and_sd([fmean(run.values(metric.key).values()) for run, _ in each]),
+                    _mean_and_sd([one.worst for _, one in each]),
+                    _mean_and_sd([one.spread for _, one in each]),
+                    _mean_and_sd(gains) if len(gains) == len(each) else None,
+                )
+            )
+    return found
+
+
+def _mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
+    return fmean(values), stdev(values)
+
+
+def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence[str], most: int) -> list[DifferingSentence]:
+    """The `most` sentences of each site that two runs translate most differently, by chrF; none where the translations are not here."""
+    chrf, found = CHRF(), []
+    for site in sites:
+        if not most or site not in first.texts or site not in second.texts:
+            continue
+        ours, theirs = first.texts[site], second.texts[site]
+        of_site = [
+            DifferingSentence(
+                site,
+                str(first.scores["sites"][site]["direction"]),
+                source,
+                reference,
+                one,
+                other,
+                chrf.sentence_score(other, [reference]).score - chrf.sentence_score(one, [reference]).score,
+            )
+            for source, reference, one, other in zip(
+                ours.sources, ours.references, ours.hypotheses, theirs.hypotheses, strict=True
+            )
+            if one != other
+        ]
+        found += sorted(of_site, key=lambda sentence: -abs(sentence.gain))[:most]
+    return found

@@ -1,0 +1,82 @@
+"""Runs beside each other on text that is nobody's own: each translates it here, where a deployment's sites keep theirs to themselves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.read import Pair
+from fedlingua.desk.comparison.runs import ComparedRun, read_completed
+from fedlingua.desk.translator import Translator
+from fedlingua.evaluation.measuring import Measured, check_measuring, measure
+from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
+
+AT_ONCE = 256
+"""Sentences between two reports of progress."""
+COSTS = ("uplink_bytes_per_round", "downlink_bytes_per_round")
+"""What stays of a run's own scores."""
+Texts = Mapping[Direction, Sequence[Pair]]
+"""What is translated, in the place that sites have in a run's own scores."""
+Report = Callable[[str, int, int], None]
+"""Is told what is being translated, how many sentences are done, and of how many."""
+
+
+def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: str, report: Report) -> list[ComparedRun]:
+    """Each run's translations of the same text, scored by BLEU, chrF and `metric` ("" for these two alone); model: COMET's.
+
+    A direction is translated by the site that holds it, where its tensors are here, else by the clusters nearest to its languages.
+
+    Raises:
+        ConfigError: no such metric, one that cannot be had here, or text without a sentence. RunError: a run is not completed, translates
+            nothing, or leaves nothing at the server. BackboneError: its backbone knows one of the languages not, or is not here.
+    """
+    names = metric_names(",".join(["bleu", "chrf", metric]))
+    check_measuring(names, model, _silent)
+    for direction, pairs in texts.items():
+        if not pairs:
+            raise ConfigError(f"no pair of {direction} is left of the public text; give one with at least a sentence")
+    runs = read_completed(folders)
+    return [_translated(run, folder, texts, names, model, report) for run, folder in zip(runs, folders, strict=True)]
+
+
+def translator_for(run_dir: Path, direction: Direction) -> Translator:
+    """What a run translates a direction with: its site's own tensors where they lie here, else those of the nearest clusters.
+
+    Raises:
+        RunError: neither is here.
+    """
+    sites = RunFolder(run_dir).read("sites.json") or {}
+    members = {name: held for about in sites.values() for name, held in about["members"].items()}
+    holder = next((name for name, held in members.items() if held == str(direction)), None)
+    return Translator.of_site(run_dir, holder) if holder else Translator.of_direction(run_dir, direction)
+
+
+def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[str], model: str, report: Report) -> ComparedRun:
+    made: dict[str, Translated] = {}
+    for direction, pairs in texts.items():
+        translator = translator_for(folder, direction)
+        sources, written = [pair.source for pair in pairs], list[str]()
+        for first in range(0, len(sources), AT_ONCE):
+            report(f"{run.name}, {direction}", first, len(sources))
+            written += translator.translate(sources[first : first + AT_ONCE])
+        made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
+    found = measure(made, metrics, model, _silent)
+    entries = {name: _entry(name, made[name], found[name]) for name in made}
+    scores = {f"macro_{BLEU.key}": fmean(entry[BLEU.key] for entry in entries.values()), "sites": entries}
+    costs = {key: run.scores[key] for key in COSTS if key in run.scores}
+    return replace(run, scores={**scores, **costs}, texts=made)
+
+
+def _entry(direction: str, text: Translated, found: Mapping[str, Measured]) -> dict[str, Any]:
+    """As scores.json has a site's."""
+    values = {OF_TEXT[name].key: one.corpus for name, one in found.items()}
+    return {"direction": direction, "sentences": len(text.sources), "signature": found["bleu"].signature, **values}
+
+
+def _silent(_: str) -> None:
+    """Nothing is told while COMET's environment is made; the bar shows that something goes on."""

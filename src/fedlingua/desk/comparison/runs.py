@@ -1,0 +1,196 @@
+"""Runs that are compared: read, and refused where their numbers are not of the same test text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedlingua.common.errors import RunError
+from fedlingua.evaluation.site_translations import read_site_translations
+from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.runs.folder import RunFolder, no_scores, run_about
+from fedlingua.settings.config import MAY_CHANGE
+from fedlingua.settings.experiment import config_of_run
+from fedlingua.settings.metrics import Metric, metrics_of
+
+Json = dict[str, Any]
+NO_VARIANT = {"method", "seed", *MAY_CHANGE}
+"""Settings that make no other variant of a method: of one draw, of one machine, of one call."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A completed run. texts: site -> its translations, where they lie here; in a deployment they do not."""
+
+    name: str
+    about: Json
+    scores: Json
+    texts: dict[str, Translated]
+
+    @property
+    def method(self) -> str:
+        """Of its run config."""
+        return str(self.about["method"])
+
+    @property
+    def seed(self) -> int:
+        """Of its run config."""
+        return int(self.about["seed"])
+
+    @property
+    def metrics(self) -> tuple[Metric, Metric]:
+        """Of its task, the one that methods are compared by first."""
+        return metrics_of(self.scores)
+
+    @property
+    def config(self) -> Json:
+        """All of its settings."""
+        return dict(self.about.get("config") or {})
+
+    @property
+    def costs(self) -> dict[str, float | None]:
+        """Bytes of a site and round, rounds, and seconds of the whole run."""
+        seconds = self.about.get("seconds")
+        return {
+            "uplink_bytes_per_round": self.scores.get("uplink_bytes_per_round"),
+            "downlink_bytes_per_round": self.scores.get("downlink_bytes_per_round"),
+            "rounds": self.about.get("rounds"),
+            "seconds": float(seconds) if seconds is not None else None,
+        }
+
+    def values(self, key: str) -> dict[str, float]:
+        """Site -> its score, of those that have it."""
+        return {site: float(entry[key]) for site, entry in self.scores["sites"].items() if key in entry}
+
+
+def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
+    """Runs whose scores can stand beside each other, in the given order.
+
+    Raises:
+        RunError: a folder is no completed run with scores, or two were scored on different text; with site and reason.
+    """
+    runs = read_completed(folders)
+    for run in runs[1:]:
+        check_same_test(runs[0], run)
+    return runs
+
+
+def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
+    """Runs in the given order; a run's name is its folder's, with a number where two are alike.
+
+    Raises:
+        RunError: a folder is no completed run with scores.
+    """
+    names: list[str] = []
+    for folder in folders:
+        name = folder.resolve().name
+        names.append(name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})")
+    return [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def _read(folder: Path, name: str) -> ComparedRun:
+    about, scores = run_about(folder), RunFolder(folder).read("scores.json")
+    if about.get("status") != "completed":
+        raise RunError(
+            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or go on with it: "
+            f"fedlingua run --resume {folder}"
+        )
+    if scores is None:
+        raise no_scores(folder)
+    try:
+        texts = {site: written.hypothesis for site, written in read_site_translations(folder).items()}
+    except RunError:  # they are the sites' own, as in a deployment, or the run translates nothing
+        texts = {}
+    about["config"] = config_of_run(about.get("config") or {})
+    return ComparedRun(name, about, scores, texts)
+
+
+def common_sites(runs: Sequence[ComparedRun]) -> list[str]:
+    """Sites that all runs have scores of, in the first one's order."""
+    return [site for site in runs[0].scores["sites"] if all(site in run.scores["sites"] for run in runs)]
+
+
+def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
+    """Setting -> its value in each run, None where a run has none; of those that are not the same in all. Not of the method, the seed, and
+    where files lie.
+    """
+    keys = dict.fromkeys(key for run in runs for key in run.config if key not in NO_VARIANT)
+    values = {key: [run.config.get(key) for run in runs] for key in keys}
+    return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
+
+
+def variants(runs: Sequence[ComparedRun]) -> list[str]:
+    """Of each run its method and the settings in which runs of that method differ, as suites name their rows: fixed-g+median. The same of
+    runs that differ in their seed alone.
+    """
+    found = []
+    for run in runs:
+        alike = [other for other in runs if other.method == run.method]
+        place = next(place for place, other in enumerate(alike) if other is run)
+        told = [(key, values[place]) for key, values in differing_settings(alike).items() if values[place] not in (None, "")]
+        found.append("+".join([run.method, *(value if isinstance(value, str) else f"{key} {value}" for key, value in told)]))
+    return found
+
+
+def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
+    """Raises RunError where two runs were not scored on the same text of the sites that both have, or have none in common."""
+    both = f"{first.name} and {second.name}"
+    if first.metrics != second.metrics:
+        of_first, of_second = (" and ".join(metric.name for metric in run.metrics) for run in (first, second))
+        raise RunError(f"{both} are scored by different metrics: {of_first}; {of_second}; compare runs of one task")
+    if first.scores.get("split", "test") != second.scores.get("split", "test"):
+        raise RunError(f"{both} are scored on different splits: {first.scores.get('split')}, {second.scores.get('split')}")
+    sites = common_sites([first, second])
+    if not sites:
+        of_first, of_second = (", ".join(run.scores["sites"]) for run in (first, second))
+        raise RunError(f"{both} have no site in common: {of_first}; {of_second}")
+    for site in sites:
+        if reason := _differs(first, second, site):
+            raise RunError(f"{both} were scored on different text at site {site}: {reason}; compare runs of one federation file")
+
+
+def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
+    """Why two runs' scores of a site are not of the same text; empty where they are, as far as can be seen."""
+    entries = [run.scores["sites"][site] for run in (first, second)]
+    for key in ("direction", "sentences", "masked", "masks", "signature"):
+        values = [entry.get(key) for entry in entries]
+        if values[0] != values[1]:
+            return f"{key} {values[0]} and {values[1]}"
+    if site in first.texts and site in second.texts:
+        ours, theirs = first.texts[site], second.texts[site]
+        pairs = [list(zip(text.sources, text.references, strict=True)) for text in (ours, theirs)]
+        if others := sum(one != other for one, other in zip(*pairs, strict=True)):
+            return f"{others} of {len(pairs[0])} sentences are others"
+    return ""
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """How a run's sites fare. gains: site -> by how much the federation is better than the site's own model; of all that both have."""
+
+    worst_site: str
+    worst: float
+    best: float
+    spread: float
+    gains: dict[str, float]
+
+    @property
+    def gain(self) -> float | None:
+        """Mean over sites."""
+        return fmean(self.gains.values()) if self.gains else None
+
+    @property
+    def left_behind(self) -> list[str]:
+        """Sites that joining makes worse."""
+        return [site for site, gain in self.gains.items() if gain < 0]
+
+
+def fairness(run: ComparedRun, alone: ComparedRun | None, metric: Metric) -> Fairness:
+    """alone: the run in which each site trains by itself (adapter-local). spread: best minus worst, as positive number."""
+    values = run.values(metric.key)
+    best = metric.best(values.values())
+    worst_site = min(values, key=lambda site: values[site] if metric.more_is_better else -values[site])
+    own = alone.values(metric.key) if alone else {}
+    gains = {site: metric.gain(value, own[site]) or 0.0 for site, value in values.items() if site in own}
+    return Fairness(worst_site, values[worst_site], best, abs(best - values[worst_site]), gains)

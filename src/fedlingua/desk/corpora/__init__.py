@@ -1,0 +1,1 @@
+"""Corpora made ready and written."""

@@ -1,0 +1,101 @@
+"""What a corpus looks like before anything is made of it: its account, lengths, repetitions, and some of what cleaning drops.
+
+Holds a number for every sentence, and what the rule against duplicates remembers. The samples quote the text: for whoever may read it.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedlingua.common.languages import Direction, without_spaces
+from fedlingua.corpora.clean import Account, CleaningRules, judge, judged, length, normalized
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.scripts import in_order
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A pair that is dropped. number: of the pair in the corpus, from 1."""
+
+    number: int
+    pair: Pair
+
+
+@dataclass
+class Figures:
+    """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before."""
+
+    account: Account = field(default_factory=Account)
+    lengths: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))
+    repeated: dict[str, int] = field(default_factory=lambda: {"pairs": 0, "sources": 0, "targets": 0})
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+
+
+def figures(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most_samples: int, where: str) -> Figures:
+    """Read a corpus to its end; strict rules drop here as others do.
+
+    Raises:
+        CorpusError: the two sides are swapped, by their scripts.
+    """
+    found = Figures()
+    reason = judge(direction, dataclasses.replace(rules, strict=False))
+    seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())
+
+    def told(pair: Pair) -> str | None:
+        against = reason(pair)
+        if against is not None:
+            samples = found.samples.setdefault(against, [])
+            if len(samples) < most_samples:
+                samples.append(Sample(found.account.read + 1, pair))
+        return against
+
+    for pair, _ in judged(normalized(in_order(pairs, direction, where), rules), told, found.account):
+        for lengths, side, language in zip(found.lengths, pair, (direction.source, direction.target), strict=True):
+            lengths[length(side, language)] += 1
+        for name, known, number in zip(found.repeated, seen, map(hash, (pair, *pair)), strict=True):
+            found.repeated[name] += number in known
+            known.add(number)
+    return found
+
+
+def as_json(found: Figures, direction: Direction) -> dict[str, Any]:
+    """The figures as a JSON object; with the samples' text."""
+    lengths = zip((direction.source, direction.target), found.lengths, strict=True)
+    return {
+        "direction": str(direction),
+        "read": found.account.read,
+        "kept": found.account.kept,
+        "dropped": found.account.dropped,
+        "lengths": {language: summary(counts, language) for language, counts in lengths},
+        "repeated": found.repeated,
+        "samples": {
+            reason: [{"pair": sample.number, **sample.pair._asdict()} for sample in samples]
+            for reason, samples in found.samples.items()
+        },
+    }
+
+
+def summary(counts: Mapping[int, int], language: str) -> dict[str, Any]:
+    """Least, median, mean, 95th percentile and most of the lengths; in words, or in characters where there are no spaces."""
+    total = sum(counts.values())
+    ordered = sorted(counts.items())
+
+    def quantile(share: float) -> int:
+        """The least length that so many of all sentences do not exceed."""
+        reached = 0
+        for value, count in ordered:
+            reached += count
+            if reached >= share * total:
+                return value
+        return 0
+
+    return {
+        "unit": "characters" if without_spaces(language) else "words",
+        "least": quantile(0.0),
+        "median": quantile(0.5),
+        "mean": round(sum(value * count for value, count in ordered) / max(total, 1), 2),
+        "p95": quantile(0.95),
+        "most": ordered[-1][0] if ordered else 0,
+    }

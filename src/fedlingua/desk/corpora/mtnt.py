@@ -1,0 +1,127 @@
+"""MTNT (Michel & Neubig 2018), release 1.1, as Weller et al. 2022 and MetaSend take it: en-fr and en-ja, which come divided.
+
+As Weller et al.'s public code does it: of every split the rows go of which, on either side, half of the characters or more are punctuation
+(ASCII alone is counted); of en-ja's train also those with fewer than three English words. en-fr's train is cut to as many as en-ja's then
+has, 5,605 in the papers: first rows whose English stands in en-ja's train, then others at random, here by a keyed hash. Training rows are
+put in the order of that hash, so that the first so many of them are a fair sample.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from string import punctuation
+
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.clean import Account, usable
+from fedlingua.corpora.read import Pair, TsvFile, read_pairs
+from fedlingua.corpora.split import SPLITS, Side, Split, position
+from fedlingua.desk.corpora.prepared import (
+    IN_TRAIN_OF_THE_PAPER,
+    Prepared,
+    Report,
+    account_of,
+    leaks_of_pairs,
+    refuse_short,
+    shortfall,
+    sides,
+)
+
+EN_FR, EN_JA = Direction("en", "fr"), Direction("en", "ja")
+FOLDERS: dict[Split, str] = {"train": "train", "dev": "valid", "test": "test"}
+PAPER_TRAIN = 5605
+FEWEST_WORDS = 3
+"""Of the English in en-ja's train: fewer are numbers and emojis."""
+
+_Splits = dict[Direction, dict[Split, list[Pair]]]
+
+
+def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
+    """Read the six files (comment, source, target) of the folder that the release unpacks to, or of MTNT/ in it.
+
+    Raises:
+        CorpusError: files that are missing or cannot be read, or too few rows; names all of them.
+    """
+    found = _find(folder)
+    kept: _Splits = {}
+    accounts = {direction: Account() for direction in found}
+    for done, (direction, files) in enumerate(found.items()):
+        report(direction, done, len(found))
+        kept[direction] = {
+            split: list(usable(read_pairs(file), partial(fault, direction=direction, split=split), accounts[direction]))
+            for split, file in files.items()
+        }
+    report(EN_JA, len(found), len(found))
+    paper = _cut(kept, key)
+    taken = _cut(_without_leaks(kept), key) if no_leaks else paper
+    _check(taken, accounts)
+    in_train = leaks_of_pairs(paper)
+    directions = {}
+    for direction, files in found.items():
+        names = [file.path.name for file in files.values()]
+        told = account_of(names, accounts[direction], {split: len(pairs) for split, pairs in taken[direction].items()})
+        directions[str(direction)] = {**told, "also_in_train": in_train[direction]}
+    account = {"corpus": "MTNT", "key": key, "no_leaks": no_leaks, "directions": directions}
+    return Prepared(taken, account, f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}")
+
+
+def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:
+    root = folder / "MTNT" if (folder / "MTNT").is_dir() else folder
+    found = {
+        direction: {split: TsvFile(root / name / f"{name}.{direction}.tsv", 1, 2) for split, name in FOLDERS.items()}
+        for direction in (EN_FR, EN_JA)
+    }
+    missing = [str(file.path) for files in found.values() for file in files.values() if not file.path.is_file()]
+    if missing:
+        raise CorpusError(
+            f"{folder} lacks {len(missing)} of 6 files of MTNT; unpack MTNT.1.1.tar.gz there, or check the folder:\n  "
+            + "\n  ".join(missing)
+        )
+    return found
+
+
+def fault(pair: Pair, direction: Direction, split: Split) -> str | None:
+    """Why a stripped row is not kept; None when it is."""
+    if not pair.source or not pair.target:
+        return "empty"
+    if any(2 * sum(character in punctuation for character in side) >= len(side) for side in pair):
+        return "punctuation"
+    if (direction, split) == (EN_JA, "train") and len(pair.source.split(" ")) < FEWEST_WORDS:
+        return "too-short"
+    return None
+
+
+def _cut(kept: Mapping[Direction, Mapping[Split, Sequence[Pair]]], key: str) -> _Splits:
+    """en-fr's train as large as en-ja's, both in the order of their hashes; dev and test as they stand."""
+    train = {direction: sorted(splits["train"], key=lambda pair: (_place(pair, key), pair)) for direction, splits in kept.items()}
+    english = {pair.source for pair in train[EN_JA]}
+    matched_first = sorted(train[EN_FR], key=lambda pair: pair.source not in english)[: len(train[EN_JA])]
+    train[EN_FR] = sorted(matched_first, key=lambda pair: (_place(pair, key), pair))
+    return {d: {"train": train[d], "dev": list(splits["dev"]), "test": list(splits["test"])} for d, splits in kept.items()}
+
+
+def _place(pair: Pair, key: str) -> float:
+    return position(key, "mtnt", *pair)
+
+
+def _without_leaks(kept: _Splits) -> _Splits:
+    """Test as it is; dev without what stands in test, train without what stands in either, at any site."""
+    elsewhere: set[Side] = set()
+    left: _Splits = {direction: {} for direction in kept}
+    for split in reversed(SPLITS):
+        for direction, splits in kept.items():
+            left[direction][split] = [pair for pair in splits[split] if elsewhere.isdisjoint(sides(pair, direction))]
+        elsewhere |= {side for direction in kept for pair in left[direction][split] for side in sides(pair, direction)}
+    return left
+
+
+def _check(taken: _Splits, accounts: Mapping[Direction, Account]) -> None:
+    wanted = {(direction, split): 1 for direction in taken for split in SPLITS}
+    wanted[EN_FR, "train"] = max(1, len(taken[EN_JA]["train"]))
+    refuse_short(
+        [
+            shortfall(direction, split, f"{len(taken[direction][split])} of {size}", accounts[direction])
+            for (direction, split), size in wanted.items()
+            if len(taken[direction][split]) < size
+        ]
+    )

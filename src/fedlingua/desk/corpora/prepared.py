@@ -1,0 +1,95 @@
+"""What preparing a corpus gives, whichever it is: its splits, an account that adds up, and how much of dev and test is trained on."""
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.clean import Account
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.split import SPLITS, Side, Split
+
+Report = Callable[[Direction, int, int], None]
+"""(direction, steps done, all steps)"""
+IN_TRAIN = "in train: pairs with a sentence that the same site trains on"
+IN_TRAIN_OF_THE_PAPER = "in train: by the paper's split, pairs with a sentence that the same site trains on"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Every direction's pairs by split, and the account of what became of every line. note: what the account's table is read by."""
+
+    splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]
+    account: Mapping[str, Any]
+    note: str
+
+
+def sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
+    """Both sentences of a pair, each with its language."""
+    return (direction.source, pair.source), (direction.target, pair.target)
+
+
+def leaks_of_pairs(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:
+    """`leaks` of pairs that are at hand."""
+    return leaks({d: {split: [sides(pair, d) for pair in pairs] for split, pairs in of.items()} for d, of in splits.items()})
+
+
+def leaks(taken: Mapping[Direction, Mapping[Split, Collection[tuple[Hashable, Hashable]]]]) -> dict[Direction, Any]:
+    """Pairs of dev and test with a side that stands in the same site's train, and in any site's.
+
+    taken: each pair as whatever tells its two sides from all others.
+    """
+    train = {direction: {side for pair in splits["train"] for side in pair} for direction, splits in taken.items()}
+    anywhere = set[Hashable]().union(*train.values())
+    return {
+        direction: {
+            split: {
+                "same_site": sum(not train[direction].isdisjoint(pair) for pair in splits[split]),
+                "any_site": sum(not anywhere.isdisjoint(pair) for pair in splits[split]),
+            }
+            for split in SPLITS
+            if split != "train"
+        }
+        for direction, splits in taken.items()
+    }
+
+
+def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int]) -> dict[str, Any]:
+    """read = kept + dropped, and kept = what stands in the splits + not taken."""
+    account.check(" and ".join(files))
+    return {
+        "files": list(files),
+        "read": account.read,
+        "kept": account.kept,
+        "dropped": account.dropped,
+        "sizes": dict(sizes),
+        "not_taken": account.kept - sum(sizes.values()),
+    }
+
+
+def shortfall(direction: Direction, split: Split, got: str, account: Account) -> str:
+    """A line for `refuse_short`. got: as in "5 of 6"."""
+    return f"  {direction}, {split}: {got}; read {account.read}, usable {account.kept}"
+
+
+def refuse_short(short: Sequence[str]) -> None:
+    """Refuse a corpus of which some split is too small; short: a line for each.
+
+    Raises:
+        CorpusError: with all of them.
+    """
+    if short:
+        raise CorpusError(
+            "the corpus is too small for the paper's sizes; is every download whole? Smaller text needs no preparing: "
+            "a federation file takes it as it is, with [split] mode = 'paper' and [sizes]\n" + "\n".join(short)
+        )
+
+
+def has_tab(pair: Pair) -> bool:
+    return any("\t" in side for side in pair)
+
+
+def without_tabs(pair: Pair) -> Pair:
+    """A space for each TAB, which would part the columns of a TSV file."""
+    return Pair(pair.source.replace("\t", " "), pair.target.replace("\t", " "))

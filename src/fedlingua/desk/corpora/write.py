@@ -1,0 +1,171 @@
+"""Pairs into a file of any form that can be read again: whole, or not at all.
+
+Sides are written without their outer white space. In TSV a TAB inside a sentence becomes a space, since it would part the columns.
+"""
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TextIO, get_args
+from xml.sax.saxutils import escape
+
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.clean import stripped
+from fedlingua.corpora.read import Pair, side_paths
+from fedlingua.desk.corpora.prepared import without_tabs
+
+Form = Literal["tsv", "moses", "jsonl", "parquet", "tmx"]
+FORMS: tuple[Form, ...] = get_args(Form)
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be written. path: of moses the stem of both files; gzipped when it ends in .gz, but for Parquet."""
+
+    form: Form
+    path: Path
+    direction: Direction
+
+    @property
+    def paths(self) -> list[Path]:
+        return [*side_paths(self.path, self.direction)] if self.form == "moses" else [self.path]
+
+
+def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
+    """The target of a name: its form by its ending, unless one is named.
+
+    Raises:
+        ConfigError: an ending that tells no form, or a file that is there already.
+    """
+    ending = path.name.removesuffix(".gz").rpartition(".")[2]
+    found = form or next((known for known in FORMS if known == ending), None)
+    if found is None:
+        raise ConfigError(f"{path}: its ending tells no form; wanted .tsv, .jsonl, .tmx (also .gz) or .parquet, or --as moses")
+    target = Target(found, path, direction)
+    for one in target.paths:
+        if one.exists():
+            raise ConfigError(f"{one} is there already; remove it, or give another name with --to")
+    return target
+
+
+def write_pairs(pairs: Iterable[Pair], target: Target, check: Callable[[], None] = lambda: None) -> int:
+    """Write all pairs, each file aside and then renamed; returns how many there were. check: raises what speaks against it at the end.
+
+    Raises:
+        CorpusError: a character that TMX cannot hold, or whatever reading the pairs raises; then no file is there.
+    """
+    target.path.parent.mkdir(parents=True, exist_ok=True)
+    asides = [path.with_name(f".{path.name}.{os.getpid()}") for path in target.paths]
+    number = 0
+
+    def counted() -> Iterator[Pair]:
+        nonlocal number
+        for pair in pairs:
+            number += 1
+            yield stripped(pair)
+
+    try:
+        _WRITERS[target.form](counted(), target, asides)
+        check()
+        for aside, path in zip(asides, target.paths, strict=True):
+            os.replace(aside, path)
+    finally:
+        for aside in asides:
+            aside.unlink(missing_ok=True)
+    return number
+
+
+@contextmanager
+def text_file(aside: Path, path: Path) -> Iterator[TextIO]:
+    """A stream of UTF-8 text into `aside`, which is to become `path`: gzipped without name and time, so that the same text gives the same
+    bytes; "\\n" on any system.
+    """
+    with ExitStack() as stack:
+        raw: Any = stack.enter_context(aside.open("wb"))
+        if path.suffix == ".gz":
+            raw = stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
+        yield stack.enter_context(TextIOWrapper(raw, encoding="utf-8", newline=""))
+
+
+def _write_tsv(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
+    with text_file(asides[0], target.path) as stream:
+        for pair in map(without_tabs, pairs):
+            stream.write(f"{pair.source}\t{pair.target}\n")
+
+
+def _write_moses(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
+    source, other = target.paths
+    with text_file(asides[0], source) as left, text_file(asides[1], other) as right:
+        for pair in pairs:
+            left.write(f"{pair.source}\n")
+            right.write(f"{pair.target}\n")
+
+
+def _write_jsonl(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
+    direction = target.direction
+    with text_file(asides[0], target.path) as stream:
+        for pair in pairs:
+            record = {direction.source: pair.source, direction.target: pair.target}
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _write_parquet(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
+    import pyarrow as pa  # takes a second to load
+    from pyarrow import parquet
+
+    codes = (target.direction.source, target.direction.target)
+    schema = pa.schema([(code, pa.string()) for code in codes])
+    rest = iter(pairs)
+    with parquet.ParquetWriter(asides[0], schema) as writer:
+        while rows := list(islice(rest, _ROWS)):
+            columns = zip(codes, zip(*rows, strict=True), strict=True)
+            writer.write_table(pa.table({code: list(column) for code, column in columns}, schema))
+
+
+def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> None:
+    codes = (target.direction.source, target.direction.target)
+    with text_file(asides[0], target.path) as stream:
+        stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n<header creationtool="fedlingua" ')
+        stream.write('creationtoolversion="1" segtype="sentence" o-tmf="fedlingua" adminlang="en" datatype="plaintext" ')
+        stream.write(f'srclang="{codes[0]}"/>\n<body>\n')
+        for number, pair in enumerate(pairs, start=1):
+            variants = "".join(
+                f'<tuv xml:lang="{code}"><seg>{_segment(side, number)}</seg></tuv>'
+                for code, side in zip(codes, pair, strict=True)
+            )
+            stream.write(f"<tu>{variants}</tu>\n")
+        stream.write("</body>\n</tmx>\n")
+
+
+def not_in_xml(side: str) -> str:
+    """The first character that XML cannot hold, as U+0001; empty where there is none."""
+    odd = _NOT_IN_XML.search(side)
+    return f"U+{ord(odd[0]):04X}" if odd else ""
+
+
+def _segment(side: str, number: int) -> str:
+    if odd := not_in_xml(side):
+        raise CorpusError(
+            f"pair {number} has the character {odd}, which XML cannot hold; drop such pairs with "
+            "--set drop-control-characters=true, or write another form"
+        )
+    return escape(side, {"\r": "&#13;"})
+
+
+_WRITERS: dict[Form, Callable[[Iterable[Pair], Target, list[Path]], None]] = {
+    "tsv": _write_tsv,
+    "moses": _write_moses,
+    "jsonl": _write_jsonl,
+    "parquet": _write_parquet,
+    "tmx": _write_tmx,
+}

@@ -1,0 +1,278 @@
+"""What a site proves to itself before it joins. Each check gives one finding; nothing leaves the site but a TLS handshake and a knock."""
+
+import math
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import torch
+
+from fedlingua.backbones.layouts import layout_of
+from fedlingua.common import units
+from fedlingua.common.devices import computed_in
+from fedlingua.common.errors import DeploymentError, ExchangeError
+from fedlingua.common.languages import Direction
+from fedlingua.common.processes import flower_environment, free_port
+from fedlingua.consent.keys import key_fingerprint, public_line, same_key
+from fedlingua.consent.overlap_key import read_overlap_key
+from fedlingua.consent.site_file import SiteFile
+from fedlingua.corpora.divided import SplitFiles
+from fedlingua.corpora.intake import failures_told
+from fedlingua.corpora.overlap import key_check
+from fedlingua.corpora.rules import TextRules
+from fedlingua.corpora.sites import Federation, check_corpora
+from fedlingua.corpora.split import SplitRules
+from fedlingua.corpora.texts import read_text
+from fedlingua.desk.deployment.certificates import check_certificate
+from fedlingua.desk.deployment.programs import supernode_command
+from fedlingua.desk.deployment.service import Service, last_words
+from fedlingua.desk.findings import Finding, finding_of
+from fedlingua.evaluation.measuring import check_measuring
+from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.settings.config import Settings
+from fedlingua.training.parallel.launch import check_processes
+
+KNOCK_S = 30.0
+MARGIN = 1.3
+"""Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
+LESS_MEMORY = "free some, or ask for smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk"
+"""What helps where memory does not suffice."""
+PROCESS_BYTES = 700 * 2**20
+"""A client process with torch, transformers and Flower loaded, before any model."""
+
+
+def check_site(
+    site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool
+) -> Iterator[Finding]:
+    """Look at everything that can be looked at from here, one finding after the other; `expected`: the server's fingerprint or "".
+
+    settings: of the run that the site is to take part in, on this site's own backbone and device.
+    """
+    rules = federation.rules if federation else _likely_rules(site)
+    yield finding_of("corpora", lambda: _corpora(site, rules, settings))
+    yield finding_of("scores", lambda: _scores(site, settings))
+    if federation:
+        yield finding_of("federation", lambda: _federation(site, federation))
+    if not site.insecure:
+        yield finding_of("key", lambda: _key(site))
+    if settings.overlap != "off" or site.overlap_key:
+        yield finding_of("overlap key", lambda: _overlap_key(site))
+    built: list[Trainable] = []
+    yield finding_of("backbone", lambda: _backbone(site, settings, expected, built))
+    if built:
+        yield finding_of("memory", lambda: _memory(settings, built[0]))
+        yield finding_of("disk", lambda: _disk(site, settings, built[0]))
+    if settings.device == "cuda":
+        yield finding_of("GPU", lambda: look_at_gpus(settings, built))
+    if site.insecure:
+        yield Finding("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
+    else:
+        yield finding_of("certificate", lambda: _certificate(site))
+    if knock:
+        yield finding_of("server", lambda: _knock(site))
+
+
+def _likely_rules(site: SiteFile) -> TextRules:
+    """Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on."""
+    divided = any(isinstance(one.corpus, SplitFiles) for one in site.sites)
+    return TextRules(SplitRules("given" if divided else "shared-side"))
+
+
+def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
+    check_corpora(site.sites)
+    found = []
+    for name, text in read_text(site.sites, rules).items():
+        sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
+        dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
+        failures = text.account.failed_documents
+        left_out = f"; documents not de-identified: {failures_told(failures)}" if failures else ""
+        kept = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
+        found.append(f"{name} ({text.direction}): {kept}; {sizes}")
+        try:
+            site.limits.check_text({name: text.splits}, settings)
+        except ExchangeError as error:
+            raise DeploymentError(f"{found[-1]}; {error}") from error
+    return "; ".join(found)
+
+
+def _scores(site: SiteFile, settings: Settings) -> str:
+    check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
+    directions = [one.direction for one in site.sites]
+    check_tokenizers(direction for direction in directions if not direction.is_one_language)
+    more = f"; besides {', '.join(settings.more_metrics)}" if settings.more_metrics else ""
+    return ", ".join(f"{direction}: {_scored_by(direction)}" for direction in directions) + more
+
+
+def _scored_by(direction: Direction) -> str:
+    return "perplexity, accuracy" if direction.is_one_language else f"tokenizer {bleu_tokenizer(direction.target)}"
+
+
+def _federation(site: SiteFile, federation: Federation) -> str:
+    """Names, directions and keys as the server has them."""
+    known = {one.name: one for one in federation.sites}
+    for mine in site.sites:
+        if mine.name not in known:
+            raise DeploymentError(
+                f"site {mine.name!r} is not in the federation file; send its join file to the server's operator"
+            )
+        theirs = known[mine.name]
+        if theirs.direction != mine.direction:
+            raise DeploymentError(
+                f"site {mine.name}: the federation file says {theirs.direction}, the site's file {mine.direction}"
+            )
+        if theirs.public_key and not site.insecure:
+            ours = site.key.with_suffix(".pub").read_bytes()
+            if not same_key(theirs.public_key, ours):
+                raise DeploymentError(
+                    f"site {mine.name}: the federation file has the key {key_fingerprint(theirs.public_key)}, "
+                    f"this site has {key_fingerprint(ours.decode())}; send the join file again"
+                )
+    return f"{federation.name}: {', '.join(mine.name for mine in site.sites)} as the server has it"
+
+
+def _key(site: SiteFile) -> str:
+    public = site.key.with_suffix(".pub")
+    for file in (site.key, public):
+        if not file.is_file():
+            raise DeploymentError(f"{file}: there is no such file; `fedlingua site init` makes the key")
+    if not same_key(public.read_text(encoding="ascii", errors="replace"), public_line(site.key).encode()):
+        raise DeploymentError(f"{public} does not belong to {site.key}; send the server's operator the right one")
+    _check_mode(site.key)
+    return f"{key_fingerprint(public.read_text(encoding='ascii'))}, readable for its owner alone"
+
+
+def _check_mode(file: Path) -> None:
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if mode & 0o077:
+        raise DeploymentError(f"{file} can be read by others (mode {mode:o}); chmod 600 it")
+
+
+def _overlap_key(site: SiteFile) -> str:
+    if site.overlap_key is None:
+        raise DeploymentError(
+            "the run compares the sites' text by hashes under a key that they share, and this site's file names none; give "
+            "[node] overlap-key the file that the other sites have"
+        )
+    check = key_check(read_overlap_key(site.overlap_key))
+    _check_mode(site.overlap_key)
+    return f"{check}, which has to be the same at every site; readable for its owner alone"
+
+
+def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Trainable]) -> str:
+    trainable = build_trainable(settings)
+    trainable.backbone.codec.check([one.direction for one in site.sites])
+    if expected and not trainable.fingerprint.startswith(expected):
+        raise DeploymentError(
+            f"fingerprint of backbone, tokenizer and tensor set {trainable.fingerprint[:16]}; the server has {expected}: "
+            "another backbone, another version of it, or other settings of the run"
+        )
+    built.append(trainable)
+    seen = ["as the server has it" if expected else "compare it with the server's run"]
+    computed_in(settings.precision, settings.device, seen.append)
+    size = f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters"
+    return f"{size}, fingerprint {trainable.fingerprint[:16]}, {'; '.join(seen)}"
+
+
+def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
+    """Bytes of one process at work, by what takes them: an upper guess, not a measurement. Where several train together, of each."""
+    model, config = trainable.model, trainable.model.config
+    width = 2 if computed_in(settings.precision, settings.device) == "bf16" else 4
+    tokens = _tokens_at_once(settings)
+    scored = min(tokens, settings.head_chunk or tokens)
+    trained = trainable.trained.num_parameters if settings.how.trains else 0
+    # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
+    kept = sum(
+        stack.num_at_work(model) * (14 * config.hidden_size + 2 * getattr(config, stack.feed_forward_key))
+        for stack in layout_of(model).stacks.values()
+    )
+    return {
+        "process": PROCESS_BYTES,
+        "backbone": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
+        # What came, what is trained, its gradient, Adam's two moments, what is sent.
+        "trained tensors": 6 * 4 * trained,
+        "activations": tokens * kept * width,
+        # The scores over the vocabulary of every target token, or of a chunk of them, and their gradient.
+        "output layer": 2 * scored * config.vocab_size * 4,
+    }
+
+
+def _tokens_at_once(settings: Settings) -> int:
+    """Most padded tokens of what goes through the model at once in training: a batch, or what `micro-tokens` makes of a step's."""
+    batch = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
+    if settings.micro_tokens:
+        longest = max(settings.micro_tokens, settings.max_tokens)  # a longer sentence is a batch by itself
+        batch = min(settings.accumulation * batch, longest)
+    return batch if settings.processes == 1 else max(math.ceil(batch / settings.processes), settings.max_tokens)
+
+
+def _memory(settings: Settings, trainable: Trainable) -> str:
+    parts, number = memory_estimate(settings, trainable), settings.processes
+    # The client that starts several keeps a backbone of its own.
+    wanted = int(MARGIN * (number * sum(parts.values()) + (parts["process"] + parts["backbone"] if number > 1 else 0)))
+    free = psutil.virtual_memory().available
+    whom = "a client process" if number == 1 else f"a client and {number} processes"
+    told = f"about {units.data(wanted)} for {whom} ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
+    if settings.device == "cpu" and wanted > free:
+        raise DeploymentError(f"{told}, and {units.data(free)} are free; {LESS_MEMORY}")
+    return f"{told}; {units.data(free)} are free"
+
+
+def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
+    # Four rounds of tensors of its own at most, the delivered ones, and Flower's copy of what comes and goes.
+    wanted = int(MARGIN * (8 * 4 * trainable.trained.num_parameters + 100 * 2**20))
+    place = next(folder for folder in (site.state, *site.state.parents) if folder.exists())
+    if not os.access(place, os.W_OK):
+        raise DeploymentError(f"{place} cannot be written to; the site keeps its state there")
+    free = shutil.disk_usage(place).free
+    if wanted > free:
+        raise DeploymentError(f"about {units.data(wanted)} for the site's state, and {units.data(free)} are free in {place}")
+    return f"about {units.data(wanted)} for the site's state; {units.data(free)} are free"
+
+
+def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
+    """What the GPUs have and what is wanted of each.
+
+    Raises:
+        DeploymentError: none is there, or its memory does not suffice. ConfigError: fewer than the processes.
+    """
+    if not torch.cuda.is_available():
+        raise DeploymentError("device = 'cuda', but torch sees no GPU here; say device = 'cpu' in the site's file")
+    check_processes(settings)
+    free, total = min(map(torch.cuda.mem_get_info, range(settings.processes)))
+    wanted = (
+        int(MARGIN * sum(size for name, size in memory_estimate(settings, built[0]).items() if name != "process")) if built else 0
+    )
+    told = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"
+    if wanted > free:
+        raise DeploymentError(f"{told}; {LESS_MEMORY}")
+    return told
+
+
+def _certificate(site: SiteFile) -> str:
+    facts = check_certificate(site.address, site.authority)
+    return (
+        f"{site.address} answers with {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
+    )
+
+
+def _knock(site: SiteFile) -> str:
+    """Join for a moment with a real SuperNode: that proves address, certificate, key and clock together."""
+    with tempfile.TemporaryDirectory(prefix="fedlingua-knock-") as folder:
+        command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
+        with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
+            ends = time.monotonic() + KNOCK_S
+            while "SuperNode ID" not in supernode.printed():
+                if supernode.ended or time.monotonic() > ends or supernode.stopped.wait(0.2):
+                    break
+            else:
+                return f"{site.address} lets this site join"
+        raise DeploymentError(
+            f"{site.address} did not let this site join; is its key entered there, and does the clock of this machine agree with the "
+            f"server's (at most 5 s ahead or 300 s behind)? Flower says: {last_words(supernode.printed())}"
+        )

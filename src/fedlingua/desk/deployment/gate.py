@@ -1,0 +1,94 @@
+"""The program that a site's SuperNode starts for each message in the place of `flwr-clientapp`: it looks at the bundle first.
+
+Flower installs and imports whatever bundle the SuperLink names. This stands between: the one function that unpacks a bundle asks the
+site's list before it does. Where that function is not found, as in a Flower of another build, nothing runs.
+"""
+
+import importlib
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedlingua.common.errors import DeploymentError
+from fedlingua.consent import audit
+from fedlingua.consent.bundle import BUNDLE, bundle_hash, check_approved
+
+CLIENT_APP = "flwr-clientapp"
+APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
+"""Environment variables: the site's list of approved bundles, and the folder for those that are refused."""
+
+
+def main() -> None:
+    """Run one message as Flower does, once its bundle has been approved."""
+    _show_own_lines()
+    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
+
+    flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
+    # An AttributeError ends the process here, before anything is pulled.
+    install: Callable[..., Any] = flower.install_from_fab
+    pull: Callable[..., Any] = flower.pull_task_input
+    approvals, refused = Path(os.environ[APPROVALS]), Path(os.environ[REFUSED])
+    told: list[str] = []
+
+    def pull_and_remember(*arguments: Any) -> Any:
+        pulled = pull(*arguments)
+        told.append(pulled[3].hash_str)
+        return pulled
+
+    def install_approved(content: bytes, *arguments: Any, **options: Any) -> Any:
+        try:
+            check_approved(content, approvals, refused)
+        except DeploymentError as error:
+            audit.append(refused.parent, {"asked": "bundle", "bundle": bundle_hash(content), "refused": str(error)})
+            raise
+        if told != [
+            bundle_hash(content)
+        ]:  # Flower would load another bundle than the one it unpacks, by the name that it was told
+            raise DeploymentError(f"the bundle {bundle_hash(content)} came under the hash {', '.join(told)}; it is not run")
+        os.environ[BUNDLE] = told[0]
+        return install(content, *arguments, **options)
+
+    flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved
+    _forget_this_install()
+    flwr_clientapp()
+
+
+def _show_own_lines() -> None:
+    """Our own log lines go where Flower's go; Flower sees to its own, and the rest of the libraries are not asked for theirs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    own = logging.getLogger("fedlingua")
+    own.addHandler(handler)
+    own.setLevel(logging.INFO)
+    own.propagate = False
+
+
+def _forget_this_install() -> None:
+    """Let the bundle import its own fedlingua: what this process has loaded so far is the site's install, maybe another version."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fedlingua"]:
+        del sys.modules[name]
+
+
+def write_programs(folder: Path) -> None:
+    """Put the gate into `folder` under the name that Flower starts; the folder goes first on the SuperNode's PATH.
+
+    A SuperLink may name other kinds of task, whose programs would unpack a bundle without asking: each gets one that refuses.
+    """
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    folder.mkdir(parents=True, exist_ok=True)
+    refuse = '#!/bin/sh\necho "$0: this site runs ClientApps only" >&2\nexit 1\n'
+    gate = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fedlingua.desk.deployment.gate "$@"\n'
+    for name in {*TASK_TYPE_TO_COMMAND.values(), CLIENT_APP}:
+        aside = folder / f".{name}.{os.getpid()}"
+        aside.write_text(gate if name == CLIENT_APP else refuse, encoding="utf-8")
+        aside.chmod(0o755)
+        os.replace(aside, folder / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The command lines of SuperLink and SuperNode, for the versions of Flower that this project allows."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.processes import HOST, program
+from fedlingua.consent.site_file import SITE_FILE, SiteFile
+from fedlingua.desk.deployment.server_file import ServerFile
+
+EVERYWHERE = ("0.0.0.0", "[::]")
+
+
+def over_grpc() -> bool:
+    """Whether SuperNodes speak gRPC: up to flwr 1.39. From 1.40 they speak HTTP, on the one port that the control API has, too."""
+    major, minor = version("flwr").split(".")[:2]
+    return (int(major), int(minor)) < (1, 40)
+
+
+def control_address(server: ServerFile) -> str:
+    """Where runs are submitted, as seen from the server's own machine."""
+    host, _, port = (server.control if over_grpc() else server.fleet).rpartition(":")
+    return f"{HOST if host in EVERYWHERE else host}:{port}"
+
+
+def superlink_command(server: ServerFile) -> list[str]:
+    """A SuperLink that speaks TLS and knows its nodes by their keys, unless the server's file says insecure."""
+    host, _, port = (server.control if over_grpc() else server.fleet).rpartition(":")
+    command = [program("flower-superlink"), "--isolation", "subprocess", "--host", host, "--port", port]
+    command += ["--database", str(server.home / "superlink.db")]
+    if over_grpc():
+        command += ["--fleet-api-type", "grpc-rere", "--fleet-api-address", server.fleet]
+    if server.insecure:
+        return [*command, "--insecure"]
+    files = {"certfile": "server.crt", "keyfile": "server.key", "ca-certfile": "ca.crt"}
+    for option, name in files.items():
+        command += [f"--ssl-{option}", str(server.certificates / name)]
+    return [*command, "--enable-supernode-auth"]
+
+
+def supernode_command(site: SiteFile, port: int, max_retries: int | None = None) -> list[str]:
+    """A SuperNode for a site; `port`: of the API that its own client processes talk to, on loopback.
+
+    Raises:
+        ConfigError: the site file's path holds a quote or a backslash, which Flower's --node-config cannot carry.
+    """
+    if {'"', "'", "\\"} & set(str(site.path)):
+        raise ConfigError(f"{site.path}: Flower cannot pass on a path with quotes or backslashes; move the site's folder")
+    command = [program("flower-supernode"), "--superlink", site.address, "--host", HOST, "--port", str(port)]
+    command += ["--isolation", "subprocess", "--node-config", f'{SITE_FILE}="{site.path}"']
+    if over_grpc():
+        command.append("--grpc-rere")
+    if max_retries is not None:
+        command += ["--max-retries", str(max_retries)]
+    if site.insecure:
+        return [*command, "--insecure"]
+    return [*command, "--root-certificates", str(site.authority), "--auth-supernode-private-key", str(site.key)]
+
+
+def refused_bundles(site: SiteFile) -> Path:
+    """Where a site keeps bundles that it did not run."""
+    return site.state / "bundles"
+
+
+def believed_there(printed: str) -> bool:
+    """Whether a SuperNode ended because its SuperLink has its key as one that is online; it checks keys that it does not know before."""
+    from flwr.supercore.error import ApiErrorCode  # flwr takes most of a second to load
+
+    return f"[code: {int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)}]" in printed

@@ -1,0 +1,173 @@
+"""The server's own file: its certificates, its addresses, and the federation it serves.
+
+    federation = "federation.toml"      # names, directions and public keys of the sites, and how all of them split their text
+    hosts = ["server.example.org"]      # names and addresses that sites reach the server by
+    fleet = "0.0.0.0:9092"              # where sites connect
+    control = "127.0.0.1:9093"          # where runs are submitted; whoever reaches it may start one, so it stays on this machine
+    insecure = false                    # true: no TLS and no authentication of nodes, for a trial on one machine
+    certificates = "certificates"       # ca.crt, server.crt, server.key; ca.key is only needed to renew them
+    home = "flower"                     # Flower's own files, among them its database of nodes and runs
+    runs = "runs"                       # run folders
+
+Paths are relative to the file.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import check_folder_to_write, read_toml
+from fedlingua.common.tables import refuse_unknown
+from fedlingua.consent.keys import read_public_key
+from fedlingua.consent.site_file import site_table
+from fedlingua.corpora.sites import read_site
+from fedlingua.desk.deployment.certificates import make_certificates, subject_alternative_names
+from fedlingua.settings.kinds import SERVER, refuse_other_kind
+
+FILE = "server.toml"
+FLEET, CONTROL = "0.0.0.0:9092", "127.0.0.1:9093"
+"""Where a server listens for sites and for runs unless its file says otherwise."""
+FEDERATION_HEAD = """\
+# The sites of this federation. `fedlingua server add` enters a site from the file that its `fedlingua site init` wrote.
+name = {name}
+
+[split]
+# The hash of the sentence on the shared side decides, so that sites agree without talking. Change the key and the splits change.
+mode = "shared-side"
+key = {name}
+train = 0.8
+dev = 0.1
+test = 0.1
+"""
+
+
+@dataclass(frozen=True)
+class ServerFile:
+    """What the server's file says, its paths made absolute."""
+
+    path: Path
+    federation: Path
+    hosts: tuple[str, ...]
+    fleet: str
+    control: str
+    insecure: bool
+    certificates: Path
+    home: Path
+    runs: Path
+
+    @property
+    def authority(self) -> Path:
+        """Certificate that every site gets a copy of."""
+        return self.certificates / "ca.crt"
+
+
+def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool) -> ServerFile:
+    """Make a server's folder: its file, a federation file without sites, an authority and the server's certificate.
+
+    Raises:
+        ConfigError: a host that is none, an address that is none, or a folder that is a server's already.
+    """
+    file = directory / FILE
+    for existing in (file, directory / "federation.toml"):
+        if existing.exists():
+            raise ConfigError(f"{existing} is there already; give another folder with --to, or remove it")
+    for what, address in (("fleet", fleet), ("control", control)):
+        _check_address(what, address, "the command line")
+    subject_alternative_names(hosts)
+    check_folder_to_write(directory, "--to")
+    directory.mkdir(parents=True, exist_ok=True)
+    if not insecure:
+        # The server asks its own control API under the address that it listens on.
+        listens_on = control.rpartition(":")[0]
+        make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "[::]") else [listens_on])])
+    (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=_quoted(name)), encoding="utf-8")
+    content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
+    aside = directory / f".{FILE}.{os.getpid()}"
+    aside.write_text(
+        "# Written by `fedlingua server init`; paths are relative to this file.\n" + tomli_w.dumps(content), encoding="utf-8"
+    )
+    os.replace(aside, file)
+    return read_server_file(file)
+
+
+def read_server_file(path: Path) -> ServerFile:
+    """Parse and check a server's file.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, an address that is none.
+    """
+    if not path.exists():
+        raise ConfigError(
+            f"{path}: there is no such server; give its folder or its server.toml, which `fedlingua server init` makes"
+        )
+    path = path / FILE if path.is_dir() else path
+    raw = read_toml(path)
+    refuse_other_kind(path, raw, SERVER)
+    folder = path.resolve().parent
+    refuse_unknown(raw, {"federation", "hosts", "fleet", "control", "insecure", "certificates", "home", "runs"}, path.name)
+    insecure, hosts = raw.get("insecure", False), raw.get("hosts", [])
+    if type(insecure) is not bool:
+        raise ConfigError(f"{path.name}: insecure = {insecure!r}; wanted true or false")
+    if not isinstance(hosts, list):
+        raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
+    addresses = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}
+    for what, address in addresses.items():
+        _check_address(what, address, path.name)
+    return ServerFile(
+        path=path.resolve(),
+        federation=folder / str(raw.get("federation", "federation.toml")),
+        hosts=tuple(str(host) for host in hosts),
+        fleet=addresses["fleet"],
+        control=addresses["control"],
+        insecure=insecure,
+        certificates=folder / str(raw.get("certificates", "certificates")),
+        home=folder / str(raw.get("home", "flower")),
+        runs=folder / str(raw.get("runs", "runs")),
+    )
+
+
+def add_site(server: ServerFile, join_file: Path) -> str:
+    """Enter a site into the federation file, from the file that `site init` wrote for it; returns its name.
+
+    Raises:
+        ConfigError: a file that is none, a name, direction or key that is none, a name that stands there already.
+    """
+    raw = read_toml(join_file)
+    refuse_unknown(raw, {"site"}, join_file.name)
+    taken = {other.get("name") for other in read_toml(server.federation).get("site", [])}
+    entries = raw.get("site", [])
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(
+            f"{join_file}: wanted [[site]] with name, direction or language, and public-key, as `fedlingua site init` writes it"
+        )
+    for number, entry in enumerate(entries, start=1):
+        refuse_unknown(entry, {"name", "direction", "language", "public-key"}, join_file.name)
+        site = read_site(entry, number, join_file.name, Path())
+        if site.public_key:
+            read_public_key(site.public_key, f"{join_file.name}, site {site.name}")
+        elif not server.insecure:
+            raise ConfigError(f"{join_file}: site {site.name!r} has no public-key; only an insecure server goes without")
+        if site.name in taken:
+            raise ConfigError(f"{server.federation}: a site {site.name!r} stands there already; remove it there first")
+        taken.add(site.name)
+    text = server.federation.read_text(encoding="utf-8").rstrip("\n")
+    added = "".join(f"\n{site_table(entry)}" for entry in entries)
+    aside = server.federation.with_name(f".{server.federation.name}.{os.getpid()}")
+    aside.write_text(f"{text}\n{added}", encoding="utf-8")
+    os.replace(aside, server.federation)
+    return ", ".join(str(entry["name"]) for entry in entries)
+
+
+def _quoted(text: str) -> str:
+    """A string as TOML writes it."""
+    return tomli_w.dumps({"text": text}).removeprefix("text = ").rstrip("\n")
+
+
+def _check_address(what: str, address: str, where: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{where}: {what} = {address!r}; wanted host:port, for example 0.0.0.0:9092")

@@ -1,0 +1,79 @@
+"""Setting a site up: its folder, its key, and the few lines that the server's operator gets."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import check_folder_to_write
+from fedlingua.common.languages import parse_written
+from fedlingua.consent.keys import make_key
+from fedlingua.consent.limits import limits_text
+from fedlingua.consent.site_file import SiteFile, check_address, read_site_file, site_table
+from fedlingua.corpora.sites import check_corpora, read_site
+
+FILE = "site.toml"
+PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "notes")
+"""Keys of a corpus that name files."""
+
+
+def init_site(
+    directory: Path, name: str, direction: str, corpus: Mapping[str, Any], address: str, authority: Path | None
+) -> tuple[SiteFile, Path]:
+    """Make a site's folder; returns its file and the file to send to the server's operator. Without `authority` there is no TLS.
+
+    direction: as in "de-fr", or the language of text that is not translated, as in "es". corpus: keys and values of a [[site]] table, its
+    paths relative to the folder that the command is given in.
+
+    Raises:
+        ConfigError: a name, direction, address or corpus that cannot be, or a folder that is a site's already.
+    """
+    file = directory / FILE
+    if file.exists():
+        raise ConfigError(f"{file} is there already; give another folder with --to, or remove it")
+    if authority is not None and not authority.is_file():
+        raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
+    check_address(address, "--server")
+    check_folder_to_write(directory, "--to")
+    # Everything is checked before anything is written.
+    who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
+    check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
+    entry = {**who, **_from(directory, corpus)}
+    insecure = authority is None
+    server: dict[str, Any] = {"address": address, "insecure": insecure}
+    tables: dict[str, Any] = {"server": server, "node": {"state": "state", "home": "flower"}}
+    head = "# Written by `fedlingua site init`; paths are relative to this file."
+    text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
+    directory.mkdir(parents=True, exist_ok=True)
+    aside = directory / f".{FILE}.{os.getpid()}"
+    aside.write_text(text, encoding="utf-8")
+    try:
+        read_site_file(aside)
+    except ConfigError:
+        aside.unlink()
+        raise
+    joins: dict[str, Any] = dict(who)
+    if authority is not None:
+        shutil.copyfile(authority, directory / "ca.crt")
+        joins["public-key"] = make_key(directory / "keys" / "site.key").strip()
+    join_file = directory / f"{name}.join.toml"
+    join_file.write_text(
+        f"# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n{site_table(joins)}",
+        encoding="utf-8",
+    )
+    os.replace(aside, file)
+    return read_site_file(file), join_file
+
+
+def _from(directory: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
+    """The corpus's paths as the site's file gives them: relative inside the site's folder, so that it can be moved; else absolute."""
+    return {key: _place(value, directory) if key in PATHS else value for key, value in corpus.items()}
+
+
+def _place(path: str, directory: Path) -> str:
+    whole, folder = Path(path).resolve(), directory.resolve()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)

@@ -1,0 +1,196 @@
+"""What a machine has: cores, memory, disk, ports, GPUs."""
+
+import errno
+import importlib.util
+import os
+import runpy
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedlingua.common import units
+from fedlingua.common.cache import cache_dir
+from fedlingua.common.devices import computed_in
+from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.processes import HOST
+from fedlingua.desk.findings import Note
+
+LEAST_MEMORY, LITTLE_MEMORY = 10**9, 4 * 10**9
+"""Free bytes below which not even the demo's server and one client run (0.7 GB each, shared in part), and below which few clients do."""
+LEAST_DISK, LITTLE_DISK = 10**9, 5 * 10**9
+LITTLE_SHARED_MEMORY = 256 * 10**6
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
+"""There where a driver of a GPU is loaded: NVIDIA's, AMD's."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """What torch was built for; cuda and hip are versions, "" without."""
+
+    version: str
+    cuda: str
+    hip: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as torch sees it; bytes of its memory."""
+
+    name: str
+    free: int
+    total: int
+    bf16: bool
+
+
+def check_cores() -> str:
+    """How many clients can work at once."""
+    allowed, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    told = f"{allowed} cores" + (f" of {all_of_them}, as this process may use no others" if allowed < all_of_them else "")
+    told += "; native bf16" if computed_in("bf16", "cpu") == "bf16" else "; no native bf16: precision = 'bf16' computes in fp32"
+    return told if allowed > 1 else Note(f"{told}: the clients of a simulation work one after the other")
+
+
+def check_memory() -> str:
+    """How much of the main memory is free.
+
+    Raises:
+        DeploymentError: too little for any run.
+    """
+    memory = psutil.virtual_memory()
+    told = f"{units.data(memory.available)} of {units.data(memory.total)} are free"
+    if memory.available < LEAST_MEMORY:
+        raise DeploymentError(f"{told}; a run of the demo needs {units.data(LEAST_MEMORY)} or more: end something else first")
+    return told if memory.available >= LITTLE_MEMORY else Note(f"{told}; a client process takes about 0.7 GB and its backbone")
+
+
+def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
+    """Where Ray keeps what its actors share."""
+    if not place.is_dir():
+        return Note(f"there is no {place}: Ray keeps what its actors share on the disk, which is slower")
+    free = shutil.disk_usage(place).free
+    told = f"{units.data(free)} are free in {place}"
+    return told if free >= LITTLE_SHARED_MEMORY else Note(f"{told}: Ray goes over to the disk; in a container give --shm-size=1g")
+
+
+def check_disk(place: Path) -> str:
+    """Whether a folder, or the one that it will be made in, can be written to, and what is free there.
+
+    Raises:
+        DeploymentError: it cannot, or next to nothing is.
+    """
+    folder = next(each for each in (place, *place.parents) if each.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise DeploymentError(f"{folder} cannot be written to; say another place, or chmod it")
+    free = shutil.disk_usage(folder).free
+    told = f"{units.data(free)} are free in {place}"
+    if free < LEAST_DISK:
+        raise DeploymentError(f"{told}; wanted {units.data(LEAST_DISK)} or more: make room, or take another place")
+    return told if free >= LITTLE_DISK else Note(f"{told}; checkpoints of a large model take gigabytes")
+
+
+def places() -> dict[str, Path]:
+    """What is written where by commands that are told nothing else."""
+    hub = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface")
+    return {
+        "runs": Path("runs").resolve(),
+        "cache": cache_dir(),
+        "models of the hub": hub,
+        "temporary files": Path(tempfile.gettempdir()),
+    }
+
+
+def check_loopback() -> str:
+    """A simulation's own server takes any free port.
+
+    Raises:
+        DeploymentError: none can be had.
+    """
+    try:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+    except OSError as error:
+        raise DeploymentError(f"no port can be opened on {HOST} ({error}); a simulation needs some") from error
+    return f"free ports on {HOST}, as a simulation takes them"
+
+
+def check_port(address: str, what: str) -> str:
+    """Whether a server could listen there."""
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError as error:
+            why = (
+                "something listens there already"
+                if error.errno == errno.EADDRINUSE
+                else f"it cannot be opened ({error.strerror})"
+            )
+            return Note(f"{address}, {what}: {why}; a server of another folder needs another port, in its server.toml")
+    return f"{address} is free, {what}"
+
+
+def torch_build() -> Build:
+    """Read from torch's files, without importing it.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        raise ConfigError("torch is not installed")
+    said: dict[str, Any] = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
+    return Build(str(said["__version__"]), str(said.get("cuda") or ""), str(said.get("hip") or ""))
+
+
+def torch_devices() -> list[Device]:
+    """The GPUs that torch sees, which it is imported for."""
+    import torch
+
+    found = []
+    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        with torch.cuda.device(number):
+            free, total = torch.cuda.mem_get_info()
+            found.append(
+                Device(torch.cuda.get_device_name(), free, total, torch.cuda.is_bf16_supported(including_emulation=False))
+            )
+    return found
+
+
+def check_gpu(
+    build: Callable[[], Build] = torch_build,
+    devices: Callable[[], list[Device]] = torch_devices,
+    drivers: Sequence[str] = DRIVERS,
+) -> str:
+    """Which GPUs device = "cuda" would take; none is good, too.
+
+    Raises:
+        ConfigError: torch is not installed. DeploymentError: it cannot be imported, or its GPUs cannot be asked.
+    """
+    torch, driver = build(), next((each for each in drivers if Path(each).exists()), "")
+    made_for = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs alone"
+    told = f"torch {torch.version} is built for {made_for}"
+    if not (torch.cuda or torch.hip):
+        if driver:
+            return Note(f"{told}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it")
+        return f"none; {told}: device = 'cpu'"
+    try:
+        found = devices()
+    except (ImportError, RuntimeError) as error:  # a library of CUDA's that is missing; a device that is busy or lost
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DeploymentError(
+            f"{told}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or install torch anew"
+        ) from error
+    if not found:
+        return Note(f"{told} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
+    listed = "; ".join(
+        f"{each.name}, {units.data(each.free)} of {units.data(each.total)} free, {'bf16' if each.bf16 else 'no bf16, so precision = fp32'}"
+        for each in found
+    )
+    return f"{listed}; {told}"

@@ -1,0 +1,162 @@
+"""What is installed, beside what this project asks for: the ranges of pyproject.toml and the versions that constraints.txt pins."""
+
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import read_toml
+from fedlingua.desk.findings import Note
+
+SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu", "sentencepiece", "numpy")
+"""What decides most of what a run does; the others are named where something is wrong with them."""
+NEEDED_FOR = {
+    "ja": "BLEU of translations into Japanese",
+    "langid": "off-target rates, and [cleaning] identify-language",
+    "tensorboard": "track = 'tensorboard'",
+    "mlflow": "track = 'mlflow'",
+    "trackio": "track = 'trackio'",
+    "ctranslate2": "models in CTranslate2's format",
+    "dev": "tests and lint",
+}
+INSTALL = "pip install -c constraints.txt -e '.{extra}'"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the project asks for. pins: name -> exact version, where there is a constraints.txt."""
+
+    python: SpecifierSet
+    packages: tuple[Requirement, ...]
+    extras: Mapping[str, tuple[Requirement, ...]]
+    pins: Mapping[str, str]
+
+    @classmethod
+    def of_checkout(cls, app: Path) -> Self:
+        """From a checkout's files, or, where the project was installed without them, from what its package says of itself.
+
+        Raises:
+            ConfigError: neither is there.
+        """
+        file, pinned = app / "pyproject.toml", app / "constraints.txt"
+        if not file.is_file():
+            return cls(*_of_package(), {})
+        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        optional = project.get("optional-dependencies", {})
+        extras = {name: tuple(map(Requirement, each)) for name, each in optional.items()}
+        lines = pinned.read_text(encoding="utf-8").split("\n") if pinned.is_file() else []
+        pins = {
+            str(canonicalize_name(name)): pin for name, equals, pin in (line.strip().partition("==") for line in lines) if equals
+        }
+        return cls(SpecifierSet(project["requires-python"]), tuple(map(Requirement, project["dependencies"])), extras, pins)
+
+
+def _of_package() -> tuple[SpecifierSet, tuple[Requirement, ...], dict[str, tuple[Requirement, ...]]]:
+    try:
+        about = metadata.metadata("fedlingua")
+    except metadata.PackageNotFoundError as error:
+        raise ConfigError("fedlingua is neither installed nor run from its checkout; pip install -e . in the checkout") from error
+    found = [Requirement(text) for text in metadata.requires("fedlingua") or []]
+    extras = {extra: tuple(each for each in found if _only_with(each, extra)) for extra in about.get_all("Provides-Extra") or []}
+    packages = tuple(each for each in found if each.marker is None or each.marker.evaluate({"extra": ""}))
+    return SpecifierSet(about["Requires-Python"]), packages, extras
+
+
+def check_python(wanted: Wanted) -> str:
+    """The Python that runs this.
+
+    Raises:
+        ConfigError: not one that the project is for.
+    """
+    version = ".".join(map(str, sys.version_info[:3]))
+    if not wanted.python.contains(version, prereleases=True):
+        raise ConfigError(f"{version}; wanted {wanted.python}: make .venv anew with another, as in `make PYTHON=python3.11`")
+    return f"{version}, {sys.executable}"
+
+
+def check_packages(wanted: Wanted) -> str:
+    """All that the project needs to run.
+
+    Raises:
+        ConfigError: names what is missing, or of a version out of its range.
+    """
+    wrong = [told for each in wanted.packages for told in unmet(each)]
+    if wrong:
+        raise ConfigError(f"{'; '.join(wrong)}; {INSTALL.format(extra='')}")
+    shown = ", ".join(f"{name} {metadata.version(name)}" for name in SHOWN if _installed(name))
+    return f"all {len(wanted.packages)} in their ranges: {shown}"
+
+
+def check_pins(wanted: Wanted) -> str:
+    """Whether the versions are those that the project was tested with; others in the ranges may change the last bits of a result."""
+    told = "those of constraints.txt"
+    if not wanted.pins:
+        return Note("there is no constraints.txt here, so nobody knows whether these versions were tested together")
+    names = {canonicalize_name(each.name) for each in wanted.packages} | {canonicalize_name(name) for name in SHOWN}
+    other = [
+        f"{name} {version} (tested: {wanted.pins[name]})"
+        for name in sorted(names & set(wanted.pins))
+        if (version := _installed(name)) and Version(version).public != wanted.pins[name]
+    ]
+    if other:
+        return Note(f"{', '.join(other)}: other versions than {told}; results may differ in their last bits")
+    return told
+
+
+def check_held_back(app: Path) -> str:
+    """Whether what is installed is older than a known advisory asks for, by pyproject.toml's table, and what holds it there."""
+    file = app / "pyproject.toml"
+    held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
+    found = [(name, _installed(name), one["wanted"], one["why"]) for name, one in held.items()]
+    old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in found if has and Version(has) < Version(new)]
+    return Note("; ".join(old)) if old else "nothing is held below a known advisory"
+
+
+def check_extra(wanted: Wanted, extra: str) -> str:
+    """An extra is there, or a note says what it would be for."""
+    missing = [told for each in wanted.extras[extra] if each.name != "fedlingua" for told in unmet(each)]
+    if missing:
+        use = f"; for {NEEDED_FOR[extra]}" if extra in NEEDED_FOR else ""
+        return Note(f"{', '.join(missing)}{use}: {INSTALL.format(extra=f'[{extra}]')}")
+    return ", ".join(f"{each.name} {_installed(each.name)}" for each in wanted.extras[extra] if each.name != "fedlingua")
+
+
+def unmet(wanted: Requirement) -> Iterator[str]:
+    """What of a requirement, its own extras included, is missing or out of range."""
+    if wanted.marker and not wanted.marker.evaluate({"extra": ""}) and not _extra_alone(wanted):
+        return
+    version = _installed(wanted.name)
+    if version is None:
+        yield f"{wanted.name} is not installed"
+        return
+    if not wanted.specifier.contains(version, prereleases=True):
+        yield f"{wanted.name} {version} is installed, wanted {wanted.specifier}"
+    for extra in wanted.extras:
+        for each in map(Requirement, metadata.requires(wanted.name) or []):
+            if _only_with(each, extra):
+                yield from unmet(Requirement(f"{each.name}{each.specifier}"))
+
+
+def _only_with(requirement: Requirement, extra: str) -> bool:
+    marker = requirement.marker
+    return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+
+
+def _extra_alone(requirement: Requirement) -> bool:
+    return requirement.marker is not None and "extra" in str(requirement.marker)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

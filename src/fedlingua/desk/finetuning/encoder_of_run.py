@@ -1,0 +1,99 @@
+"""The encoder that a run has pre-trained, as a directory in transformers' layout: what fine-tuning begins with.
+
+Where the whole model trained its weights are the run's. Of adapters and low-rank additions the backbone's weights stay as they are, and
+`adapter/` beside them holds what was trained, which `attached` puts in again under whatever head the encoder has; transformers alone
+does not.
+"""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors.numpy import load_file, save_file
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.bottleneck import is_adapter
+from fedlingua.backbones.convert import KEPT
+from fedlingua.backbones.lora import merge_lora
+from fedlingua.desk.finetuning.run_encoder import encoder_run
+from fedlingua.exchange.delivery import ADAPTER, delivered
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
+from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.runs.finished import same_backbone, settings_of
+from fedlingua.runs.folder import RunFolder, json_text, replace_text
+from fedlingua.settings.config import Settings
+
+
+def encoder_directory(run: Path, site: str | None = None) -> Path:
+    """The directory, made in the run folder when it is not there yet. site: whose; needed where sites end with different ones.
+
+    Raises:
+        RunError: as `encoder_run`; a backbone that has changed since.
+    """
+    finished, name = encoder_run(run, site)
+    folder, settings = finished.folder, finished.settings
+    left = folder.directory / "sites" / name
+    directory = folder.directory / "encoder" / name
+    if (directory / "config.json").is_file():
+        return directory
+    tensors, told = delivered(left)
+    # In fp32, wherever and in whatever the run computed.
+    trainable = same_backbone(replace(settings, device="cpu", precision="fp32"), told["backbone_fingerprint"])
+    aside = directory.with_name(f".{name}.{os.getpid()}")
+    aside.mkdir(parents=True)
+    try:
+        _write(aside, trainable, tensors, settings)
+        aside.rename(directory)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return directory
+
+
+def _write(directory: Path, trainable: Trainable, tensors: Tensors, settings: Settings) -> None:
+    whole = trainable.adapter is None
+    for file in trainable.backbone.directory.iterdir():
+        if file.suffix in KEPT or (not whole and file.suffix == ".safetensors"):
+            shutil.copy(file, directory / file.name)
+    if whole:
+        write_tensors(trainable.model, tensors)
+        trainable.model.save_pretrained(directory)
+    else:
+        _write_adapter(directory, tensors, settings)
+
+
+def _write_adapter(directory: Path, tensors: Tensors, settings: Settings) -> None:
+    (directory / ADAPTER).parent.mkdir()
+    save_file(dict(tensors), directory / ADAPTER)
+    kept = replace(settings, data_dir="", run_dir="", federation="")  # no path of where the run was
+    replace_text((directory / ADAPTER).with_name(_SETTINGS), json_text(kept.flat()))
+
+
+def attached(model: PreTrainedModel, directory: Path) -> Settings | None:
+    """Put what `encoder_directory` left beside the backbone's weights into a model of these weights, whatever its head.
+
+    Low-rank additions become part of the weights, so that the model is a plain one again. Returns the settings of what stays attached:
+    adapters, which no weights of the backbone could say; None where the model is plain.
+    """
+    file = directory / ADAPTER
+    if not file.is_file():
+        return None
+    settings = settings_of(RunFolder(file.parent).read(_SETTINGS) or {})
+    TENSOR_SETS[settings.trained_set].attach(model, settings)
+    write_tensors(model, load_file(file))
+    if any(is_adapter(name) for name, _ in model.named_parameters()):
+        return settings
+    merge_lora(model)
+    return None
+
+
+def save_with_adapters(model: PreTrainedModel, settings: Settings, directory: Path) -> None:
+    """Write a model with adapters as `encoder_directory` leaves one: weights without them, and `adapter/` beside, for `attached`."""
+    plain = {name: tensor for name, tensor in model.state_dict().items() if not is_adapter(name)}
+    model.save_pretrained(directory, state_dict=plain)
+    chosen = tensor_set(model, settings.trained_set, settings.adapter_layers)
+    _write_adapter(directory, read_tensors(model, chosen), settings)
+
+
+_SETTINGS = "settings.json"

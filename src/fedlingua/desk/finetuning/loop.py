@@ -1,0 +1,115 @@
+"""Fine-tuning: one plain loop. AdamW, a linear rate with warm-up, the epoch that is best on dev."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.precision import autocast
+from fedlingua.common.pace import Pace
+from fedlingua.desk.finetuning.examples import Example, shuffled_batches, stack
+from fedlingua.desk.finetuning.settings import FineTuning
+from fedlingua.training.batches import IGNORED
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """How far it is. loss: in nats a label, of training; dev_f1: micro; left_s: seconds that the other epochs will take at this pace."""
+
+    number: int
+    loss: float
+    dev_f1: float
+    seconds: float
+    left_s: float
+
+
+def fine_tune(
+    model: PreTrainedModel,
+    examples: Sequence[Example],
+    pad_id: int,
+    how: FineTuning,
+    dev_f1: Callable[[], float],
+    report: Callable[[Epoch], None],
+    pace: Pace,
+) -> list[Epoch]:
+    """Train the model in place and leave it at the epoch with the best `dev_f1`, of equal ones the later; returns all epochs.
+    pace: is told of every step.
+
+    `how.seed` decides order and dropout, so that equal seeds give equal bits for one CPU type and build.
+    """
+    started = time.monotonic()
+    rng = random.Random(f"{how.seed}/fine-tuning")
+    torch.manual_seed(rng.getrandbits(63))
+    optimizer = torch.optim.AdamW(_groups(model, how.weight_decay), lr=how.learning_rate, fused=True)
+    steps = how.epochs * math.ceil(len(examples) / how.batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, how.warm_up))
+    pace.at(0, steps)
+    epochs: list[Epoch] = []
+    best: dict[str, Tensor] = {}
+    for number in range(1, how.epochs + 1):
+        nll_sum, num_labels = 0.0, 0
+        model.train()
+        for chosen in shuffled_batches(examples, how.batch_size, rng):
+            batch = stack(chosen, pad_id).to(model.device)
+            with autocast(model, how.precision):
+                logits = model(input_ids=batch.ids, attention_mask=batch.mask).logits
+            nll = cross_entropy(logits.float().flatten(0, -2), batch.labels.flatten(), ignore_index=IGNORED, reduction="sum")
+            asked = int((batch.labels != IGNORED).sum())
+            (nll / asked).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), how.max_norm)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
+            nll_sum += float(nll.detach())
+            num_labels += asked
+            pace.at(schedule.last_epoch, steps, train_loss=nll_sum / num_labels)
+        f1 = dev_f1()
+        seconds = time.monotonic() - started
+        if f1 >= max((epoch.dev_f1 for epoch in epochs), default=0.0):
+            best = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        epochs.append(Epoch(number, nll_sum / num_labels, f1, seconds, seconds / number * (how.epochs - number)))
+        report(epochs[-1])
+    model.load_state_dict(best)
+    model.eval()
+    return epochs
+
+
+def best_epoch(epochs: Sequence[Epoch]) -> Epoch:
+    """The one whose weights are kept: the best on dev, of equal ones the later."""
+    return max(epochs, key=lambda epoch: (epoch.dev_f1, epoch.number))
+
+
+def rate(step: int, steps: int, warm_up: float) -> float:
+    """Of the full learning rate at `step`, from 0 on: up over the first share of the steps, then down to nothing after the last."""
+    rising = math.ceil(warm_up * steps)
+    return (step + 1) / rising if step < rising else (steps - step) / max(steps - rising, 1)
+
+
+@torch.no_grad()
+def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, how: FineTuning) -> list[list[int]]:
+    """For each example, in order, the likeliest label at each place that one is asked for."""
+    model.eval()
+    found: list[list[int]] = [[] for _ in examples]
+    by_length = sorted(range(len(examples)), key=lambda number: len(examples[number].ids))
+    for start in range(0, len(by_length), how.batch_size):
+        numbers = by_length[start : start + how.batch_size]
+        batch = stack([examples[number] for number in numbers], pad_id)
+        moved = batch.to(model.device)
+        with autocast(model, how.precision):
+            logits = model(input_ids=moved.ids, attention_mask=moved.mask).logits
+        likeliest = logits.argmax(-1).reshape(batch.labels.shape).cpu()
+        for number, row, labels in zip(numbers, likeliest, batch.labels, strict=True):
+            found[number] = row[labels != IGNORED].tolist()
+    return found
+
+
+def _groups(model: PreTrainedModel, weight_decay: float) -> list[dict[str, object]]:
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -1,0 +1,82 @@
+"""Marked texts as examples: every mention stands between two tokens of its own, [E1] head [/E1] and [E2] tail [/E2].
+
+The four are added to the tokenizer as special tokens, so each is one id that nothing else is split into; their embeddings are drawn
+anew and learned. They go in between the ids of the text's stretches, so that no text, whatever stands in it, is searched for them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from fedlingua.desk.finetuning.encoder import Encoder
+from fedlingua.desk.finetuning.examples import Example
+from fedlingua.desk.finetuning.pairs import Marked
+
+MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")
+
+
+def add_markers(encoder: Encoder, seed: int) -> None:
+    """Give tokenizer and model the four tokens; `seed` decides their first embeddings."""
+    encoder.tokenizer.add_tokens(list(MARKERS), special_tokens=True)
+    torch.manual_seed(seed)
+    # Drawn as any embedding is: around the mean of the others would take a covariance over the whole vocabulary.
+    encoder.model.resize_token_embeddings(max(encoder.rows, len(encoder.tokenizer)), mean_resizing=False)
+
+
+def pair_examples(texts: Iterable[Marked], labels: Sequence[str], encoder: Encoder) -> tuple[list[Example], int]:
+    """(texts as ids with the label's number in `labels`, how many were too long and lost words, those farthest from the mentions)."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    examples, shortened = [], 0
+    for marked in texts:
+        stretches = _stretches(marked, encoder)
+        pieces = _fit(stretches, encoder.budget)
+        shortened += len(pieces) < sum(map(len, stretches))
+        examples.append(Example(encoder.sequence(pieces), [numbers[marked.label]]))
+    return examples, shortened
+
+
+def _stretches(marked: Marked, encoder: Encoder) -> list[list[int]]:
+    """The text before, between and after the mentions, and these: three stretches, or five."""
+    ids: Any = encoder.tokenizer.convert_tokens_to_ids(list(MARKERS))
+    mentions = [(marked.head, ids[:2]), *([(marked.tail, ids[2:])] if marked.tail else [])]
+    stretches, done = [], 0
+    for (start, end), (opening, closing) in sorted(mentions):
+        stretches.append(_ids(marked.text[done:start], encoder))
+        stretches.append([opening, *_ids(marked.text[start:end], encoder), closing])
+        done = end
+    return [*stretches, _ids(marked.text[done:], encoder)]
+
+
+def _ids(text: str, encoder: Encoder) -> list[int]:
+    return encoder.subwords([text.strip()])[0] if text.strip() else []
+
+
+def _fit(stretches: Sequence[list[int]], budget: int) -> list[int]:
+    """All ids, cut to the budget: outer words go first, evenly on both sides, then those between, then mentions' own."""
+    before, *inner, after = stretches
+    room = budget - sum(map(len, inner))
+    if room < 0:
+        before, after = [], []
+        inner = _squeeze(inner, budget)
+    else:
+        left = min(len(before), max(room // 2, room - len(after)))
+        before, after = before[len(before) - left :], after[: room - left]
+    return [*before, *(piece for ids in inner for piece in ids), *after]
+
+
+def _squeeze(inner: Sequence[list[int]], budget: int) -> list[list[int]]:
+    """Mentions with what is between them, cut to the budget: of the words between the middle goes, of a mention the end."""
+    if len(inner) == 1:
+        return [_mention(inner[0], budget)]
+    head, between, tail = inner
+    room = budget - len(head) - len(tail)
+    if room < 0:
+        first = max(budget // 2, budget - len(tail))
+        head = _mention(head, first)
+        return [head, [], _mention(tail, budget - len(head))]
+    return [head, between[: (room + 1) // 2] + between[len(between) - room // 2 :], tail]
+
+
+def _mention(ids: list[int], budget: int) -> list[int]:
+    return ids if len(ids) <= budget else [*ids[: budget - 1], ids[-1]]

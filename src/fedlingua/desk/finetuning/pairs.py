@@ -1,0 +1,122 @@
+"""Texts with one or two marked mentions and a label: relation extraction, and assertion detection where only one is marked.
+
+A folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz; one object a line:
+
+    {"text": "Aspirin for his headache.", "head": [0, 7], "tail": [16, 24], "label": "treats"}
+    {"text": "No sign of pneumonia.", "head": [11, 20], "label": "absent"}
+
+`head` and `tail` are [start, end) in characters (Unicode code points) of `text`; they may come in either order and do not overlap.
+`tail` is in every line of a folder or in none. A pair in no relation has a label that says so, which counts like any other. Other
+keys are passed over.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedlingua.common.errors import CorpusError
+from fedlingua.corpora.json_lines import has_half_character, read_objects
+from fedlingua.desk.finetuning.splits import SPLITS, Split, shown, split_paths
+
+
+class Marked(NamedTuple):
+    """A text whose head, and tail if there is one, are [start, end) in characters."""
+
+    text: str
+    head: tuple[int, int]
+    tail: tuple[int, int] | None
+    label: str
+
+
+@dataclass(frozen=True)
+class PairCorpus:
+    """Marked texts of the three splits."""
+
+    splits: dict[Split, list[Marked]]
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the training split, sorted: the others have no further ones."""
+        return sorted({marked.label for marked in self.splits["train"]})
+
+    def sizes(self) -> dict[str, dict[str, object]]:
+        """Texts and their labels, of each split."""
+        return {
+            split: {"texts": len(texts), "labels": dict(sorted(Counter(marked.label for marked in texts).items()))}
+            for split, texts in self.splits.items()
+        }
+
+
+def read_pairs_folder(folder: Path) -> PairCorpus:
+    """Read the three splits.
+
+    Raises:
+        CorpusError: a split missing, a line that is not such an object, a mention outside of its text, two that overlap, a tail in some
+            lines only, fewer than two labels, a label that only devel or test has; with file and line.
+    """
+    splits: dict[Split, list[Marked]] = {}
+    labels: set[str] | None = None
+    with_tail: bool | None = None
+    for split, path in split_paths(folder, (".jsonl", ".jsonl.gz")).items():
+        texts = splits.setdefault(split, [])
+        for where, marked in _texts(path):
+            if with_tail not in (None, marked.tail is not None):
+                raise CorpusError(
+                    f"{where}: {'no tail, but lines before it have one' if with_tail else 'a tail, but lines before it have none'}; "
+                    "wanted one in every line (relations) or in none (assertions)"
+                )
+            with_tail = marked.tail is not None
+            if labels is not None and marked.label not in labels:
+                raise CorpusError(
+                    f"{where}: label is {shown(marked.label)}, which train lacks; it has {_listed(sorted(labels))}. "
+                    "Put some of them into train, or leave them out here"
+                )
+            texts.append(marked)
+        if not texts:
+            raise CorpusError(f"{path} has only blank lines; wanted one object a line")
+        if split == "train":
+            labels = {marked.label for marked in texts}
+            if len(labels) < 2:
+                raise CorpusError(f"{path}: every line has the same label, so there is nothing to learn; wanted two or more")
+    return PairCorpus({split: splits[split] for split in SPLITS})
+
+
+def _texts(path: Path) -> Iterator[tuple[str, Marked]]:
+    """(file and line, text); blank lines are passed over."""
+    for where, entry in read_objects(path, "text, head, tail and label"):
+        yield where, _marked(entry, where)
+
+
+def _marked(entry: Mapping[str, Any], where: str) -> Marked:
+    text, label = entry.get("text"), entry.get("label")
+    if not isinstance(text, str) or not text.strip():
+        raise CorpusError(f"{where}: text is missing, empty or not a string; wanted the text that head and tail are in")
+    if not isinstance(label, str) or not label.strip():
+        raise CorpusError(f"{where}: label is missing, empty or not a string; wanted the relation's or assertion's name")
+    for name, value in (("text", text), ("label", label)):
+        if has_half_character(value):
+            raise CorpusError(f"{where}: {name} holds half a character (a lone surrogate); mend its escapes")
+    head = _mention(entry.get("head"), "head", text, where)
+    tail = _mention(entry["tail"], "tail", text, where) if entry.get("tail") is not None else None
+    if tail is not None and head[0] < tail[1] and tail[0] < head[1]:
+        raise CorpusError(f"{where}: head {list(head)} and tail {list(tail)} overlap; wanted two mentions apart from each other")
+    return Marked(text, head, tail, label)
+
+
+def _mention(given: Any, name: str, text: str, where: str) -> tuple[int, int]:
+    if not isinstance(given, list) or [type(offset) for offset in given] != [int, int]:
+        raise CorpusError(f"{where}: {name} is missing or not two whole numbers; wanted [start, end) in characters of text")
+    start, end = given
+    if not 0 <= start < end <= len(text):
+        raise CorpusError(
+            f"{where}: {name} is {given}, but text has {len(text)} characters; wanted 0 <= start < end <= {len(text)}"
+        )
+    if not text[start:end].strip():
+        raise CorpusError(f"{where}: {name} is {given}, which is only white space; wanted a mention")
+    return start, end
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return ", ".join(shown(label) for label in labels)

@@ -1,0 +1,78 @@
+"""Scores of tagging and of labels, all 0 to 1.
+
+Entities are matched as in SemEval-2013, task 9 (Segura-Bedmar et al. 2013), counted by nervaluate. Strict: same boundaries, same
+type. Type: same type, and at least one token in common. A predicted I without a B before it begins an entity, as nervaluate and
+conlleval read it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nervaluate import Evaluator
+from sklearn.metrics import precision_recall_fscore_support
+
+from fedlingua.desk.finetuning.iob import OUTSIDE
+
+
+@dataclass(frozen=True)
+class Score:
+    """Precision, recall and F1. support: gold entities (or texts) that it is over."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One split's. overall: the F1s and whatever else one figure says; by_label: of each entity type, or label.
+
+    micro_f1: over all entities. macro_f1: plain mean of the types' F1. weighted_f1: the same, weighted by support. Types are those
+    that gold or prediction has.
+    """
+
+    overall: dict[str, float]
+    by_label: dict[str, Score]
+
+    @property
+    def micro_f1(self) -> float:
+        """By which the best epoch is chosen."""
+        return self.overall["micro_f1"]
+
+
+def tagging_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
+    """Scores of IOB tags: micro, macro and weighted F1 under strict matching (so micro is strict's F1), and both matchings' own."""
+    types = sorted({tag[2:] for tags in (*gold, *predicted) for tag in tags if tag != OUTSIDE})
+    found = Evaluator([list(tags) for tags in gold], [list(tags) for tags in predicted], types, loader="list").evaluate()
+    by_type = {kind: _score(found["entities"][kind]["strict"]) for kind in types}
+    strict, of_type = _score(found["overall"]["strict"]), _score(found["overall"]["ent_type"])
+    overall = {"micro_f1": strict.f1, **_means(by_type)}
+    for name, score in (("strict", strict), ("type", of_type)):
+        overall |= {f"{name}_f1": score.f1, f"{name}_precision": score.precision, f"{name}_recall": score.recall}
+    return Scores(overall, by_type)
+
+
+def label_scores(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
+    """Scores of one label a text. Every label counts, one that says "no relation" too: micro F1 is then the accuracy."""
+    labels = sorted({*gold, *predicted})
+    columns = precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0.0)
+    rows = zip(labels, *(column.tolist() for column in columns), strict=True)
+    by_label = {label: Score(precision, recall, f1, support) for label, precision, recall, f1, support in rows}
+    micro = precision_recall_fscore_support(gold, predicted, labels=labels, average="micro", zero_division=0.0)
+    right = sum(wanted == got for wanted, got in zip(gold, predicted, strict=True))
+    return Scores({"micro_f1": float(micro[2]), **_means(by_label), "accuracy": right / len(gold)}, by_label)
+
+
+def _means(scores: Mapping[str, Score]) -> dict[str, float]:
+    """Macro and weighted F1; 0 where there is nothing to find and nothing found."""
+    support = sum(score.support for score in scores.values())
+    return {
+        "macro_f1": sum(score.f1 for score in scores.values()) / max(len(scores), 1),
+        "weighted_f1": sum(score.f1 * score.support for score in scores.values()) / max(support, 1),
+    }
+
+
+def _score(result: Any) -> Score:
+    return Score(float(result.precision), float(result.recall), float(result.f1), int(result.possible))

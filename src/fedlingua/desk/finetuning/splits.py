@@ -1,0 +1,39 @@
+"""Annotated text that comes divided: which file or folder is train, dev or test, and how a mistake in it is told."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from fedlingua.common.errors import CorpusError
+
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+NAMES: dict[Split, tuple[str, ...]] = {"train": ("train",), "dev": ("devel", "dev", "valid", "validation"), "test": ("test",)}
+"""How corpora call their splits."""
+
+_LABEL = re.compile(r"[\w.:+/-]{1,40}")
+
+
+def split_paths(folder: Path, endings: Sequence[str]) -> dict[Split, Path]:
+    """The one path of each split in `folder`: a split's name with one of the endings; "" for a folder in it.
+
+    Raises:
+        CorpusError: no such folder, a split missing, or there twice.
+    """
+    if not folder.is_dir():
+        raise CorpusError(f"{folder}: there is no such folder; give the one that holds train, devel and test")
+    paths: dict[Split, Path] = {}
+    for split in SPLITS:
+        wanted = [f"{name}{ending}" for name in NAMES[split] for ending in endings]
+        found = [folder / name for name in wanted if (folder / name).exists()]
+        if len(found) != 1:
+            got = ", ".join(path.name for path in found) or "none"
+            raise CorpusError(f"{folder}: got {got} for the split {split}; wanted exactly one of {', '.join(wanted)}")
+        paths[split] = found[0]
+    return paths
+
+
+def shown(label: str) -> str:
+    """A label as a message may quote it; what does not look like one could be text, which no message quotes."""
+    return repr(label) if _LABEL.fullmatch(label) else f"something of {len(label)} characters that does not look like a label"

@@ -1,0 +1,300 @@
+"""Training a small backbone from nothing, in one go or gone on with after it was broken off: the same bytes."""
+
+import math
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.precision import autocast
+from fedlingua.common.errors import BackboneError
+from fedlingua.common.pace import Pace
+from fedlingua.desk.pretraining.epoch import epoch
+from fedlingua.desk.pretraining.progress import Progress
+from fedlingua.desk.pretraining.unfinished import MadeOf, State, Unfinished
+from fedlingua.settings.pretraining import PretrainSettings, Watching
+from fedlingua.training.batches import Example, TrainingExample, by_tokens, pad
+from fedlingua.training.objective import corpus_nll
+from fedlingua.training.optimizers import optimizer_state, restore_optimizer
+
+
+@dataclass(frozen=True)
+class Material:
+    """A model with random weights, and what it is trained on, text by text, and watched by."""
+
+    model: PreTrainedModel
+    codec: Codec
+    train: Sequence[Sequence[TrainingExample]]
+    dev: Sequence[Example]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Every look at the dev text, in order; the one at the weights that were kept; how many weights there are."""
+
+    looks: tuple[Progress, ...]
+    kept: Progress
+    num_parameters: int
+
+
+Score = Callable[[PreTrainedModel, Codec], Mapping[str, float]]
+"""BLEU of the dev text by direction."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What goes on around the steps. made_of: what decides the bytes, and has to be the same where a broken-off training is gone on with.
+    score: translates the dev text. describe: leaves files beside the weights. note: is told what a user should know, and how far it is.
+    """
+
+    watching: Watching
+    made_of: MadeOf = field(default_factory=dict)
+    score: Score = lambda model, codec: {}
+    describe: Callable[[Path, Outcome], None] = lambda folder, outcome: None
+    note: Callable[[str], None] = lambda text: None
+
+
+ALONE = Around(Watching(dev_sentences=0, checkpoint_minutes=0.0))
+"""Nothing is translated and nothing kept on the way."""
+
+
+def pretrain(
+    make: Callable[[Path], Material],
+    settings: PretrainSettings,
+    directory: Path,
+    report: Callable[[Progress], None] = lambda progress: None,
+    around: Around = ALONE,
+) -> Outcome:
+    """Train a model and leave it in `directory` as transformers reads it.
+
+    make: trains the tokenizer, leaves it in the directory that it is given, and draws the model. The weights kept are an exponential
+    average over the steps, which a short schedule without a cool-down gains from. All is written beside the directory and renamed at the
+    end: an interrupted training leaves nothing half-written, and where states are kept, it is gone on with from the last of them.
+
+    Raises:
+        BackboneError: no such device, or nothing to train on.
+        ConfigError: what was broken off is made of something else.
+        RunError: another process trains this backbone.
+    """
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
+    torch.set_num_threads(settings.threads)
+    unfinished = Unfinished(directory, around.made_of, keeps_states=around.watching.checkpoint_minutes > 0)
+    with unfinished.held(), Pace(around.note) as pace:
+        state, passed_over = unfinished.newest()
+        for wrong in passed_over:
+            around.note(wrong)
+        material = make(unfinished.model)
+        if not any(material.train):
+            raise BackboneError("there is nothing to train on: all text that was kept watches; give [base] a smaller dev")
+        training = _Training(material, settings, around)
+        if state is not None:
+            training.restore(state)
+            around.note(f"goes on after step {state.step}, from {unfinished.folder}")
+        outcome = training.run(report, unfinished.keep, pace)
+        logging.disable_progress_bar()
+        _moved(material.model, "cpu").save_pretrained(unfinished.model)
+        around.describe(unfinished.model, outcome)
+        if directory.exists():
+            shutil.rmtree(directory)
+        unfinished.model.rename(directory)
+    return outcome
+
+
+class _Training:
+    """The weights, their average and the optimiser, and how far they have come."""
+
+    def __init__(self, material: Material, settings: PretrainSettings, around: Around) -> None:
+        self.settings, self.watching, self.score = settings, around.watching, around.score
+        self.model, self.codec, self.train = _moved(material.model, settings.device), material.codec, material.train
+        self.rng = random.Random(settings.seed)
+        torch.manual_seed(settings.seed)
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+        )
+        self.average = {name: value.detach().clone() for name, value in self.parameters.items()}
+        self.best: dict[str, Tensor] = {}
+        dev_batches = by_tokens(material.dev, settings.tokens_per_batch * 2, random.Random(0))
+        self.dev_batches = [pad(batch, self.codec).to(self.model.device) for batch in dev_batches]
+        self.every = self.watching.evaluate_every or max(1, min(500, settings.steps // 10))
+        self.step, self.batches_of_epoch, self.epoch_began = 0, 0, self.rng.getstate()
+        self.window_nll, self.window_tokens = 0.0, 0
+        self.looks: list[Progress] = []
+        self.started = self.kept_at = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def ended(self) -> bool:
+        settings = self.settings
+        return self.step >= settings.steps or (settings.minutes > 0 and self.seconds > 60 * settings.minutes)
+
+    @property
+    def done(self) -> float:
+        """Share of the training, 0 to 1."""
+        settings = self.settings
+        return min(1.0, max(self.step / settings.steps, self.seconds / 60 / settings.minutes if settings.minutes else 0.0))
+
+    def run(self, report: Callable[[Progress], None], keep: Callable[[State], None], pace: Pace) -> Outcome:
+        """Take all steps that are left, and leave in the model what is kept."""
+        self.model.train()
+        pace.at(self.step, self.settings.steps, self.done)
+        while not self.ended:
+            for group in self._rest_of_epoch():
+                self._take_step(group)
+                pace.at(self.step, self.settings.steps, self.done, **self._losses())
+                if self.step % self.every == 0 and not self.ended:
+                    report(self._look())
+                if self.ended:
+                    break
+                minutes = self.watching.checkpoint_minutes
+                if minutes and time.monotonic() - self.kept_at > 60 * minutes:
+                    keep(self.state())
+                    self.kept_at = time.monotonic()
+        report(self._look())
+        _swap(self.parameters, self.best or self.average)
+        self.model.eval()
+        kept = min(self.looks, key=lambda look: look.dev_loss) if self.best else self.looks[-1]
+        return Outcome(tuple(self.looks), kept, sum(value.numel() for value in self.parameters.values()))
+
+    def _rest_of_epoch(self) -> Iterator[list[TrainingExample]]:
+        """The batches of this epoch that have not been taken, all of them in a new one: drawn again as they were when it began."""
+        now = self.rng.getstate()
+        if self.batches_of_epoch:
+            self.rng.setstate(self.epoch_began)
+        else:
+            self.epoch_began = now
+        examples = epoch(self.train, self.settings.sampling_temperature, self.rng)
+        batches = list(by_tokens(examples, self.settings.tokens_per_batch, self.rng))
+        if self.batches_of_epoch:
+            self.rng.setstate(now)
+        for batch in batches[self.batches_of_epoch :]:
+            self.batches_of_epoch += 1
+            yield batch
+        self.batches_of_epoch = 0
+
+    def _take_step(self, group: Sequence[TrainingExample]) -> None:
+        settings = self.settings
+        self.step += 1
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = _inverse_square_root(self.step, settings)
+        with autocast(self.model, settings.precision):
+            batch = pad([one.drawn(self.rng) for one in group], self.codec).to(self.model.device)
+            nll, tokens = batch.nll(self.model, settings.label_smoothing)
+        (nll / tokens).backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        # The average follows closely at first and settles at the decay asked for.
+        decay = min(settings.weight_average, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for name, value in self.parameters.items():
+                self.average[name].lerp_(value, 1 - decay)
+        self.window_nll, self.window_tokens = self.window_nll + float(nll.detach()), self.window_tokens + tokens
+
+    def _look(self) -> Progress:
+        """The average on the dev text; BLEU where it is asked for, and always of the last step."""
+        swapped = _swap(self.parameters, self.average)
+        nll, tokens = corpus_nll(self.model, self.dev_batches)
+        translated = self.watching.evaluate_every > 0 or self.watching.keep == "best" or self.ended
+        bleu = self.score(self.model, self.codec) if translated and self.watching.dev_sentences else {}
+        self.model.train()
+        _swap(self.parameters, swapped)
+        train_loss, dev_loss = self.window_nll / max(self.window_tokens, 1), nll / max(tokens, 1)
+        self.window_nll, self.window_tokens = 0.0, 0
+        if self.watching.keep == "best" and dev_loss < min((look.dev_loss for look in self.looks), default=math.inf):
+            self.best = {name: value.clone() for name, value in self.average.items()}
+        self.looks.append(Progress(self.step, self.done, self.seconds, train_loss, dev_loss, bleu))
+        return self.looks[-1]
+
+    def _losses(self) -> dict[str, float]:
+        """Of training since the last look, and of dev at it."""
+        dev = {"dev_loss": self.looks[-1].dev_loss} if self.looks else {}
+        return {"train_loss": self.window_nll / max(self.window_tokens, 1), **dev}
+
+    def state(self) -> State:
+        """All that the next step depends on, and what has been seen so far."""
+        tensors = {
+            **_numbers("weights", self.parameters),
+            **_numbers("average", self.average),
+            **_numbers("best", self.best),
+            **{f"optimizer/{key}": value for key, value in optimizer_state(self.optimizer, self.parameters).items()},
+            "random/cpu": torch.get_rng_state().numpy(),
+        }
+        if self.settings.device == "cuda":
+            tensors["random/cuda"] = torch.cuda.get_rng_state().numpy()
+        values = {
+            "seconds": self.seconds,
+            "batches-of-epoch": self.batches_of_epoch,
+            "epoch-began": self.epoch_began,
+            "random": self.rng.getstate(),
+            "window": [self.window_nll, self.window_tokens],
+            "looks": [asdict(look) for look in self.looks],
+        }
+        return State(self.step, tensors, values)
+
+    def restore(self, state: State) -> None:
+        """Go on from there."""
+        kept = {kind: _of_kind(kind, state.tensors) for kind in ("weights", "average", "best", "optimizer", "random")}
+        device = self.model.device
+        _swap(self.parameters, {name: torch.from_numpy(value) for name, value in kept["weights"].items()})
+        self.average = {name: torch.from_numpy(kept["average"][name]).to(device) for name in self.parameters}
+        self.best = {name: torch.from_numpy(value).to(device) for name, value in kept["best"].items()}
+        restore_optimizer(self.optimizer, self.parameters, kept["optimizer"])
+        torch.set_rng_state(torch.from_numpy(kept["random"]["cpu"]))
+        if "cuda" in kept["random"]:
+            torch.cuda.set_rng_state(torch.from_numpy(kept["random"]["cuda"]))
+        values = state.values
+        self.step, self.batches_of_epoch = state.step, values["batches-of-epoch"]
+        self.epoch_began = _random_state(values["epoch-began"])
+        self.rng.setstate(_random_state(values["random"]))
+        self.window_nll, self.window_tokens = values["window"]
+        self.looks = [Progress(**look) for look in values["looks"]]
+        self.started = time.monotonic() - values["seconds"]
+
+
+def _moved(model: PreTrainedModel, device: str) -> PreTrainedModel:
+    """The same model, on that device."""
+    model.to(torch.device(device))  # type: ignore[arg-type]  # transformers' decorator hides the argument
+    return model
+
+
+def _inverse_square_root(step: int, settings: PretrainSettings) -> float:
+    warmup = max(settings.warmup_steps, 1)
+    return settings.learning_rate * min(step / warmup, math.sqrt(warmup / step))
+
+
+@torch.no_grad()
+def _swap(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put `values` into the parameters and give back what stood there."""
+    before = {}
+    for name, parameter in parameters.items():
+        before[name] = parameter.detach().clone()
+        parameter.copy_(values[name])
+    return before
+
+
+def _numbers(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {f"{kind}/{name}": value.detach().cpu().numpy() for name, value in tensors.items()}
+
+
+def _of_kind(kind: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(f"{kind}/"): value for name, value in tensors.items() if name.startswith(f"{kind}/")}
+
+
+def _random_state(kept: Sequence[Any]) -> tuple[Any, ...]:
+    """Of `random.Random`, as JSON gave it back."""
+    version, numbers, gauss = kept
+    return version, tuple(numbers), gauss

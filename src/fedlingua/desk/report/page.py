@@ -1,0 +1,217 @@
+"""The page of a run: what each of its parts shows, taken from the run folder."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedlingua.common import units
+from fedlingua.desk.report import plots
+from fedlingua.desk.report.canvas import PALETTE
+from fedlingua.desk.report.communication import BANDWIDTH_MBPS
+from fedlingua.desk.report.dendrogram import cut_height, dendrogram_plot
+from fedlingua.desk.report.publish import put_page, render_page
+from fedlingua.desk.report.read import RunFolder, Score, change, read_run
+from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
+from fedlingua.desk.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
+from fedlingua.desk.report.sent import Sent, what_was_sent
+from fedlingua.desk.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
+from fedlingua.desk.report.sentences import SHOWN_SENTENCES, Line, shown_lines
+from fedlingua.desk.report.tables import averages, headers
+from fedlingua.desk.report.template import TEMPLATE
+from fedlingua.desk.report.translations import Sentence, Text, Translations, read_translations
+from fedlingua.desk.report.values import mapping, number, text, whole
+
+BADGES = {"completed": "✓", "running": "▶", "failed": "✗", "interrupted": "‖"}
+FACTS = ("name", "flower_run_id", "config_hash", "git_revision", "started", "finished")
+
+
+def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
+    """Write `report.html` into the run folder and return its path.
+
+    `bandwidth_mbps`: of the server's line, shared by all sites; the cost of a round is told for it, a tenth and ten times it.
+
+    Raises:
+        ConfigError: a bandwidth not above 0. RunError: no run there, or the folder cannot be written to.
+    """
+    folder = read_run(run_dir)
+    return put_page(render(folder, bandwidth_mbps), folder.path / "report.html")
+
+
+def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
+    """The page as text."""
+    communication = run_communication(folder, bandwidth_mbps)
+    colours, sent = _cluster_colours(folder), what_was_sent(folder)
+    return render_page(
+        TEMPLATE,
+        _figures(folder, communication, colours) | (_sent_figures(folder, sent) if sent else {}),
+        folder=folder,
+        run=folder.run,
+        badge=BADGES.get(folder.status, "?"),
+        key_figures=key_figures(folder),
+        averages=averages(folder),
+        headers=headers(folder),
+        communication=communication,
+        translations=_translations(folder),
+        shown_sentences=SHOWN_SENTENCES,
+        shown_lines=partial(_shown_lines, folder),
+        sent=sent,
+        seconds=_seconds(folder),
+        seconds_reading=READING,
+        not_drawn=_not_drawn(sent) if sent else (0, 0),
+        cuts={known.part: cut_height(known) for known in folder.site_signatures},
+        note=partial(_note, folder),
+        reasons=_drop_reasons(folder),
+        failed_documents=_failed_documents(folder),
+        colours=colours,
+        members=_cluster_members(folder),
+        metric_signatures=_metric_signatures(folder.scores),
+        facts=_facts(folder),
+        config=mapping(folder.run.get("config")),
+        versions=mapping(folder.run.get("versions")),
+    )
+
+
+def key_figures(folder: RunFolder) -> list[tuple[str, str, str]]:
+    """The row under the title: name, value, and a word on it."""
+    metric = folder.metrics[0]
+    macro = change(metric, folder.summary, "macro_")
+    value = f"{units.score(macro.before)} → {units.score(macro.after)}" if macro.after is not None else "not yet"
+    return [
+        (f"macro {metric.name}", value, "" if macro.gain is None else f"{units.gain(macro.gain)} over the base"),
+        _round_figure(folder),
+        ("exchanged parameters", units.parameters(number(_exchanged(folder))), _trained_word(folder)),
+        ("uplink a round and site", units.data(mean_bytes(folder, "uplink")), ""),
+        _time_figure(folder),
+    ]
+
+
+def _figures(folder: RunFolder, communication: RunCommunication | None, colours: dict[str, str]) -> dict[str, Any]:
+    """The plots that there is something to draw for."""
+    figures = {"scores": plots.score_plot(folder)} if folder.scores else {}
+    if folder.round_sites:
+        figures |= {"loss": plots.loss_plot(folder), "bytes": plots.bytes_plot(folder), "time": plots.time_plot(folder)}
+    figures |= {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
+    if communication:
+        figures["communication"] = communication_plot(communication)
+    return figures
+
+
+def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, Any]:
+    """The same of a run that selects what it sends."""
+    figures = {"shares": share_plot(folder.rounds, sent)} if sent.tensors or sent.numbers else {}
+    if sent.thresholds or sent.own_thresholds:
+        figures["threshold"] = threshold_plot(folder.rounds, sent)
+    if shown_rounds(sent.deviations):
+        figures["deviations"] = deviation_plot(sent)
+    return figures
+
+
+def _seconds(folder: RunFolder) -> list[dict[str, float]]:
+    """Of a round, by part: of the whole, and inside the meta module."""
+    found = round_seconds(folder.rounds)
+    parts = [{part: found[part] for part in group if part in found} for group in (PHASES, META)]
+    return [seconds for seconds in parts if seconds]
+
+
+def _translations(folder: RunFolder) -> Translations:
+    asked = whole(mapping(folder.run.get("config")).get("keep-translations")) or 0
+    return read_translations(folder.path, asked > 0, [site.name for site in folder.sites])
+
+
+def _shown_lines(folder: RunFolder, text: Text, sentence: Sentence) -> list[Line]:
+    return shown_lines(text, sentence, folder.best_rounds.get(text.site, folder.best_round))
+
+
+def _not_drawn(sent: Sent) -> tuple[int, int]:
+    """Of the updates whose deviations are drawn, the tensors that are not: those that did not move, and those that were zero before."""
+    shown = [site for index in shown_rounds(sent.deviations) for site in sent.deviations.rounds[index].values()]
+    return sum(site.still for site in shown), sum(site.without for site in shown)
+
+
+def _note(folder: RunFolder, name: str) -> str:
+    """Why a section has nothing to show."""
+    note = folder.notes.get(name, f"{name} holds nothing to show.")
+    return f"{note} The run is still going." if folder.status == "running" else note
+
+
+def _round_figure(folder: RunFolder) -> tuple[str, str, str]:
+    planned = whole(folder.run.get("rounds"))
+    done = max((each.number for each in folder.rounds), default=None)
+    unfinished = folder.status != "completed" and planned is not None and (done or 0) < planned
+    value = f"{done or 0} of {planned}" if unfinished else units.count(planned if planned is not None else done)
+    return "rounds", value, _best_word(folder)
+
+
+def _best_word(folder: RunFolder) -> str:
+    if folder.best_round is not None:
+        return f"best round {folder.best_round}"
+    own = folder.best_rounds.values()
+    if not own:
+        return ""
+    return f"best round by site: {min(own)}–{max(own)}" if min(own) < max(own) else f"best round {min(own)} at every site"
+
+
+def _exchanged(folder: RunFolder) -> Any:
+    found = folder.run.get("exchanged_parameters")
+    return folder.summary.get("exchanged_parameters") if found is None else found
+
+
+def _trained_word(folder: RunFolder) -> str:
+    trained = number(folder.run.get("trained_parameters"))
+    return "" if trained is None else f"of {units.parameters(trained)} trained"
+
+
+def _time_figure(folder: RunFolder) -> tuple[str, str, str]:
+    told = number(folder.run.get("seconds"))
+    if told is not None:
+        return "wall time", units.duration(told), ""
+    known = [each.seconds for each in folder.rounds if each.seconds is not None]
+    return "wall time", units.duration(sum(known) if known else None), "finished rounds so far" if known else ""
+
+
+def _drop_reasons(folder: RunFolder) -> list[str]:
+    accounts = [account for site in folder.sites for account in site.accounts]
+    return list(dict.fromkeys(reason for account in accounts for reason in account.dropped))
+
+
+def _failed_documents(folder: RunFolder) -> list[tuple[str, str, int]]:
+    """Site, type of failure, documents."""
+    accounts = [(site.name, account) for site in folder.sites for account in site.accounts]
+    return [(name, kind, count) for name, account in accounts for kind, count in sorted(account.failed_documents.items())]
+
+
+def _cluster_members(folder: RunFolder) -> list[str]:
+    """The rows of the cluster picture: the sites in their usual order, then any that only the clusters name."""
+    named = [site for clusters in folder.clusters.values() for sites in clusters.values() for site in sites]
+    order = [site.name for site in folder.sites] or folder.round_sites
+    return [site for site in dict.fromkeys([*order, *named]) if site in set(named)]
+
+
+def _cluster_colours(folder: RunFolder) -> dict[str, str]:
+    """A colour for each cluster name, so that a family looks the same in every part."""
+    names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
+    names |= dict.fromkeys(cluster for known in folder.site_signatures for cluster in known.clusters.values())
+    return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(names)}
+
+
+def _metric_signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
+    """Each metric's signatures and the sites they hold for; one line where all have the same."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for label, line in zip(plots.score_labels(scores), scores, strict=True):
+        for metric, signature in (("BLEU", line.signature), ("chrF", line.chrf_signature)):
+            if signature:
+                found.setdefault((metric, signature), []).append(label)
+    lines = [(metric, sign, "all" if len(on) == len(scores) else ", ".join(on)) for (metric, sign), on in found.items()]
+    return sorted(lines, key=lambda line: line[0])
+
+
+def _facts(folder: RunFolder) -> dict[str, str]:
+    """Where the run came from, for the settings."""
+    backbone = mapping(folder.run.get("backbone"))
+    facts = {key.replace("_", " "): text(folder.run.get(key), units.NOTHING) for key in FACTS}
+    facts["backbone"] = text(backbone.get("name"), units.NOTHING)
+    facts["backbone fingerprint"] = text(backbone.get("fingerprint"), units.NOTHING)
+    for name, value in (("backbone", backbone.get("parameters")), ("trained", folder.run.get("trained_parameters"))):
+        facts[f"{name} parameters"] = units.count(number(value))
+    facts["exchanged parameters"] = units.count(number(_exchanged(folder)))
+    return facts

@@ -1,0 +1,57 @@
+"""What the seconds of a round went into: its phases, and the parts of the work at the sites and at the server."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from fedlingua.desk.report.read import Round
+
+Seconds = Mapping[str, float]
+"""part -> seconds of a round, by the names of PHASES and META"""
+
+PHASES = ("train", "select", "send", "aggregate", "meta", "evaluate", "round")
+"""train, send, evaluate: from the first message out to the last reply, as the server sees it. select: comparing with the last round and
+choosing what is sent, at the site where it takes longest. aggregate: at the server. meta: all of META. round: the whole."""
+META = ("theta", "direction", "batches", "slope", "step")
+"""Of a learned threshold: the network's word at the server, what its slope is found by, there too; the pass over the meta batches and the
+slope made of it, at the site where they take longest; the network's step."""
+READING = (
+    "Wall time, mean over rounds. train, send, evaluate: from the first message out to the last reply; selecting (at the slowest site) is "
+    "within train, or within train and send where a threshold is learned, the sites' part of meta within evaluate. aggregate: the "
+    "server's fold."
+)
+
+
+def round_seconds(rounds: Sequence[Round]) -> dict[str, float]:
+    """Mean over the rounds with training that tell it; nothing of rounds recorded before the phases were."""
+    told = [_seconds(each) for each in rounds if each.number > 0 and each.phase_s]
+    parts = [part for part in (*PHASES, *META) if any(part in one for one in told)]
+    return {part: fmean(one[part] for one in told if part in one) for part in parts}
+
+
+def _seconds(told: Round) -> dict[str, float]:
+    found: dict[str, float | None] = {phase: told.phase_s.get(phase) for phase in ("train", "send", "evaluate")}
+    found |= {part: told.server_s.get(part) for part in ("aggregate", "theta", "direction", "step")}
+    found |= {
+        "select": _longest(told, "select"),
+        "batches": _longest(told, "meta batches"),
+        "slope": _longest(told, "meta slope"),
+    }
+    meta = [found[part] or 0.0 for part in META]
+    found |= {"round": told.seconds, "meta": sum(meta) if any(meta) else None}
+    return {part: value for part, value in found.items() if value is not None}
+
+
+def _longest(told: Round, part: str) -> float | None:
+    return max((site.seconds[part] for site in told.sites.values() if part in site.seconds), default=None)
+
+
+def seconds_column(part: str) -> str:
+    """What a suite's table.csv calls the seconds of a part of a round."""
+    return f"{part}_seconds"
+
+
+def seconds_rows(by_name: Mapping[str, Seconds], parts: Sequence[str], shown: Callable[[float | None], str]) -> list[list[str]]:
+    """Header and a row a name, of the parts that any of them has; nothing where none has any."""
+    columns = [part for part in parts if any(part in seconds for seconds in by_name.values())]
+    rows = [[name, *(shown(seconds.get(part)) for part in columns)] for name, seconds in by_name.items()]
+    return [["seconds of a round", *columns], *rows] if columns else []

@@ -1,0 +1,276 @@
+"""The application: its endpoints, what they take and answer, and every no in the same form."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fedlingua.common.errors import FedlinguaError
+from fedlingua.common.languages import language_name, nearest, parse_direction, right_to_left
+from fedlingua.desk.serving.batching import Batcher, ClosedError, FullError
+from fedlingua.desk.serving.docs_page import docs_page
+from fedlingua.desk.serving.limits import Limits
+from fedlingua.desk.serving.models import Models
+from fedlingua.desk.serving.page import translation_page
+from fedlingua.desk.variants import Variant
+
+_HALF = re.compile("[\ud800-\udfff]")
+FAREWELL_S = 10.0
+"""Time for what waits when the server is told to end."""
+
+
+class Answering(BaseModel):
+    """Whose model answers in a direction: a site's own, or the clusters' of encoder and decoder."""
+
+    source: str
+    target: str
+    site: str | None = Field(description="Whose own model it is; null: the clusters'.")
+    clusters: dict[str, str] = Field(description="Part of the model -> cluster, where it is the clusters'.")
+    told: str = Field(description="The same in words.")
+
+
+class ModelList(BaseModel):
+    """All that can be asked for."""
+
+    run: dict[str, Any]
+    sites: list[Answering] = Field(description="Of `site`.")
+    directions: list[Answering] = Field(description="Of `source` and `target`, held by a site or not.")
+    clusters: dict[str, dict[str, list[str]]] = Field(description="Part -> cluster -> its sites.")
+    languages: dict[str, dict[str, str]] = Field(description="Code -> name, and in which way it is written.")
+    why_no_direction: str = Field(description="Why `site` has to be given; empty: it has not.")
+    limits: dict[str, float]
+
+
+class Asked(BaseModel):
+    """Sentences, and who is to translate them: a site, or whoever is nearest to a direction."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"source": "de", "target": "fr", "sentences": ["Der Arzt liest das Buch."]}]},
+    )
+    site: StrictStr | None = Field(None, description="A site of the run; instead of source and target.")
+    source: StrictStr | None = Field(None, description="Language of the sentences, as de.")
+    target: StrictStr | None = Field(None, description="Language of the translations, as fr.")
+    sentences: Annotated[list[StrictStr], Field(min_length=1, description="Each on one line; an empty one stays empty.")]
+
+
+class Answer(BaseModel):
+    """A translation for each sentence, in order."""
+
+    translations: list[str]
+    answered_by: Answering
+    seconds: float = Field(description="From the request to its answer, waiting included.")
+
+
+class Health(BaseModel):
+    """How the server is."""
+
+    status: str
+    uptime_s: float
+    waiting: int = Field(description="Requests.")
+    requests: int = Field(description="Answered since the start, as the next two.")
+    sentences: int
+    batches: int = Field(description="That they were translated in.")
+
+
+class Refusal(BaseModel):
+    """Why not, and what is wanted."""
+
+    error: str
+
+
+class TooLongError(Exception):
+    """A sentence has more tokens than are read."""
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    403: {"model": Refusal, "description": "Asked for by a name that is not this server's, or by a page of another site."},
+    404: {"model": Refusal, "description": "No such site or language, or a direction that nobody answers."},
+    408: {"model": Refusal, "description": "The request came too slowly."},
+    413: {"model": Refusal, "description": "The request is too large."},
+    422: {"model": Refusal, "description": "Not what is wanted: fields, lengths, JSON."},
+    503: {"model": Refusal, "description": "Too many wait; come again after the seconds of Retry-After."},
+    504: {"model": Refusal, "description": "Not answered in time."},
+}
+
+
+def application(models: Models, limits: Limits) -> FastAPI:
+    """The endpoints over a run's models; the thread that translates lives as long as the application."""
+    started = time.monotonic()
+
+    def refuse(sentences: list[str]) -> Exception | None:
+        number = models.too_long(sentences)
+        most = models.translator.max_tokens
+        return TooLongError(f"sentence {number} has more than {most} tokens; cut it into sentences") if number else None
+
+    batcher = Batcher(models.translate, limits.waiting, refuse)
+
+    @asynccontextmanager
+    async def living(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(batcher.close, FAREWELL_S)
+
+    run = models.run
+    about = {"name": run.finished.folder.directory.name, "method": run.settings.method, "backbone": run.settings.backbone}
+    app = FastAPI(
+        title="fedlingua",
+        version=str(run.finished.about.get("versions", {}).get("fedlingua") or "0"),
+        description=f"Translations by what the run {about['name']} has trained (method {about['method']}).",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=living,
+    )
+    listed = _listed(models, about, limits)
+    page = translation_page(about["name"])
+
+    @app.get("/", include_in_schema=False)
+    async def typing() -> Response:
+        return HTMLResponse(page.html, headers=page.headers)
+
+    @app.get("/docs", include_in_schema=False)
+    async def documentation(request: Request) -> Response:
+        docs = docs_page(app.openapi(), str(request.base_url).rstrip("/"))
+        return HTMLResponse(docs.html, headers=docs.headers)
+
+    @app.get("/health", responses={503: {"model": Health, "description": "It does not translate any more."}})
+    async def health() -> Health:
+        """Whether the server translates, and what it has done."""
+        told = Health(
+            status="ok" if batcher.works else "down",
+            uptime_s=round(time.monotonic() - started, 1),
+            waiting=batcher.waiting,
+            requests=batcher.requests,
+            sentences=batcher.sentences,
+            batches=batcher.batches,
+        )
+        return told if batcher.works else JSONResponse(told.model_dump(), 503)  # type: ignore[return-value]
+
+    @app.get("/v1/models")
+    async def all_models() -> ModelList:
+        """Sites, directions, and whose model answers each."""
+        return listed
+
+    @app.post("/v1/translate", responses=REFUSALS)
+    async def translate(asked: Asked) -> Answer:
+        """Translate sentences as a site does, or in any direction by the clusters nearest to it."""
+        began = time.monotonic()
+        variant = _variant(asked, models)
+        _check_sentences(asked.sentences, limits)
+        try:
+            future = batcher.ask(variant, asked.sentences)
+            translations = await asyncio.wait_for(asyncio.wrap_future(future), limits.timeout_s)
+        except FullError as error:
+            raise _no(503, f"{limits.waiting} requests wait already; come again in {error.retry_s} s", error.retry_s) from None
+        except (ClosedError, asyncio.CancelledError):
+            raise _no(503, "the server is shutting down", 5) from None
+        except TimeoutError:
+            raise _no(
+                504, f"not answered within {limits.timeout_s:g} s; send fewer sentences at a time, or come again later"
+            ) from None
+        except TooLongError as error:
+            raise _no(422, str(error)) from None
+        return Answer(translations=translations, answered_by=_answering(variant), seconds=round(time.monotonic() - began, 4))
+
+    app.add_exception_handler(HTTPException, _in_the_same_form)
+    app.add_exception_handler(RequestValidationError, _without_the_text)
+    app.add_exception_handler(Exception, _ours)
+    return app
+
+
+def _no(status: int, what: str, retry_s: int | None = None) -> HTTPException:
+    return HTTPException(status, what, {"Retry-After": str(retry_s)} if retry_s is not None else None)
+
+
+async def _in_the_same_form(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": _sendable(str(error.detail))}, error.status_code, error.headers)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    """The guard, which gets the error next, tells the log where it was."""
+    return JSONResponse({"error": "something went wrong in the server, whose log says where"}, 500)
+
+
+def _sendable(words: str) -> str:
+    """Without the halves of characters that JSON can carry and UTF-8 cannot."""
+    return words.encode("utf-8", "backslashreplace").decode()
+
+
+async def _without_the_text(request: Request, error: Exception) -> Response:
+    """What pydantic says without what it was given, which may be text that somebody wants translated."""
+    assert isinstance(error, RequestValidationError)
+    told = [f"{'.'.join(map(str, one['loc'][1:])) or 'request'}: {one['msg']}" for one in error.errors()[:3]]
+    wanted = 'wanted {"site": ..., "sentences": [...]} or {"source": ..., "target": ..., "sentences": [...]} as application/json'
+    return JSONResponse({"error": _sendable(f"{'; '.join(told)}; {wanted}")}, 422)
+
+
+def _variant(asked: Asked, models: Models) -> Variant:
+    """Who answers, or 404 with who could."""
+    if asked.site is not None:
+        if asked.source is not None or asked.target is not None:
+            raise _no(422, "got site, and source or target; wanted either a site, or both languages")
+        if asked.site not in models.run.sites:
+            raise _no(
+                404, f"no site {asked.site!r}{nearest(asked.site, models.run.sites)}; there are {', '.join(models.run.sites)}"
+            )
+        if asked.site not in models.sites:
+            raise _no(404, f"what {asked.site} trained lies with the site itself; here are {', '.join(models.sites) or 'none'}")
+        return models.sites[asked.site]
+    if asked.source is None or asked.target is None:
+        raise _no(422, "wanted a site, or both source and target")
+    if models.run.why_no_direction:
+        raise _no(404, f"{models.run.why_no_direction}; give site instead of source and target: {', '.join(models.sites)}")
+    try:
+        return models.of_direction(parse_direction(f"{asked.source}--{asked.target}"))
+    except FedlinguaError as error:
+        raise _no(404, str(error)) from None
+
+
+def _check_sentences(sentences: list[str], limits: Limits) -> None:
+    if len(sentences) > limits.sentences:
+        raise _no(422, f"got {len(sentences):,} sentences; wanted at most {limits.sentences:,} in a request")
+    for number, sentence in enumerate(sentences, start=1):
+        if len(sentence) > limits.characters:
+            raise _no(422, f"sentence {number} has {len(sentence):,} characters; wanted at most {limits.characters:,}")
+        if _HALF.search(sentence):
+            raise _no(422, f"sentence {number} has half a character (a lone surrogate, as \\ud800); wanted whole ones")
+        if "\n" in sentence:
+            raise _no(422, f"sentence {number} has a line break; wanted one line, so send the lines as sentences of their own")
+
+
+def _answering(variant: Variant) -> Answering:
+    return Answering(
+        source=variant.direction.source,
+        target=variant.direction.target,
+        site=variant.site,
+        clusters={str(part): name for part, name in variant.clusters.items()},
+        told=variant.told,
+    )
+
+
+def _listed(models: Models, about: dict[str, Any], limits: Limits) -> ModelList:
+    directions = [] if models.run.why_no_direction else models.directions()
+    used = {code for one in (*directions, *models.sites.values()) for code in (one.direction.source, one.direction.target)}
+    return ModelList(
+        run=about,
+        sites=[_answering(variant).model_copy(update={"site": site}) for site, variant in models.sites.items()],
+        directions=[_answering(variant) for variant in directions],
+        clusters={str(part): {name: list(sites) for name, sites in found.items()} for part, found in models.run.clusters.items()},
+        languages={
+            code: {"name": language_name(code), "written": "rtl" if right_to_left(code) else "ltr"}
+            for code in models.languages
+            if code in used
+        },
+        why_no_direction=models.run.why_no_direction,
+        limits={"sentences": limits.sentences, "characters": limits.characters, "timeout_s": limits.timeout_s},
+    )

@@ -1,0 +1,162 @@
+"""One thread that translates, and a queue of bounded length before it: requests that wait for the same variant go together."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from fedlingua.desk.variants import Variant
+
+SENTENCES_AT_ONCE = 64
+"""Of the requests taken together; a longer one goes by itself."""
+
+
+class FullError(Exception):
+    """So many requests wait that another one is sent away. retry_s: when there should be room."""
+
+    def __init__(self, retry_s: int) -> None:
+        super().__init__(f"come again in {retry_s} s")
+        self.retry_s = retry_s
+
+
+class ClosedError(Exception):
+    """The server is shutting down."""
+
+
+_THREAD = "translating"
+
+
+@dataclass(eq=False)
+class _Waiting:
+    variant: Variant
+    sentences: list[str]
+    future: Future[list[str]] = field(default_factory=Future)
+
+
+class Batcher:
+    """Answers requests in the order they came; with the oldest go those behind it that want the same variant.
+
+    translate: (variant, sentences) -> translations. refuse: what speaks against a request's sentences, None: nothing. Both are called
+    from one thread alone.
+    """
+
+    def __init__(
+        self,
+        translate: Callable[[Variant, list[str]], list[str]],
+        most_waiting: int,
+        refuse: Callable[[list[str]], Exception | None] = lambda sentences: None,
+    ) -> None:
+        self._translate, self._refuse, self._most_waiting = translate, refuse, most_waiting
+        self._queue: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._request_s = 0.1  # what a request has taken of late
+        self.requests = self.sentences = self.batches = 0
+        self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    @property
+    def works(self) -> bool:
+        """Whether what is asked will be answered."""
+        return self._thread.is_alive() and not self._closed
+
+    def ask(self, variant: Variant, sentences: Sequence[str]) -> Future[list[str]]:
+        """The translations to come; one that is cancelled before its turn costs nothing.
+
+        Raises:
+            FullError: so many wait already. ClosedError: nothing is taken any more.
+        """
+        asked = _Waiting(variant, list(sentences))
+        with self._changed:
+            if self._closed:
+                raise ClosedError
+            if len(self._queue) >= self._most_waiting:
+                # Who was cancelled takes no place.
+                self._queue = deque(one for one in self._queue if not one.future.cancelled())
+            if len(self._queue) >= self._most_waiting:
+                raise FullError(max(1, round(len(self._queue) * self._request_s)))
+            self._queue.append(asked)
+            self._changed.notify()
+        return asked.future
+
+    def close(self, wait_s: float) -> None:
+        """Answer what waits, as far as there is time, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(wait_s)
+        with self._changed:
+            for left in self._queue:
+                left.future.cancel()
+            self._queue.clear()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            started = time.monotonic()
+            self.batches += 1  # before anybody has an answer, who may ask for the counts next
+            self.requests += len(batch)
+            self.sentences += sum(len(one.sentences) for one in batch)
+            allowed = [one for one in batch if not self._is_refused(one)]
+            if not self._answer(allowed) and len(allowed) > 1:
+                for one in allowed:  # what one brought about is no fault of the others
+                    self._answer([one])
+            self._request_s = 0.8 * self._request_s + 0.2 * (time.monotonic() - started) / len(batch)
+
+    def _is_refused(self, one: _Waiting) -> bool:
+        try:
+            reason = self._refuse(one.sentences)
+        except Exception as error:
+            reason = error
+        if reason is not None:
+            one.future.set_exception(reason)
+        return reason is not None
+
+    def _answer(self, batch: list[_Waiting]) -> bool:
+        """Whether all of them have their translations, or one alone its error."""
+        if not batch:
+            return True
+        try:
+            found = iter(self._translate(batch[0].variant, [sentence for one in batch for sentence in one.sentences]))
+        except Exception as error:
+            if len(batch) > 1:
+                return False
+            batch[0].future.set_exception(error)
+            return True
+        for one in batch:
+            one.future.set_result([next(found) for _ in one.sentences])
+        return True
+
+    def _next(self) -> list[_Waiting]:
+        """The oldest request and those that go with it; nothing once closed and empty."""
+        with self._changed:
+            while True:
+                while not self._queue and not self._closed:
+                    self._changed.wait()
+                if not self._queue:
+                    return []
+                if batch := self._taken():
+                    return batch
+
+    def _taken(self) -> list[_Waiting]:
+        first, batch, left, size = self._queue[0].variant, list[_Waiting](), deque[_Waiting](), 0
+        for one in self._queue:
+            same = one.variant == first
+            fits = not batch or size + len(one.sentences) <= SENTENCES_AT_ONCE
+            if not (same and fits):
+                left.append(one)
+            elif one.future.set_running_or_notify_cancel():
+                batch.append(one)
+                size += len(one.sentences)
+        self._queue = left
+        return batch
+
+
+def is_translating() -> bool:
+    """Whether a thread is still at work that translates, as when a farewell was too short for it."""
+    return any(thread.name == _THREAD and thread.is_alive() for thread in threading.enumerate())

@@ -1,0 +1,44 @@
+"""The socket that is listened at, had before anything loads."""
+
+import ipaddress
+import socket
+
+from fedlingua.common.errors import ConfigError, DeploymentError
+
+BACKLOG = 128
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that accepts connections already: those that come while the model loads wait. port: 0 takes any that is free.
+
+    Raises:
+        ConfigError: no such host. DeploymentError: the port is in use, or not ours to take.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise ConfigError(
+            f"--host {host}: there is no such address ({error}); wanted one of this machine, as 127.0.0.1"
+        ) from error
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise DeploymentError(
+            f"--host {host} --port {port} cannot be listened at ({error.strerror}); give another --port, or 0 for any that is free"
+        ) from error
+    return listening
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether nobody but this machine can reach it."""
+    return ipaddress.ip_address(listening.getsockname()[0].split("%")[0]).is_loopback
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where a browser finds it."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,75 @@
+"""All of a run's variants through one backbone: the tensors asked for last are in it, those before them in memory, within a bound."""
+
+from collections import OrderedDict
+from functools import lru_cache
+
+from fedlingua.common.errors import FedlinguaError
+from fedlingua.common.languages import Direction, normal_code
+from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.desk.variants import RunVariants, Variant
+from fedlingua.exchange.tensors import Tensors
+
+KEPT_BYTES = 1 << 30
+"""Of tensors that were asked for lately: thousands of adapters, or the last full model alone."""
+
+
+class Models:
+    """Which variants there are, and their translations. `translate` and `too_long` are for one thread, the rest for any."""
+
+    def __init__(self, run: RunVariants, decoding: Decoding, kept_bytes: int = KEPT_BYTES) -> None:
+        """
+        Raises:
+            RunError, BackboneError: what the run cannot give. ConfigError: decoding asks for what cannot be.
+        """
+        self.run = run
+        self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
+        first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
+        self.translator = Translator.of_variant(run, first, decoding)
+        known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
+        self.languages = sorted(known | {code for one in run.sites.values() for code in (one.source, one.target)})
+        self._kept: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
+        self._kept_bytes = kept_bytes
+        self.of_direction = lru_cache(maxsize=None)(self._of_direction)
+
+    def _of_direction(self, direction: Direction) -> Variant:
+        """The clusters that answer.
+
+        Raises:
+            RunError, ConfigError, BackboneError: none does.
+        """
+        self.translator.trainable.backbone.codec.check([direction])
+        return self.run.of_direction(direction)
+
+    def directions(self) -> list[Variant]:
+        """Every direction between languages of the backbone that clusters answer."""
+        found = []
+        for source in self.languages:
+            for target in self.languages:
+                if source != target:
+                    try:
+                        found.append(self.of_direction(Direction(source, target)))
+                    except FedlinguaError:  # no relative of one of the two is in the run
+                        continue
+        return found
+
+    def translate(self, variant: Variant, sentences: list[str]) -> list[str]:
+        """One translation a sentence; exactly what `fedlingua translate` writes."""
+        self.translator.use(variant, self._load)
+        return self.translator.translate(sentences)
+
+    def too_long(self, sentences: list[str]) -> int | None:
+        """Number of the first sentence, from 1, that has more tokens than are read; None: none has."""
+        return next((number for number, cut in enumerate(self.translator.is_cut(sentences), start=1) if cut), None)
+
+    def _load(self, variant: Variant) -> Tensors:
+        if variant.key not in self._kept:
+            assert variant.load is not None
+            self._kept[variant.key] = variant.load()
+        self._kept.move_to_end(variant.key)
+        while len(self._kept) > 1 and sum(_size(tensors) for tensors in self._kept.values()) > self._kept_bytes:
+            self._kept.popitem(last=False)
+        return self._kept[variant.key]
+
+
+def _size(tensors: Tensors) -> int:
+    return sum(array.nbytes for array in tensors.values())

@@ -1,0 +1,239 @@
+"""Suite files: rows of a table and seeds in, every row's checked settings out.
+
+title = "Table 2: many to many"
+seeds = [2022, 2023, 2024]
+[settings]                     # run-config keys of every row
+rounds = 24
+[[row]]
+method = "adapter-fed"
+[[row]]
+name = "adapter-fed+fedavg"    # what the row is called; the method where left out
+method = "adapter-fed"
+aggregation = "fed-avg"        # any other run-config key
+seeds = [2022]                 # of the suite's, where this row takes fewer
+[paper]                        # only where the setting is the paper's, see fedlingua.desk.suites.paper
+table = "table 2"
+of = "fed-mnmt"                # or "metasend"
+[paper.rows.adapter-fed]
+de-fr = 29.75                  # site -> BLEU; also macro, micro
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import read_toml
+from fedlingua.common.languages import nearest
+from fedlingua.common.tables import refuse_unknown, table
+from fedlingua.desk.suites.paper import PAPERS, unlike_the_paper
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
+from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.methods import METHOD_NAMES
+
+ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+"""What rows may be called, since folders are named after them."""
+OF_THE_SUITE = {
+    "seed": "the suite's `seeds` list them",
+    "run-dir": "--runs says where runs lie",
+    "data-dir": "give it with --data",
+    "resume": "a suite goes on by itself with what was broken off",
+}
+"""Keys that are not a row's to set, and who sets them."""
+WITHOUT_BEARING = frozenset({"device", "threads", "processes", *MAY_CHANGE})
+"""Keys under which a paper's setting stays the paper's: where and how patiently it is run."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table. keys: as the file gives them; settings: whole and checked, at the suite's first seed; seeds: it runs under."""
+
+    name: str
+    keys: Mapping[str, Scalar]
+    settings: Settings
+    seeds: tuple[int, ...]
+
+    @property
+    def trains(self) -> bool:
+        return self.settings.how.trains
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """The paper's own figures. by: whose paper; rows: row -> site, "macro" or "micro" -> BLEU; figures that it leaves out are not there."""
+
+    table: str
+    by: str
+    rows: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite file, read and checked. settings: as in the file; overrides: as given by --set; paper: the file's [paper]."""
+
+    file: Path
+    title: str
+    seeds: tuple[int, ...]
+    settings: Mapping[str, Scalar]
+    overrides: Mapping[str, Scalar]
+    rows: tuple[Row, ...]
+    paper: PaperTable | None
+
+    @property
+    def name(self) -> str:
+        return self.file.stem
+
+    @property
+    def shown_paper(self) -> PaperTable | None:
+        """The paper's figures where the setting is still the paper's."""
+        return None if set(self.overrides) - WITHOUT_BEARING else self.paper
+
+    def seeds_of(self, row: Row) -> tuple[int, ...]:
+        """A row that trains nothing comes out the same under every seed, so it takes the first."""
+        return row.seeds if row.trains else row.seeds[:1]
+
+
+def is_suite(content: Mapping[str, Any]) -> bool:
+    """Whether a TOML file is a suite rather than an experiment."""
+    return "row" in content
+
+
+def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") -> Suite:
+    """Read a suite file; opens nothing that it names. overrides go before its settings and may not touch what tells rows apart.
+
+    Raises:
+        ConfigError: an unknown key, a wrong value, a name given twice, no seed, or the paper's figures in another setting.
+    """
+    raw, where = read_toml(file), file.name
+    if not is_suite(raw):
+        raise ConfigError(f"{where} has no [[row]], so it is no suite; `fedlingua run` runs an experiment file")
+    refuse_unknown(raw, {"title", "seeds", "settings", "row", "paper"}, where)
+    shared = table(raw, "settings", where)
+    _refuse_the_suites_keys(shared, f"{where} [settings]")
+    _refuse_the_suites_keys(overrides, "--set")
+    seeds = _seeds(raw.get("seeds"), where)
+    entries = _entries(raw["row"], where)
+    own_seeds = {
+        name: _own_seeds(keys.pop("seeds"), seeds, f"{where}, row {name}") for name, keys in entries.items() if "seeds" in keys
+    }
+    first: dict[str, Scalar] = {"data-dir": data_dir, "seed": seeds[0]}
+    rows = []
+    for name, keys in entries.items():
+        if both := sorted(set(keys) & set(overrides)):
+            raise ConfigError(
+                f"--set {both[0]}: row {name} of {where} sets it itself, which tells it from the others; leave it out"
+            )
+        settings = _settings({**shared, **keys, **overrides, **first}, f"{where}, row {name}")
+        rows.append(Row(name, keys, settings, own_seeds.get(name, seeds)))
+    paper = None
+    if "paper" in raw:
+        plain = {name: _settings({**shared, **keys, **first}, f"{where}, row {name}") for name, keys in entries.items()}
+        paper = _paper(raw["paper"], plain, where)
+    title = raw.get("title", file.stem)
+    if not isinstance(title, str) or not title.strip():
+        raise ConfigError(f"{where}: title = {title!r}; wanted a line of text")
+    return Suite(file, " ".join(title.split()), seeds, shared, overrides, tuple(rows), paper)
+
+
+def _settings(keys: Mapping[str, Scalar], where: str) -> Settings:
+    try:
+        return settings_from({**default_run_config(), **keys})
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
+    for key in keys:
+        if key in OF_THE_SUITE:
+            raise ConfigError(f"{where}: {key} is not to be given here; {OF_THE_SUITE[key]}")
+
+
+def _seeds(raw: Any, where: str) -> tuple[int, ...]:
+    wanted = f"{where}: seeds = {raw!r}; wanted a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
+    if not isinstance(raw, list) or not raw or any(type(seed) is not int or seed < 0 for seed in raw):
+        raise ConfigError(wanted)
+    if len(set(raw)) < len(raw):
+        raise ConfigError(wanted)
+    return tuple(raw)
+
+
+def _own_seeds(raw: Any, seeds: tuple[int, ...], where: str) -> tuple[int, ...]:
+    own = _seeds(raw, where)
+    if not set(own) <= set(seeds):
+        raise ConfigError(f"{where}: seeds = {raw!r}; wanted some of the suite's, which are {list(seeds)}")
+    return own
+
+
+def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
+    """Row name -> its keys without the name, seeds among them, in the file's order."""
+    if not isinstance(raw, list) or not raw:
+        raise ConfigError(f"{where}: row = {raw!r}; write [[row]] for each row")
+    entries: dict[str, dict[str, Scalar]] = {}
+    for number, entry in enumerate(raw, start=1):
+        keys = dict(_table(entry, f"{where}, row {number}", "[[row]] with keys below it"))
+        name = keys.pop("name", keys.get("method"))
+        if "method" not in keys:
+            raise ConfigError(f"{where}, row {name or number}: method is missing; choose one of {METHOD_NAMES}")
+        if not isinstance(name, str) or not ROW_NAME.fullmatch(name):
+            raise ConfigError(f"{where}, row {number}: name = {name!r}; wanted letters, digits, '.', '_', '+' and '-'")
+        if name in entries:
+            raise ConfigError(f"{where}: the name {name!r} stands on two rows; give one of them a `name` of its own")
+        _refuse_the_suites_keys(keys, f"{where}, row {name}")
+        entries[name] = keys
+    return entries
+
+
+def _table(raw: Any, what: str, wanted: str) -> Mapping[str, Any]:
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{what} = {raw!r}; wanted a table, {wanted}")
+    return raw
+
+
+def _paper(raw: Any, rows: Mapping[str, Settings], where: str) -> PaperTable:
+    here = f"{where} [paper]"
+    refuse_unknown(_table(raw, f"{where}: paper", "[paper] with table and rows"), {"table", "of", "rows"}, here)
+    if not isinstance(raw.get("table"), str):
+        raise ConfigError(f"{here}: table = {raw.get('table')!r}; wanted which table of the paper it is, such as 'table 2'")
+    if raw.get("of", "fed-mnmt") not in PAPERS:
+        raise ConfigError(f"{here}: of = {raw['of']!r}; wanted one of {', '.join(PAPERS)}")
+    paper = PAPERS[raw.get("of", "fed-mnmt")]
+    figures = {}
+    for name, entry in _table(raw.get("rows", {}), f"{here}: rows", "[paper.rows.NAME] for each row").items():
+        if name not in rows:
+            raise ConfigError(f"{here}: rows.{name}: there is no such row{nearest(name, rows)}; rows: {', '.join(rows)}")
+        figures[name] = _figures(entry, f"{here}: rows.{name}")
+    for name, settings in rows.items():
+        for key, (got, wanted) in unlike_the_paper(settings, paper).items():
+            raise ConfigError(
+                f"{here}: row {name} has {key} = {got!r} and the paper {wanted}; its figures stand beside its own setting alone, "
+                "so take [paper] out, or the difference"
+            )
+    return PaperTable(raw["table"], paper.by, figures)
+
+
+def _figures(raw: Any, where: str) -> dict[str, float]:
+    found = {}
+    for column, figure in _table(raw, where, "figures of BLEU by site").items():
+        if type(figure) not in (int, float) or not 0 <= figure <= 100:
+            raise ConfigError(f"{where}: {column} = {figure!r}; wanted BLEU, a number from 0 to 100")
+        found[column] = float(figure)
+    return found
+
+
+def check_figures(suite: Suite, sites: Sequence[str]) -> None:
+    """Refuse figures of the paper for a site that the federation does not have.
+
+    Raises:
+        ConfigError: names the figure, and the nearest site.
+    """
+    known = [*sites, "macro", "micro"]
+    for name, figures in (suite.paper.rows if suite.paper else {}).items():
+        for column in figures:
+            if column not in known:
+                raise ConfigError(
+                    f"{suite.file.name} [paper]: rows.{name}.{column}: the federation has no such site{nearest(column, known)}; "
+                    f"known: {', '.join(known)}"
+                )

@@ -1,0 +1,195 @@
+"""A suite's result on disk: `suite.json` and `runs/`, which are the account, and `table.csv` and `table.md`, which are made from them."""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedlingua.common.errors import RunError
+from fedlingua.common.files import APP_DIR
+from fedlingua.desk.report.communication import training_seconds
+from fedlingua.desk.report.convergence import as_json, dev_losses, thinned
+from fedlingua.desk.report.keep import kept_run, without_place
+from fedlingua.desk.report.read import Round, read_run
+from fedlingua.desk.report.round_seconds import round_seconds
+from fedlingua.desk.suites.read import Suite
+from fedlingua.desk.suites.runs import Run, standing
+from fedlingua.desk.suites.table import DECIMALS, table_csv, table_markdown
+from fedlingua.runs.folder import RunFolder, json_text, replace_text
+from fedlingua.settings.methods import SILO
+
+ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)")
+
+
+def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) -> None:
+    """Write what the runs came to; files of runs that the suite no longer has go. seconds: that this call took; those of earlier calls
+    for the same runs are added.
+    """
+    earlier = RunFolder(to).read("suite.json") or {}
+    if {entry["folder"] for entry in earlier.get("runs", {}).values()} <= {run.folder.name for run in runs}:
+        seconds += earlier.get("suite_seconds", 0.0)
+    done = [run for run in runs if standing(run) == "completed"]
+    for run in done:
+        kept = to / "runs" / run.name
+        replace_text(kept / "run.json", json_text(kept_run(run.folder)))
+        replace_text(kept / "scores.json", (run.folder / "scores.json").read_text(encoding="utf-8"))
+    _drop_others(to / "runs", {run.name for run in done})
+    replace_text(to / "suite.json", json_text(account(suite, runs, seconds)))
+    write_tables(to)
+
+
+def write_tables(to: Path) -> None:
+    """Write table.csv and table.md of a result folder anew.
+
+    Raises:
+        RunError: no suite's result there.
+    """
+    plain, markdown = rebuild(to)
+    replace_text(to / "table.csv", plain)
+    replace_text(to / "table.md", markdown)
+
+
+def rebuild(result_dir: Path) -> tuple[str, str]:
+    """table.csv and table.md, from `suite.json` and `runs/` alone.
+
+    Raises:
+        RunError: no suite's result there.
+    """
+    suite, scores = read_result(result_dir)
+    return table_csv(suite, scores), table_markdown(suite, scores)
+
+
+def read_result(result_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """suite.json, and "<row>-<seed>" -> scores.json of the runs that have one.
+
+    Raises:
+        RunError: no suite's result there.
+    """
+    suite = RunFolder(result_dir).read("suite.json")
+    if suite is None:
+        raise RunError(
+            f"{result_dir} holds no suite's result: it has no suite.json; give a folder that `fedlingua suite` has written"
+        )
+    files = {name: result_dir / "runs" / name / "scores.json" for name in suite["runs"]}
+    return suite, {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+
+
+def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
+    """What suite.json says, from the folders of the suite's runs; nothing in it says where files lay on one machine."""
+    kept = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
+    paper = suite.shown_paper
+    return {
+        "title": suite.title,
+        "file": _file_name(suite.file),
+        "seeds": list(suite.seeds),
+        "settings": _without_places(suite.settings),
+        "overrides": _without_places(suite.overrides),
+        "rows": [
+            {
+                "name": row.name,
+                "method": row.settings.method,
+                "trains": row.trains,
+                "keys": _without_places(row.keys),
+                "seeds": list(suite.seeds_of(row)),
+            }
+            for row in suite.rows
+        ],
+        "sites": list(dict.fromkeys(name for run in runs for name in run.federation.site_names)),
+        "paper": paper and {"table": paper.table, "by": paper.by, "rows": paper.rows},
+        "versions": _versions(kept.values()),
+        "code_hashes": _different(run.get("code_hash") for run in kept.values()),
+        "git_revisions": _different(run.get("git_revision") for run in kept.values()),
+        "seconds": round(sum(run["seconds"] or 0.0 for run in kept.values()), 1),
+        "suite_seconds": round(seconds, 1),
+        "notes": _notes(suite, list(kept.values())),
+        "runs": {run.name: run_entry(run) for run in runs},
+    }
+
+
+def run_entry(run: Run) -> dict[str, Any]:
+    """How one run ended and what it took.
+
+    Seconds are of wall time: of the run, of a round, of the training of a round's longest site, and of a round's parts, as in
+    report/round_seconds.py (means over the rounds). dev_loss: the lowest of any round, nats a token, mean over sites (of a pooled site:
+    over all tokens; where each site chooses its own round: of one round for all). dev_losses: of masked text by round, as sums.
+    """
+    content = RunFolder(run.folder).read("run.json") or {}
+    ended = standing(run) == "completed"
+    status = str(content.get("status") or "not begun")
+    measured = read_run(run.folder).rounds if content else []
+    rounds = [each for each in measured if each.number > 0]
+    return {
+        "status": "completed" if ended else "broken off" if status == "running" else status,
+        "reason": None if ended else _without_paths(str(content.get("reason") or "")) or None,
+        "seconds": content.get("seconds"),
+        "rounds": content.get("rounds") or 0,
+        "best_round": content.get("best_round"),
+        "dev_loss": min((each.dev_loss for each in rounds or measured if each.dev_loss is not None), default=None),
+        "round_seconds": _mean([each.seconds for each in rounds if each.seconds is not None]),
+        "train_seconds": training_seconds([each.train_seconds for each in rounds]),
+        "seconds_by_part": {part: round(value, DECIMALS) for part, value in round_seconds(rounds).items()},
+        **({"dev_losses": losses} if run.settings.task == "masked-language" and (losses := _dev_losses(run, measured)) else {}),
+        "num_sites": len(run.federation.sites),
+        "config_hash": run.settings.hash(),
+        "folder": run.folder.name,
+    }
+
+
+def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
+    """A pooled run is measured on the text that it trains on: everybody's, or less."""
+    how = run.settings.how
+    of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
+    return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(fmean(values), 3) if values else None
+
+
+def _versions(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Library -> its version, all of them where the runs had several."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for library, number in run["versions"].items():
+            found.setdefault(library, []).append(number)
+    return {library: " and ".join(_different(numbers)) for library, numbers in found.items()}
+
+
+def _different(values: Iterable[str | None]) -> list[str]:
+    """Each value once, in order of appearance."""
+    return list(dict.fromkeys(value for value in values if value))
+
+
+def _notes(suite: Suite, kept: Sequence[Mapping[str, Any]]) -> list[str]:
+    notes = [f"{row.name} trains nothing: one run, whatever the seed." for row in suite.rows if not row.trains]
+    if suite.paper and not suite.shown_paper:
+        notes.append("The paper's figures are left out: --set takes the setting away from the paper's.")
+    if len(hashes := _different(run.get("code_hash") for run in kept)) > 1:
+        notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")
+    return notes
+
+
+def _file_name(file: Path) -> str:
+    """From the app's root where the file lies beneath it."""
+    resolved = file.resolve()
+    return str(resolved.relative_to(APP_DIR)) if resolved.is_relative_to(APP_DIR) else file.name
+
+
+def _without_places(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: without_place(value) for key, value in keys.items()}
+
+
+def _without_paths(text: str) -> str:
+    return ABSOLUTE_PATH.sub(r"\1", text)
+
+
+def _drop_others(runs: Path, wanted: set[str]) -> None:
+    for folder in runs.iterdir() if runs.is_dir() else []:
+        if folder.name not in wanted and (folder / "run.json").is_file():
+            for name in ("run.json", "scores.json"):
+                (folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it holds something that is not ours
+                folder.rmdir()

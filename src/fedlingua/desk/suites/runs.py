@@ -1,0 +1,170 @@
+"""A suite's runs: which there are, which folder each has, and how it stands there. Equal configurations share a run."""
+
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from fedlingua.backbones.convert import files_hash
+from fedlingua.backbones.directories import BUILT_IN, check_backbone
+from fedlingua.common.devices import check_device
+from fedlingua.common.errors import BackboneError, ConfigError, RunError
+from fedlingua.common.hashing import sha256
+from fedlingua.corpora.recipe import forbidden_sides, read_recipe
+from fedlingua.corpora.registers import Register
+from fedlingua.corpora.sites import Federation, Site, check_files, corpus_paths, read_federation
+from fedlingua.corpora.texts import check_sizes
+from fedlingua.desk.suites.read import Row, Suite, check_figures
+from fedlingua.evaluation.measuring import check_measuring
+from fedlingua.evaluation.tasks import check_task
+from fedlingua.runs.folder import RunFolder, check_resumable
+from fedlingua.runs.plan import planned_clusters
+from fedlingua.settings.config import MAY_CHANGE, Settings
+from fedlingua.settings.trackers import check_trackers, tracker_names
+from fedlingua_demo import phrasebook
+
+Standing = Literal["completed", "broken off", "new"]
+RUN_NAME = re.compile(r"[a-z-]+-\d+-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row with one seed. settings: of that seed; folder: where it lies, whoever else shares it."""
+
+    row: Row
+    seed: int
+    settings: Settings
+    federation: Federation
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """What the suite's result calls it."""
+        return f"{self.row.name}-{self.seed}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.row.name}, seed {self.seed}"
+
+
+def plan(suite: Suite, runs_dir: Path) -> list[Run]:
+    """Every run of a suite, row by row. What can be refused of them is refused here.
+
+    Raises:
+        ConfigError, CorpusError: a federation, a corpus file or a figure of the paper that is not there.
+    """
+    federations = {row.name: _federation(suite, row) for row in suite.rows}
+    check_rows(suite, federations)
+    planned = []
+    for row in suite.rows:
+        federation = federations[row.name]
+        content = content_hash(row.settings, federation)
+        for seed in suite.seeds_of(row):
+            settings = replace(row.settings, seed=seed)
+            folder = runs_dir / f"{settings.method}-{seed}-{run_hash(settings, content)}"
+            planned.append(Run(row, seed, settings, federation, folder))
+    return planned
+
+
+def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
+    """Refuse rows that could not be run to their end, or not compared; federations: by row.
+
+    Raises:
+        ConfigError, CorpusError: names the row's file, site or figure.
+    """
+    for name, federation in federations.items():
+        check_files(federation)
+        if federation.base and not federation.base.is_file():
+            raise ConfigError(f"{suite.file.name}, row {name}: base = {federation.base}: there is no such recipe")
+        _check_settings(suite, name, federation)
+    check_figures(suite, site_names(federations))
+    for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
+        data = Path(suite.rows[0].settings.data_dir)
+        check_sizes(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
+
+
+def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
+    settings = next(row.settings for row in suite.rows if row.name == name)
+    try:
+        planned_clusters(settings, federation)
+        check_task(settings.task, federation.directions)
+        check_backbone(settings)
+        check_device(settings.device)
+        check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
+        check_trackers(tracker_names(settings.track))
+    except (ConfigError, BackboneError) as error:
+        raise ConfigError(f"{suite.file.name}, row {name}: {error}") from error
+
+
+def site_names(federations: dict[str, Federation]) -> list[str]:
+    """The sites of all rows, in the order of their federation files."""
+    return list(dict.fromkeys(name for federation in federations.values() for name in federation.site_names))
+
+
+def _federation(suite: Suite, row: Row) -> Federation:
+    try:
+        return read_federation(row.settings.federation_path, Path(row.settings.data_dir))
+    except ConfigError as error:
+        raise ConfigError(f"{suite.file.name}, row {row.name}: {error}") from error
+
+
+def content_hash(settings: Settings, federation: Federation) -> str:
+    """Of what the settings name: federation file, corpora and backbone. Files of many gigabytes go by name and size."""
+    shipped = BUILT_IN[settings.backbone].directory if settings.backbone in BUILT_IN else None
+    about = {
+        "federation": sha256(settings.federation_path),
+        "base": sha256(federation.base) if federation.base else "",
+        "corpora": [_corpus(site) for site in federation.sites],
+        "backbone": files_hash(sorted(shipped.iterdir())) if shipped else [settings.backbone, settings.backbone_revision],
+    }
+    return _digest(about)
+
+
+def run_hash(settings: Settings, content: str) -> str:
+    """Of what can change a run's result, but for code, libraries, and what a backbone's name stands for; equal ones are one run."""
+    return _digest([settings.hash(), content])[:12]
+
+
+def _corpus(site: Site) -> list[str | int]:
+    if isinstance(site.corpus, Register):
+        return [phrasebook.grammar_hash()]
+    paths = corpus_paths(site.corpus) if site.corpus else []
+    return [part for path in paths if isinstance(path, Path) for part in (path.name, path.stat().st_size)]
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def standing(run: Run) -> Standing:
+    """How a run stands in its folder: completed, broken off after a whole round, or to be begun."""
+    folder = RunFolder(run.folder)
+    content = folder.read("run.json")
+    if content and content.get("status") == "completed" and (run.folder / "scores.json").is_file():
+        return "completed"
+    try:
+        check_resumable(run.folder, content)
+    except RunError:
+        return "new"
+    assert content is not None
+    fixed = {key: value for key, value in run.settings.flat().items() if key not in MAY_CHANGE}
+    same = {key: value for key, value in content["config"].items() if key not in MAY_CHANGE} == fixed
+    return "broken off" if same and folder.checkpoints.rounds() else "new"
+
+
+def make_ready(run: Run) -> Settings:
+    """The settings to hand over: those of its next attempt, or of a first one in a folder that is cleared for it.
+
+    Raises:
+        RunError: another server is at work in the folder.
+    """
+    settings = replace(run.settings, run_dir=str(run.folder))
+    with RunFolder(run.folder).held():
+        if standing(run) == "broken off":
+            return replace(settings, resume=True)
+        assert RUN_NAME.fullmatch(run.folder.name), run.folder  # never a folder that a suite has not named
+        shutil.rmtree(run.folder)
+    return settings

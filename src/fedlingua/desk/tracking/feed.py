@@ -1,0 +1,182 @@
+"""The process that tells one tracker of one run: `python -m fedlingua.desk.tracking.feed RUN TRACKER SECONDS`.
+
+It reads the run folder as it grows, until its input ends; then it has SECONDS for the rest. What it has to say comes as lines on its
+output; what the tracker prints goes to its error output. Each round is told once, over all attempts of a run and of this process:
+`tracking/<tracker>.json` in the run folder says what is told. A round that a resumed run makes again is the same again, so it is not told.
+"""
+
+import fcntl
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, get_args
+
+from fedlingua.common.files import replace_text
+from fedlingua.desk.tracking.tracker import About, Open, Status, Tracker
+from fedlingua.desk.tracking.values import parameters, read_object, read_rounds, round_values, score_values
+
+LOOK_S, AGAIN_S, AGAIN_MOST_S = 1.0, 10.0, 300.0
+"""Between two looks at the run folder; after the first failure until the next try, and the most of it."""
+NICE = 5
+"""The sites of a simulation train on the same cores, and go first."""
+FOLDER = "tracking"
+
+
+class Feed:
+    """What one tracker has been told of a run in `folder`, and what there is to tell."""
+
+    def __init__(self, folder: Path, name: str, open_run: Open) -> None:
+        self.folder, self.name = folder, name
+        self._open = open_run
+        self._file = state_file(folder, name)
+        self._state = read_object(self._file)
+        self._tracker: Tracker | None = None
+        self._seen: object = None
+
+    def look(self) -> None:
+        """Tell the rounds that are there and not told yet; whatever the tracker raises comes through."""
+        run = read_object(self.folder / "run.json")
+        rounds = self.folder / "rounds.jsonl"
+        if not run.get("id") or not rounds.is_file():
+            return
+        if (seen := (rounds.stat().st_mtime_ns, rounds.stat().st_size)) == self._seen:
+            return
+        self._same_run(run)
+        if read_rounds(rounds, self.told):
+            tracker = self._opened(run)  # which may know of more or fewer rounds than were kept as told
+            for number, line in read_rounds(rounds, self.told).items():
+                tracker.tell(number, round_values(line))
+                self._keep(told=number, ended=None)
+        self._seen = seen
+
+    def finish(self) -> None:
+        """Tell what is left, and of a run that has ended how, with its scores; all of it again where the tracker has lost it."""
+        run = read_object(self.folder / "run.json")
+        if run.get("id"):
+            self._same_run(run)
+            tracker = self._opened(run)  # even where all was told: it may know of fewer rounds than were kept as told
+            self._seen = None
+            self.look()
+            status = next((one for one in get_args(Status) if one == run.get("status")), None)
+            if status and self._state.get("ended") != status:
+                scores = read_object(self.folder / "scores.json") if status == "completed" else {}
+                tracker.end(status, max(self.told, 0), score_values(scores))
+                self._keep(ended=status)
+        self.drop()
+
+    @property
+    def told(self) -> int:
+        """The last round that was told; -1 before the first."""
+        return int(self._state.get("told", -1))
+
+    def drop(self) -> None:
+        """Let go of the tracker; the next thing to tell opens it anew."""
+        tracker, self._tracker, self._seen = self._tracker, None, None
+        if tracker:
+            tracker.close()
+
+    def _same_run(self, run: dict[str, Any]) -> None:
+        """Forget what was told of another run that lay in the folder before."""
+        if self._state.get("run") != run["id"]:
+            self.drop()
+            self._state = {"run": run["id"]}
+
+    def _opened(self, run: dict[str, Any]) -> Tracker:
+        if self._tracker is None:
+            about = About(str(run.get("name") or self.folder.name), str(run["id"]), self.folder, parameters(run))
+            self._tracker = self._open(about, self.told)
+            now = {"known": self._tracker.known, "told": self._tracker.told}
+            lost = any(self._state.get(key) != value for key, value in now.items())
+            self._keep(**now, ended=None if lost else self._state.get("ended"))
+        return self._tracker
+
+    def _keep(self, **changes: Any) -> None:
+        self._state |= changes
+        replace_text(self._file, json.dumps(self._state) + "\n")
+
+
+def state_file(folder: Path, name: str) -> Path:
+    """Where it is kept what a tracker was told of the run in `folder`."""
+    return folder / FOLDER / f"{name}.json"
+
+
+def follow(feed: Feed, waits: Callable[[float], bool], say: Callable[[str], None]) -> bool:
+    """Tell what comes until `waits`, given the seconds between two looks, says that nothing more will; whether all could be told.
+
+    say: told once when the tracker fails; it is tried again after a while, longer and longer, and once at the end.
+    """
+    pause, due, failed = AGAIN_S, 0.0, False
+    while waits(LOOK_S):
+        if time.monotonic() < due:
+            continue
+        try:
+            feed.look()
+        except Exception as error:  # of whatever the tracker is made of
+            if not failed:
+                say(f"{feed.name} cannot be told of the run ({_told(error)}); the run goes on, and it is tried again")
+            failed, due, pause = True, time.monotonic() + pause, min(2 * pause, AGAIN_MOST_S)
+            with suppress(Exception):
+                feed.drop()
+    try:
+        feed.finish()
+    except Exception as error:
+        say(
+            f"{feed.name} was not told all of the run ({_told(error)}); `fedlingua track {feed.folder} --to {feed.name}` tells the rest"
+        )
+        return False
+    return True
+
+
+def _told(error: Exception) -> str:
+    words = " ".join("".join(letter if letter.isprintable() else " " for letter in str(error)).split())
+    return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
+
+
+def main() -> int:
+    folder, name, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    # What is said has the output to itself, whatever a tracker prints.
+    channel = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    os.nice(NICE)
+
+    def say(text: str) -> None:
+        with suppress(OSError):  # whoever listened may be gone
+            channel.write(text + "\n")
+
+    def waits(pause_s: float) -> bool:
+        ready, _, _ = select.select([0], [], [], pause_s)
+        return not (ready and not os.read(0, 1024))
+
+    held = folder / FOLDER / f".{name}.lock"
+    held.parent.mkdir(parents=True, exist_ok=True)
+    with held.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{name} is being told of this run already, by another process")
+            return 1
+
+        def open_run(about: About, told: int) -> Tracker:
+            opened: Tracker = importlib.import_module(f"fedlingua.desk.tracking.{name}").open_run(about, told)
+            return opened
+
+        def until_the_end(pause_s: float) -> bool:
+            goes_on = waits(pause_s)
+            if not goes_on:
+                signal.alarm(seconds)  # a tracker that hangs is not waited for: the signal ends this process
+            return goes_on
+
+        done = follow(Feed(folder, name, open_run), until_the_end, say)
+        channel.flush()
+        os._exit(0 if done else 1)  # trackers leave threads and farewells of their own, which may hang
+
+
+if __name__ == "__main__":
+    sys.exit(main())

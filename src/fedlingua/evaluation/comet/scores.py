@@ -1,0 +1,138 @@
+"""COMET of translations (Rei et al. 2020), segment by segment: the same numbers as comet-score's."""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.hashing import sha256
+from fedlingua.common.processes import last_lines
+from fedlingua.evaluation.comet.environment import VERSION, comet_python
+from fedlingua.evaluation.text_metrics import Counts, Translated
+
+DEFAULT_MODEL = "Unbabel/wmt22-comet-da"
+BATCH_SIZE = 16
+"""comet-score's."""
+PROCESS = Path(__file__).with_name("process.py")
+NO_MODEL = 2
+"""Exit status of the process: the model could not be had."""
+
+
+@dataclass(frozen=True)
+class CometScores:
+    """segments: text -> a number a sentence, about 0 to 1. checkpoint: the first 48 bits of the sha256 of the model's file."""
+
+    segments: Mapping[str, Sequence[float]]
+    checkpoint: int
+
+    def counts(self, name: str) -> Counts:
+        """(sentences, 2) of a text: the score and 1, so that a corpus's score is the share of their sums, the mean."""
+        scores = np.asarray(self.segments[name], dtype=np.float64)
+        return np.stack([scores, np.ones(len(scores))], axis=1)
+
+
+def comet_scores(
+    texts: Mapping[str, Translated], model: str, say: Callable[[str], None], progress: Callable[[int, int], None]
+) -> CometScores:
+    """Score texts with one model.
+
+    model: a checkpoint's path (.ckpt, with its hparams.yaml in the folder above), or a name on the hub; without an owner, Unbabel's.
+    say: told before anything that takes long; progress: (sentences done, of how many).
+
+    Raises:
+        ConfigError: no such checkpoint, or neither the model nor the environment can be had here. RunError: it broke off.
+    """
+    total = sum(len(text.hypotheses) for text in texts.values())
+    sides = {
+        name: {"src": list(text.sources), "mt": list(text.hypotheses), "ref": list(text.references)}
+        for name, text in texts.items()
+    }
+    result = _run(checked_model(model), sides, say, lambda done: progress(done, total))
+    segments = {name: tuple(scores) for name, scores in result["scores"].items()}
+    return CometScores(segments, int(sha256(Path(result["checkpoint"]))[:12], 16))
+
+
+def check_comet(model: str, say: Callable[[str], None]) -> None:
+    """Make sure that COMET can score here, before anything else takes long: its environment is made, and its model fetched.
+
+    Raises:
+        ConfigError: either cannot be had.
+    """
+    _run(checked_model(model), {}, say, lambda done: None)
+
+
+def _run(model: str, texts: Mapping[str, Any], say: Callable[[str], None], progress: Callable[[int], None]) -> dict[str, Any]:
+    """A job of COMET's process, and its result. progress: told how many sentences are done."""
+    import torch  # a name or a checkpoint that is wrong is told without it
+
+    python = comet_python(say)
+    job = {"model": model, "gpus": int(torch.cuda.is_available()), "batch_size": BATCH_SIZE, "texts": texts}
+    # The folder is for its owner alone: text stands in it.
+    with tempfile.TemporaryDirectory(prefix="fedlingua-comet-") as folder:
+        job_file, result_file, log = Path(folder) / "job.json", Path(folder) / "result.json", Path(folder) / "log"
+        job_file.write_text(json.dumps(job), encoding="utf-8")
+        # Isolated: a PYTHONPATH, as Ray gives its workers one, would bring our libraries in.
+        command = [str(python), "-I", str(PROCESS), str(job_file), str(result_file)]
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        ):
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    if line.startswith("done "):
+                        progress(int(line.split()[1]))
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            _explain(process.returncode, model, last_lines(log.read_text(errors="replace"), 1))
+        read: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8")) if texts else {}
+        return read
+
+
+def signature(model: str, checkpoint: int) -> str:
+    """How COMET measured: its version and precision, the model and its checkpoint, one reference."""
+    return f"Comet{VERSION}|fp16|{Path(model).name if is_checkpoint(model) else model}:{checkpoint:012x}|r1"
+
+
+def is_checkpoint(model: str) -> bool:
+    """Whether a model is told by its file, and not by its name."""
+    return model.endswith(".ckpt")
+
+
+def checked_model(model: str) -> str:
+    """A checkpoint's absolute path, or a name with its owner.
+
+    Raises:
+        ConfigError: no such file.
+    """
+    if is_checkpoint(model):
+        path = Path(model).expanduser().resolve()
+        if not path.is_file():
+            raise ConfigError(
+                f"COMET model {model}: there is no such checkpoint; give the path of a .ckpt file, or a name such as {DEFAULT_MODEL}"
+            )
+        if not (path.parents[1] / "hparams.yaml").is_file():
+            raise ConfigError(
+                f"COMET model {model}: {path.parents[1] / 'hparams.yaml'} is missing; a checkpoint lies in a folder beside the model's "
+                "hparams.yaml, as published"
+            )
+        return str(path)
+    return model if "/" in model else f"Unbabel/{model}"
+
+
+def _explain(code: int, model: str, reason: str) -> None:
+    if code == NO_MODEL:
+        raise ConfigError(
+            f"COMET model {model} is not on this machine and could not be fetched ({reason}); fetch it once where the hub can be "
+            "reached, or give --model the path of a checkpoint (.ckpt)"
+        )
+    # The last line of a traceback names no sentence: COMET raises none that quotes its input.
+    raise RunError(f"COMET broke off (exit status {code}): {reason}")

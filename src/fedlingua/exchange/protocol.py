@@ -1,0 +1,155 @@
+"""What the server and the sites say to each other: message types, record keys and the task of a request, in one place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedlingua.common.errors import ExchangeError
+
+DESCRIBE = "query.describe"
+"""Server: the text rules. Site: who it hosts, sizes, fingerprint. No tensors."""
+SIGNATURE = "query.signature"
+"""Server, once, for method adapter-gradients: nothing but the task. Site: the gradient of one adapter, or its private form."""
+DIGESTS = "query.digests"
+"""Server, once, where the sites' text is compared: nothing but the task. Site: keyed hashes of its sentences."""
+LEAKS = "query.leaks"
+"""Server: those of the site's dev and test hashes that another site trains on. Site: how many pairs that makes, which it leaves out where
+the run says so."""
+TRAIN = "train"
+"""Server: the site's cluster tensors. Site: its update and sums."""
+PROBE = "train.probe"
+"""Server: the site's cluster tensors. Site: trains, keeps its update, and answers with sums and the median of its deviations."""
+SEND = "train.send"
+"""Server: the round's threshold. Site: what it selects of the update that it keeps, and all its deviations."""
+EVALUATE = "evaluate"
+"""Server: the site's cluster tensors; with a learned threshold also what its slope is found by. Site: sums of its dev loss."""
+FINISH = "evaluate.finish"
+"""Server: the best round's tensors, once, at the end. Site: keeps them, and answers with its score sums."""
+
+ARRAYS = "arrays"
+KEY = "key"
+"""ConfigRecord of a DIGESTS reply: `check`, by which keys are told apart."""
+LEAKING = "leaking"
+"""The one array of a LEAKS request: (sentences,) uint64."""
+FILTER = "filter"
+"""ArrayRecord of a SEND and of an EVALUATE request: the second filter's network. In META, its gradient."""
+THRESHOLD = "threshold"
+"""ConfigRecord of a SEND request and of EVALUATE's: see Threshold."""
+DEVIATIONS = "deviations"
+"""ArrayRecord of a reply under a selection by deviations: (tensors,) float32, eq. 2 of Chu et al. 2024."""
+DIRECTION = "direction"
+"""ArrayRecord of an EVALUATE request: where the threshold moves the model, flat for each part."""
+META = "meta"
+"""MetricRecord of an EVALUATE reply: the site's share in the threshold's slope, and its loss on the random dev batches."""
+TASK = "task"
+"""ConfigRecord of a request and of its reply: see Task."""
+RULES = "rules"
+"""ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
+METRICS = "metrics"
+"""MetricRecord of a reply: its sums, and seconds of what it took."""
+SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_seconds"
+"""In METRICS and META: comparing with the last round and choosing what is sent; the pass over the meta batches; the slope made of it."""
+THETA = "theta"
+"""In METRICS, where every site has a threshold of its own, fixed or random: the one that it sent by."""
+SCORES_PREFIX = "scores."
+BASE_SCORES_PREFIX = "base-scores."
+"""A finish reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name."""
+SITE_PREFIX = "site."
+"""A describe reply has one ConfigRecord for each hosted site under this prefix and the site's name."""
+NODE = "node"
+"""ConfigRecord of a describe reply: fingerprint, code hash."""
+
+SENT_BY_A_SITE = {
+    DESCRIBE: "once a run: the site's name, directions, numbers of sentences (read, kept, dropped by reason, train, dev, test), "
+    "hashes of backbone with tokenizer and tensor sets, and of the code",
+    SIGNATURE: "once a run, method adapter-gradients alone: for each part that is clustered the gradient of one adapter on the training "
+    "text (raw), or at most 64 noised numbers made of it (private)",
+    DIGESTS: "once a run, overlap = report or remove alone: of every distinct sentence of train, dev and test a hash of 64 bits, sorted, "
+    "by language, under a key that the sites share and the server does not have; 16 digits that tell one key from another",
+    LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",
+    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
+    PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
+    SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
+    EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
+    FINISH: "at the end: number of test sentences; of the result and of the base, of translations 10 counts for BLEU and 18 for chrF, and "
+    "where the run has more metrics their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of "
+    "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
+}
+"""message type -> all that a reply of it holds, for people."""
+
+
+def digests_name(split: str, language: str) -> str:
+    """Of an array of a DIGESTS reply: (distinct sentences,) uint64, rising."""
+    return f"{split}.{language}"
+
+
+Stage = tuple[int, int]
+"""(round, attempt): attempts of one run are counted from 1; (0, 0) is what everybody starts from."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of a round. theta: by which sites send. tau: width of the soft gate around it. weights: what the site's update counts
+    in its cluster of each part, in the order of PARTS; 0 where it did not. own: whether the site is to answer by itself, as with the
+    estimator `own`, since nobody sent anything that a direction could be made of.
+    """
+
+    theta: float
+    tau: float = 0.0
+    weights: tuple[float, ...] = ()
+    own: bool = False
+
+    def request(self) -> dict[str, Any]:
+        """As a request's ConfigRecord holds it."""
+        return {"theta": self.theta, "tau": self.tau, "weights": list(self.weights), "own": self.own}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Threshold":
+        """What `request` gave.
+
+        Raises:
+            ExchangeError: a key is missing or of another kind.
+        """
+        try:
+            weights = tuple(map(float, record["weights"]))
+            return cls(float(record["theta"]), float(record["tau"]), weights, bool(record["own"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExchangeError(f"a request's threshold is not that of this version ({type(error).__name__}: {error})") from error
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a request is about, and what its reply has to say again.
+
+    own: the site's own tensors to go on from, where some or all do not travel; keep: all of its own that may still be asked for.
+    """
+
+    site: str
+    run: str
+    attempt: int
+    round: int
+    own: Stage = (0, 0)
+    keep: tuple[Stage, ...] = ()
+
+    def request(self) -> dict[str, Any]:
+        """As a request's ConfigRecord holds it."""
+        return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage]}
+
+    def reply(self) -> dict[str, Any]:
+        """As a reply's ConfigRecord holds it."""
+        return {"site": self.site, "run": self.run, "attempt": self.attempt, "round": self.round}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Task":
+        """What `request` gave.
+
+        Raises:
+            ExchangeError: a key is missing or of another kind.
+        """
+        try:
+            keep = [int(number) for number in record["keep"]]
+            stages = tuple(zip(keep[::2], keep[1::2], strict=True))
+            own = (int(record["own"][0]), int(record["own"][1]))
+            return cls(str(record["site"]), str(record["run"]), int(record["attempt"]), int(record["round"]), own, stages)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error

@@ -1,8 +1,0 @@
-"""The report of a run or a suite: one HTML page each, and the before/after table, made from their files alone."""
-
-from fedlingua.report.keep import keep_run
-from fedlingua.report.page import write_report
-from fedlingua.report.suite_page import write_suite_report
-from fedlingua.report.tables import score_markdown, score_table
-
-__all__ = ["keep_run", "score_markdown", "score_table", "write_report", "write_suite_report"]

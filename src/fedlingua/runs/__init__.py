@@ -1,0 +1,1 @@
+"""The run folder, its checkpoints, and what follows from a run's settings."""

@@ -1,0 +1,77 @@
+"""A run that has come to its end, opened again: what run.json says, its settings, and the backbone that it was trained on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.runs.folder import RunFolder, run_about
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar, Settings
+from fedlingua.settings.experiment import config_of_run
+
+if TYPE_CHECKING:  # a run that is not over is told without torch
+    from fedlingua.exchange.trainable import Trainable
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A completed run's folder. about: its run.json."""
+
+    folder: RunFolder
+    about: dict[str, Any]
+    settings: Settings
+
+    @classmethod
+    def of(cls, run_dir: Path) -> Self:
+        """Open a run's folder.
+
+        Raises:
+            RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
+        """
+        folder = RunFolder(run_dir)
+        about = run_about(run_dir)
+        if about.get("status") != "completed":
+            raise RunError(
+                f"{run_dir}: the run is {about.get('status')}, not completed; wait for its end, or go on with it: "
+                f"fedlingua run --resume {run_dir}"
+            )
+        try:
+            return cls(folder, about, settings_of(about["config"]))
+        except ConfigError as error:
+            raise ConfigError(f"{run_dir}: its run.json is of another version of fedlingua, or was changed: {error}") from error
+
+    def trainable(self) -> "Trainable":
+        """The run's backbone with what its method trains.
+
+        Raises:
+            RunError: the backbone is not the one that the run was trained on. BackboneError: it cannot be loaded.
+        """
+        return same_backbone(self.settings, self.about["backbone"]["fingerprint"])
+
+
+def settings_of(config: Mapping[str, Scalar]) -> Settings:
+    """The settings that a run was made with, see `config_of_run`.
+
+    Raises:
+        ConfigError: a key or value that this version has not.
+    """
+    return settings_from(config_of_run(config))
+
+
+def same_backbone(settings: Settings, wanted: str) -> "Trainable":
+    """A run's backbone made ready, as long as it has the fingerprint `wanted`.
+
+    Raises:
+        RunError: it has another. BackboneError: it cannot be loaded.
+    """
+    from fedlingua.exchange.trainable import build_trainable
+
+    trainable = build_trainable(settings)
+    if trainable.backbone.fingerprint != wanted:
+        raise RunError(
+            f"backbone = {settings.backbone!r} is not the one the run was trained on "
+            f"({trainable.backbone.fingerprint[:12]}; wanted {wanted[:12]}); give the run its own backbone again"
+        )
+    return trainable

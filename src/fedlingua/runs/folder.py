@@ -1,0 +1,295 @@
+"""A run on disk: its folder and its progress. The files are the interface; report and compare read nothing else."""
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedlingua.common.errors import RunError
+from fedlingua.common.files import APP_DIR, bundled_files
+from fedlingua.common.files import replace_text as replace_text
+from fedlingua.common.hashing import sha256
+from fedlingua.common.languages import nearest
+from fedlingua.runs.checkpoints import Checkpoints
+from fedlingua.settings.config import MAY_CHANGE, Settings
+from fedlingua.settings.experiment import config_of_run
+
+HOLD_TRIES = 5
+LIBRARIES = ("fedlingua", "flwr", "ray", "torch", "transformers", "numpy", "safetensors", "sentencepiece", "sacrebleu")
+
+
+def run_directory(settings: Settings, run_id: int) -> Path:
+    """Where a run is written: its `run-dir`, or a folder of its own under the user's data directory."""
+    if settings.run_dir:
+        return Path(settings.run_dir).expanduser().resolve()
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return data / "fedlingua" / "runs" / str(run_id)
+
+
+class RunFolder:
+    """The server's pen: every file is written aside and renamed, every line of a log in one write."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.checkpoints = Checkpoints(directory / "checkpoints")
+
+    def open(self, settings: Settings, run_id: int) -> None:
+        """Start the folder and its run.json, or, with `resume`, the run's next attempt.
+
+        Raises:
+            RunError: the folder holds another run, or nothing that could be resumed.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o700)  # sites' folders lie in it, with text of theirs; also one of before this was so
+        old = self.read("run.json")
+        if settings.resume:
+            self._open_again(old, settings, run_id)
+            return
+        if old is not None and old.get("flower_run_id") not in (None, str(run_id)):
+            raise RunError(
+                f"{self.directory} holds run {old.get('flower_run_id')} already; give another run-dir, remove the folder, "
+                "or go on with it by resume = true"
+            )
+        self.write(
+            "run.json",
+            {
+                "name": self.directory.name,
+                "id": uuid.uuid4().hex,
+                "attempt": 1,
+                "status": "running",
+                "reason": None,
+                "method": settings.method,
+                "seed": settings.seed,
+                "config": settings.flat(),
+                "config_hash": settings.hash(),
+                "flower_run_id": str(run_id),
+                "versions": library_versions(),
+                "code_hash": code_hash(),
+                "git_revision": git_revision(),
+                "started": _now(),
+                "finished": None,
+                "seconds": None,
+                "rounds": 0,
+                "best_round": None,
+            },
+        )
+
+    def _open_again(self, old: Mapping[str, Any] | None, settings: Settings, run_id: int) -> None:
+        check_resumable(self.directory, old)
+        assert old is not None
+        before, now = config_of_run(old["config"]), settings.flat()
+        other = sorted(key for key in {*before, *now} - set(MAY_CHANGE) if before.get(key) != now.get(key))
+        if other:
+            told = ", ".join(f"{key} = {now.get(key)!r} (was {before.get(key)!r})" for key in other)
+            raise RunError(
+                f"{self.directory}: a resumed run keeps its settings, but {told}; only {', '.join(MAY_CHANGE)} may be changed"
+            )
+        if old.get("code_hash") != code_hash():
+            self.event("note", text="the code has changed since the run began: what comes may differ from an unbroken run")
+        for left in self.directory.glob(".*.json*"):  # what the killed server was writing
+            left.unlink()
+        self._append_line("progress.jsonl", "")  # ends a line that was broken off
+        attempt = int(old["attempt"]) + 1
+        changes = {"status": "running", "reason": None, "finished": None, "config": now, "attempt": attempt, "resumed": _now()}
+        self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep every other server out of the folder; the hold ends with the process, however it ends.
+
+        Raises:
+            RunError: a server is at work in it.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / ".lock").open("w") as lock:
+            for left in reversed(range(HOLD_TRIES)):  # somebody's look takes the lock for a moment
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if not left:
+                        raise RunError(f"{self.directory}: its run is still going; stop it first, or wait for its end") from error
+                    time.sleep(0.05)
+            yield
+
+    def is_held(self) -> bool:
+        """Whether a server is at work in the folder; looking changes nothing."""
+        file = self.directory / ".lock"
+        if not file.is_file():
+            return False
+        with file.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def cut_rounds(self, last: int) -> None:
+        """Drop from rounds.jsonl and deviations.jsonl what came after round `last`, and a line that was broken off: it is made again."""
+        for name in ("rounds.jsonl", "deviations.jsonl"):
+            self._cut(name, last)
+
+    def _cut(self, name: str, last: int) -> None:
+        file = self.directory / name
+        if not file.is_file():
+            return
+        kept = []
+        for line in file.read_bytes().split(b"\n"):  # it may end inside a letter
+            try:
+                if json.loads(line)["round"] <= last:
+                    kept.append(line.decode("utf-8") + "\n")
+            except ValueError:
+                continue
+        self._replace(name, "".join(kept))
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of run.json."""
+        self.write("run.json", {**(self.read("run.json") or {}), **changes})
+
+    def close(self, status: str, reason: str | None = None) -> None:
+        """Set the last status: completed, failed or interrupted."""
+        run = self.read("run.json") or {}
+        began = run.get("resumed") or run.get("started")
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds() if began else 0.0
+        # Of a run in several attempts, the sum of those that were closed; the time between them is not the run's.
+        before = (run.get("seconds") or 0.0) if run.get("resumed") else 0.0
+        self.update(status=status, reason=reason, finished=_now(), seconds=round(before + seconds, 3))
+        self.event("end", status=status, reason=reason)
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Add a line to progress.jsonl, which live views follow."""
+        self._append("progress.jsonl", {"event": event, **fields, "time": time.time()})
+
+    def add_round(self, record: Mapping[str, Any]) -> None:
+        """Add a finished round to rounds.jsonl."""
+        self._append("rounds.jsonl", record)
+
+    def add_deviations(self, record: Mapping[str, Any]) -> None:
+        """Add to deviations.jsonl how far a site's tensors moved in a round."""
+        self._append("deviations.jsonl", record)
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file whole or not at all."""
+        self._replace(name, json_text(content))
+
+    def _replace(self, name: str, text: str) -> None:
+        replace_text(self.directory / name, text)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the folder, or None when there is none.
+
+        Raises:
+            RunError: it is no whole JSON object.
+        """
+        file = self.directory / name
+        if not file.is_file():
+            return None
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(
+                f"{file} is not JSON: {error}; it was broken off or changed: give it back as it was, or run anew"
+            ) from error
+        if not isinstance(content, dict):
+            raise RunError(f"{file} holds a {type(content).__name__}; wanted a JSON object, as a run writes it")
+        return content
+
+    def _append(self, name: str, record: Mapping[str, Any]) -> None:
+        self._append_line(name, json.dumps(record, ensure_ascii=False))
+
+    def _append_line(self, name: str, line: str) -> None:
+        with (self.directory / name).open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """As the files of a run folder hold it."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def run_about(directory: Path) -> dict[str, Any]:
+    """A run folder's run.json.
+
+    Raises:
+        RunError: no such folder, one that is no run's, or its run.json is broken.
+    """
+    about = RunFolder(directory).read("run.json")
+    if about is None:
+        raise no_run(directory)
+    return about
+
+
+def no_run(directory: Path) -> RunError:
+    """What is said of a place that holds no run."""
+    if directory.is_dir():
+        why = "it has no run.json"
+    else:
+        near = nearest(directory.name, [path.parent.name for path in directory.parent.glob("*/run.json")])
+        why = f"it is {'a file' if directory.exists() else 'not there'}{near}"
+    return RunError(f"{directory} is no run folder: {why}; give a folder that a run has made (runs/<name>)")
+
+
+def no_scores(directory: Path) -> RunError:
+    """What is said of a completed run without its scores."""
+    return RunError(f"{directory}: the run is completed, and its scores.json is gone; give it back as it was, or run anew")
+
+
+def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
+    """Refuse what cannot be gone on with.
+
+    Raises:
+        RunError: no run.json, one of before attempts were counted, or a run that is completed.
+    """
+    if run is None:
+        raise no_run(directory)
+    if "attempt" not in run or "config" not in run:
+        raise RunError(
+            f"{directory}: its run.json says no attempt and no config, so the run ended before it began; start it anew"
+        )
+    if run.get("status") == "completed":
+        raise RunError(
+            f"{directory}: the run is completed; there is nothing to go on with: see its report.html, or start another run"
+        )
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that can change a result; `fedlingua` itself is absent where the app runs from a bundle."""
+    versions = {}
+    for library in LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def git_revision() -> str | None:
+    """Commit of the app's checkout, with "+changes" when it is not clean; None outside a checkout."""
+    command = ["git", "-C", str(APP_DIR), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def code_hash() -> str:
+    """sha256 over the Python files that a bundle holds: equal on two nodes when both run the same code."""
+    digest = hashlib.sha256()
+    for file in bundled_files(APP_DIR):
+        if file.suffix == ".py":
+            digest.update(f"{file.relative_to(APP_DIR)}:{sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,101 @@
+"""Who is averaged with whom under a run's settings, as far as that is known before any site is asked."""
+
+from collections.abc import Mapping
+
+from fedlingua.backbones.parts import Part
+from fedlingua.clustering.clusters import CLUSTERED, Clusters, alone, at_random, by_families, check_number, no_clusters, only
+from fedlingua.common.errors import ConfigError
+from fedlingua.corpora.pooled import check_pool
+from fedlingua.corpora.sites import POOLED, Federation
+from fedlingua.settings.config import Settings
+
+
+def planned_clusters(settings: Settings, federation: Federation) -> Clusters | None:
+    """The clusters of a run; None where the sites' gradients will decide.
+
+    Raises:
+        ConfigError: more clusters than sites, no [clusters] in the federation file where they are to be taken, a site that belongs to
+            more than one, sites whose text is mixed, so that there is nothing to tell them apart by, or what `check_enough` refuses.
+    """
+    planned = _planned(settings, federation)
+    if planned:
+        check_enough(settings, planned)
+    return planned
+
+
+def sites_needed(settings: Settings) -> int:
+    """Of each cluster, at least: a median needs three, a trimmed mean one more than it cuts off, Krum 2 f + 3 (Blanchard et al. 2017)."""
+    liars = settings.byzantine_sites
+    return {"median": 3, "trimmed-mean": 2 * liars + 1, "krum": 2 * liars + 3, "multi-krum": 2 * liars + 3}.get(
+        settings.aggregation, 1
+    )
+
+
+def check_enough(settings: Settings, clusters: Clusters) -> None:
+    """Refuse clusters with fewer sites than the run's rule needs.
+
+    Raises:
+        ConfigError: names the first such cluster, its sites and how many are wanted.
+    """
+    wanted = sites_needed(settings)
+    for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
+        if len(sites) < wanted:
+            bound = "" if settings.aggregation == "median" else f" with byzantine-sites = {settings.byzantine_sites}"
+            raise ConfigError(
+                f"aggregation = {settings.aggregation!r}{bound} needs {wanted} sites in every cluster, and the {part} cluster {name!r} has "
+                f"{len(sites)}: {', '.join(sites)}; give larger clusters, or aggregation = 'norm-clip' or 'fed-mean'"
+            )
+
+
+def _planned(settings: Settings, federation: Federation) -> Clusters | None:
+    sites, clustering = federation.site_names, settings.how.clustering
+    if federation.rules.split.mixed and clustering not in ("none", "alone"):
+        raise ConfigError(
+            f"method {settings.method} clusters sites by their languages, and under [split] mixed = true every site has all of them; "
+            "choose a method without clusters, as adapter-fed, or leave mixed out"
+        )
+    if settings.how.pooled:
+        check_pool(federation, settings.how.pools)
+    if clustering == "alone":
+        return alone([POOLED] if settings.how.pooled else sites)
+    if clustering == "none":
+        return no_clusters(sites)
+    numbers = numbers_of_clusters(settings, federation)
+    if clustering == "gradients":
+        return None
+    if clustering == "random":
+        return only(at_random(sites, numbers, settings.seed), settings.cluster_parts)
+    return only(_known(settings, federation), settings.cluster_parts)
+
+
+def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[Part, int]:
+    """How many clusters each part has: as many as `cluster-by` makes, or `num-clusters`; a part that `cluster-by` does not divide
+    (the decoder, of many sites into English) stays whole.
+
+    Raises:
+        ConfigError: more clusters than sites.
+    """
+    check_number(settings.num_clusters, federation.site_names)
+    known = {part: len(_known(settings, federation)[part]) for part in CLUSTERED}
+    return {part: settings.num_clusters if settings.num_clusters > 0 and number > 1 else number for part, number in known.items()}
+
+
+def numbers_by_gradients(settings: Settings, federation: Federation) -> Mapping[Part, int]:
+    """How many clusters gradients are to make of each part: `num-clusters` (-1: the silhouette decides), or as many as `cluster-by` makes
+    of it, or of the other where it leaves this one whole: the paper's gradients divide the decoder of many sites into English too.
+    """
+    if settings.num_clusters:
+        return dict.fromkeys(CLUSTERED, settings.num_clusters)
+    known = numbers_of_clusters(settings, federation)
+    return {part: number if number > 1 else max(known.values()) for part, number in known.items()}
+
+
+def _known(settings: Settings, federation: Federation) -> Clusters:
+    if settings.cluster_by != "given":
+        return by_families({site.name: [site.direction] for site in federation.sites}, federation.relatives(settings.cluster_by))
+    if federation.clusters is None:
+        raise ConfigError(
+            f"cluster-by = 'given', and {settings.federation} has no [clusters.encoder] or [clusters.decoder]; give them there, or "
+            "choose cluster-by = 'group' or 'family'"
+        )
+    return federation.clusters

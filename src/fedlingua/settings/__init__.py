@@ -1,0 +1,1 @@
+"""What a run can be told: its keys, their checks, methods, experiment files."""

@@ -1,0 +1,62 @@
+"""Files that a user names: where a relative path begins, and TOML that is not there or is none."""
+
+from pathlib import Path
+
+import pytest
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import APP_DIR, check_file_to_write, check_folder_to_write, check_new_folder, read_toml, resolve
+
+
+def test_a_relative_path_starts_at_the_app_and_an_absolute_one_stays(tmp_path: Path) -> None:
+    assert resolve("experiments/x.toml") == APP_DIR / "experiments/x.toml"
+    assert resolve(str(tmp_path)) == tmp_path
+    assert resolve("~/x.toml") == Path.home() / "x.toml"
+    assert (APP_DIR / "pyproject.toml").is_file()
+
+
+def test_a_missing_file_is_named_with_the_nearest_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "demo.toml").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        read_toml(tmp_path / "demos.toml")
+    assert f"{tmp_path / 'demos.toml'}: there is no such file; did you mean 'demo.toml'?" in str(caught.value)
+
+
+def test_a_missing_folder_is_named_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        read_toml(tmp_path / "nowhere" / "demo.toml")
+
+
+@pytest.mark.parametrize(("content", "told"), [(b"rounds = 3\nseed 7\n", "line 2"), (b'name = "\xff"', "utf-8")])
+def test_what_is_not_toml_is_named_with_its_place(tmp_path: Path, content: bytes, told: str) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_toml(path)
+    assert f"{path} is not TOML" in str(caught.value)
+    assert told in str(caught.value)
+
+
+def test_places_that_cannot_be_written_are_refused_with_what_stands_there(tmp_path: Path) -> None:
+    file, full = tmp_path / "file", tmp_path / "full"
+    file.write_text("x")
+    full.mkdir()
+    (full / "x").write_text("x")
+    for check, place, told in (
+        (check_new_folder, full, "--to {}: holds files already"),
+        (check_new_folder, file, "--to {}: is a file; give a folder"),
+        (check_folder_to_write, file / "in" / "it", f"--to {{}}: {file} is a file, and no folder to write in"),
+        (check_file_to_write, full, "--to {}: is a folder; give a file"),
+        (check_file_to_write, file / "x", f"--to {{}}: {file} is a file"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            check(place, "--to")
+        assert told.format(place) in str(caught.value)
+
+
+def test_places_that_can_be_written_are_let_be(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "empty", tmp_path / "new" / "newer"):
+        check_new_folder(place, "--to")
+    check_file_to_write(tmp_path / "new" / "file", "--to")
+    assert not (tmp_path / "new").exists()

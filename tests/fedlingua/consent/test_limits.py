@@ -1,0 +1,108 @@
+"""A site's limits: read from its file with their mistakes named, and each refused with key, asked and allowed."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.consent.limits import SiteLimits, limits_text
+from fedlingua.consent.site_file import read_site_file
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
+
+SETTINGS = settings_from(default_run_config())
+SITE = '[[site]]\nname = "clinic"\ndirection = "de-fr"\ntsv = "text.tsv"\n[server]\naddress = "a:1"\n'
+
+
+def of_file(folder: Path, table: str) -> SiteLimits:
+    (folder / "site.toml").write_text(SITE + table)
+    return read_site_file(folder / "site.toml").limits
+
+
+def test_a_file_without_the_table_has_the_defaults(tmp_path: Path) -> None:
+    assert of_file(tmp_path, "") == SiteLimits()
+
+
+def test_what_init_writes_down_is_the_defaults(tmp_path: Path) -> None:
+    assert tomllib.loads(limits_text()) == {}
+    table = limits_text().partition("\n")[2].replace("# ", "")
+    assert of_file(tmp_path, table) == SiteLimits()
+
+
+def test_keys_of_the_table_are_read_and_methods_of_older_files_too(tmp_path: Path) -> None:
+    table = '[limits]\nsettings = "within-limits"\ntensor-sets = ["full"]\nmin-dev = 20\nmax-minutes = 5\n'
+    read = of_file(tmp_path, table)
+    assert (read.settings, read.tensor_sets, read.min_dev, read.max_minutes) == ("within-limits", ("full",), 20, 5.0)
+    assert of_file(tmp_path, '[node]\nmethods = ["adapter-fed"]\n').methods == ("adapter-fed",)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('tensor-sets = ["adapter"]', "[limits] tensor-sets: 'adapter' is not known; choose of adapters, full"),
+        ('methods = ["adapters-fed"]', "[limits] methods: 'adapters-fed' is not known"),
+        ("tensor-sets = 3", "tensor-sets = 3 is of type int; wanted a list of names"),
+        ("tensor-sets = [3]", "tensor-sets = [3] is of type list; wanted a list of names"),
+        ('settings = "any"', "settings = 'any' is not known; choose one of approved, within-limits"),
+        ("min-tran = 3", "min-tran = 3: there is no such key; did you mean 'min-train'?"),
+        ("min-train = true", "min-train = True is of type bool; wanted int"),
+    ],
+)
+def test_a_mistake_in_the_table_is_named(tmp_path: Path, table: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        of_file(tmp_path, f"[limits]\n{table}\n")
+    assert told in str(caught.value)
+
+
+def test_the_defaults_of_a_run_are_within_the_defaults_of_a_site() -> None:
+    SiteLimits().check_settings(SETTINGS)
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(SiteLimits) if field.name.startswith("max_")])
+def test_what_is_at_a_most_passes_and_what_is_above_is_refused_with_key_asked_and_allowed(name: str) -> None:
+    key = name if name in ("max_tokens", "max_decode_tokens") else name.removeprefix("max_")
+    if not hasattr(SETTINGS, key):
+        assert name in ("max_minutes", "max_attempts", "max_runs")  # of messages and runs, not of settings
+        return
+    most: Any = getattr(SiteLimits(), name)
+    SiteLimits().check_settings(dataclasses.replace(SETTINGS, **{key: most}))
+    with pytest.raises(ExchangeError) as caught:
+        SiteLimits().check_settings(dataclasses.replace(SETTINGS, **{key: 2 * most}))
+    for word in (f"{key.replace('_', '-')} = {2 * most:g}", f"{most:g} at most", f"[limits] {name.replace('_', '-')}"):
+        assert word in str(caught.value)
+
+
+def splits(train: int, dev: int, test: int) -> dict[str, Any]:
+    return {"clinic": {"train": range(train), "dev": range(dev), "test": range(test)}}
+
+
+def test_each_text_and_each_split_has_to_have_its_least() -> None:
+    SiteLimits().check_text(splits(50, 50, 50), SETTINGS)
+    for sizes, split in (((49, 50, 50), "train"), ((50, 49, 50), "dev"), ((50, 50, 49), "test")):
+        with pytest.raises(ExchangeError, match=rf"on 49 sentences of clinic's {split};.*50 and more \(\[limits\] min-{split}\)"):
+            SiteLimits().check_text(splits(*sizes), SETTINGS)
+    second = {**splits(500, 500, 500), "court": splits(500, 3, 500)["clinic"]}
+    with pytest.raises(ExchangeError, match="on 3 sentences of court's dev"):
+        SiteLimits().check_text(second, SETTINGS)
+
+
+def test_what_is_drawn_counts_and_not_what_it_is_drawn_from() -> None:
+    drawn = dataclasses.replace(SETTINGS, sample_share=0.1)
+    SiteLimits().check_text(splits(500, 50, 50), drawn)
+    with pytest.raises(ExchangeError, match="on 49 sentences of clinic's train"):
+        SiteLimits().check_text(splits(490, 50, 50), drawn)
+    shared = dataclasses.replace(SETTINGS, evaluate_share=0.5)
+    with pytest.raises(ExchangeError, match="on 40 sentences of clinic's dev"):
+        SiteLimits().check_text(splits(500, 80, 50), shared)
+
+
+@pytest.mark.parametrize(("steps", "held"), [([16, 16], False), ([16, 16, 2], True), ([7, 7, 7], False), ([8, 8, 8], True)])
+def test_an_update_needs_steps_and_each_of_them_examples(steps: list[int], held: bool) -> None:
+    if held:
+        SiteLimits().check_update(steps)
+        return
+    with pytest.raises(ExchangeError, match=r"\[limits\] min-(steps|batch)"):
+        SiteLimits().check_update(steps)

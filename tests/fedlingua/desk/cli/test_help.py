@@ -1,0 +1,107 @@
+"""Every command's help ends with examples, and each is true: it is read as the command reads it, and run where that takes seconds."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+from typer.testing import CliRunner
+
+from fedlingua.desk.cli.app import app
+from tests.commands import leaf_commands
+from tests.workspace import fedlingua, make_workspace
+
+COMMANDS = leaf_commands(app)
+MARK = "Example: "
+
+
+def examples(name: str) -> list[str]:
+    """The example lines of a command's help, as it is printed."""
+    shown = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400", "NO_COLOR": "1"})
+    assert shown.exit_code == 0, shown.output
+    lines = [line.strip() for line in shown.output.split("\n")]
+    return [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
+
+
+EXAMPLES = [(name, line) for name in COMMANDS for line in examples(name)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_commands_help_has_an_example(name: str) -> None:
+    told = "give the command an epilog: @app.command(epilog=example('fedlingua ...')), and a line in RUN below or a reason in NOT_RUN"
+    assert examples(name), f"{name}: {told}"
+
+
+@pytest.mark.parametrize(("name", "line"), EXAMPLES)
+def test_an_example_is_read_without_an_error(name: str, line: str) -> None:
+    words = shlex.split(line)
+    assert words[: 1 + len(name.split())] == ["fedlingua", *name.split()]
+    command = COMMANDS[name]
+    rest = words[1 + len(name.split()) :]
+    context = command.make_context(name, list(rest))
+    given = {key for key, source in context._parameter_source.items() if source is click.core.ParameterSource.COMMANDLINE}
+    assert given or not rest
+
+
+RUN = {
+    "score": {"runs/demo-adapter-families-2022": "runs/done", "text.de": "de.txt", "mt.fr": "fr.txt", "text.fr": "fr.txt"},
+    "compare": {"runs/demo-adapter-local-2022": "runs/done", "runs/demo-adapter-families-2022": "runs/done"},
+    "report": {"runs/demo-adapter-families-2022": "runs/done"},
+    "status": {"runs/demo-adapter-families-2022": "runs/killed"},
+    "watch": {"runs/demo-adapter-families-2022": "runs/done"},
+    "bundle": {},
+    "corpus check": {"de-fr.tsv.gz": "de-fr.tsv"},
+    "corpus convert": {"memory.tmx": "memory.tmx"},
+    "corpus overlap": {"data": "."},
+    "corpus split": {"de-fr.tsv.gz": "de-fr.tsv"},
+    "server init": {},
+    "server add": {},
+    "site init": {"de-fr.tsv.gz": "de-fr.tsv", "ca.crt": "server/certificates/ca.crt"},
+    "site log": {},
+    "site overlap-key": {},
+}
+"""What is run, in this order, in one folder: command -> names of its example -> what stands for them there."""
+NOT_RUN = {
+    "run": "takes a minute: tests/fedlingua/cli/test_run.py",
+    "suite": "takes minutes: tests/fedlingua/cli/test_suite.py",
+    "pretrain": "takes an hour: tests/fedlingua/cli/test_pretrain.py",
+    "translate": "needs a trained model: tests/fedlingua/test_translator.py",
+    "export": "needs a trained model: tests/fedlingua/export",
+    "serve": "does not end: tests/fedlingua/cli/test_serve.py",
+    "track": "needs an extra: tests/fedlingua/cli/test_track.py",
+    "doctor": "tells of this machine, which may lack something: tests/fedlingua/cli/test_doctor.py",
+    "personalize": "needs a trained model: tests/fedlingua/personalization",
+    "corpus prepare": "needs downloads: tests/fedlingua/cli/test_corpus.py",
+    "finetune ner": "trains: tests/fedlingua/cli/test_finetune.py",
+    "finetune pairs": "trains: tests/fedlingua/cli/test_finetune.py",
+    "server start": "does not end: tests/fedlingua/cli/test_server.py",
+    "site approve": "loads a backbone, and asks: tests/fedlingua/cli/test_site.py",
+    "site check": "loads a backbone: tests/fedlingua/cli/test_site.py",
+    "site start": "does not end: tests/fedlingua/cli/test_site.py",
+    "site export": "needs a delivery: tests/fedlingua/cli/test_site.py",
+    "site translate": "needs a delivery: tests/fedlingua/cli/test_site.py",
+}
+"""Command -> why its example is only read here, and who runs it."""
+
+
+def test_every_example_is_run_or_has_a_reason_not_to_be() -> None:
+    assert set(COMMANDS) == set(RUN) | set(NOT_RUN), "a new command has a line in RUN, or a reason in NOT_RUN"
+
+
+def test_the_examples_run(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "w")
+    pairs = [line.split("\t") for line in (folder / "de-fr.tsv").read_text().splitlines()]
+    for number, name in enumerate(("de.txt", "fr.txt")):
+        (folder / name).write_text("".join(f"{pair[number]}\n" for pair in pairs))
+    converted = fedlingua(shlex.split("corpus convert de-fr.tsv --direction de-fr --to memory.tmx"), folder)
+    assert converted.code == 0, converted.told
+    for name, names in RUN.items():
+        if name == "server add":  # it takes what a site has sent
+            sent = "site init --name hospital --direction de-fr --server x:1 --tsv de-fr.tsv --authority server/certificates/ca.crt --to s"
+            assert fedlingua(shlex.split(sent), folder).code == 0
+            shutil.copy(folder / "s" / "hospital.join.toml", folder)
+        for example in examples(name):
+            words = [names.get(word, word) for word in shlex.split(example)[1:]]
+            answered = fedlingua(words, folder)
+            assert answered.code == 0, f"{example}: {answered.told}"

@@ -1,0 +1,365 @@
+"""What a user can get wrong on the command line, each as a real process: told what, where and what to do, fast, with nothing written."""
+
+import json
+import os
+import shlex
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedlingua.common.devices import check_device
+from fedlingua.common.errors import ConfigError
+from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.output import FAILED, USAGE
+from tests.commands import leaf_commands
+from tests.workspace import FEDERATION, fedlingua, files_of, make_workspace
+
+CPU_S = 2.0
+"""Of a mistake, from the start of the process to its end; wall time would be the machine's mood."""
+
+
+def file(name: str, text: str) -> Callable[[Path], None]:
+    """Something that stands in the user's folder besides."""
+
+    def put(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+    return put
+
+
+def without(module: str) -> Callable[[Path], None]:
+    """A library that is not installed: as if nobody had, since one that raises ImportError comes first on the path."""
+    return file(f"missing/{module}.py", f'raise ImportError("No module named {module}")\n')
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One line of the table. what, where, todo: each a part of the message, or several between ` | `; has: what the folder has besides."""
+
+    arguments: str
+    what: str
+    where: str
+    todo: str
+    code: int = FAILED
+    has: Callable[[Path], None] | None = None
+
+    @property
+    def command(self) -> str:
+        """As in `corpus check`."""
+        words = [word for word in shlex.split(self.arguments)[:2] if not word.startswith("-")]
+        return next(name for name in COMMANDS if name == " ".join(words) or name == words[0])
+
+    @property
+    def fragments(self) -> list[str]:
+        return [part for told in (self.what, self.where, self.todo) for part in told.split(" | ")]
+
+
+def bad_federation(folder: Path) -> None:
+    file("bad.toml", '[[site]]\nname = "h"\ndirection = "defr"\ntsv = "de-fr.tsv"\n')(folder)
+    file("other.toml", f'federation = "{folder / "bad.toml"}"\n')(folder)
+
+
+def japanese(folder: Path) -> None:
+    """A federation that translates into Japanese, where nothing tells its words apart."""
+    file("sites.toml", FEDERATION.replace("pl-es", "de-ja"))(folder)
+    shutil.copy(folder / "pl-es.tsv", folder / "de-ja.tsv")
+    file("ja.toml", f'federation = "{folder / "sites.toml"}"\n')(folder)
+    for module in ("MeCab", "ipadic"):
+        without(module)(folder)
+
+
+def one_and_two(folder: Path) -> None:
+    """Files of so many lines."""
+    file("one", "a\n")(folder)
+    file("two", "a\nb\n")(folder)
+
+
+def cut_pairs(folder: Path) -> None:
+    """Pairs of which the first line was broken off."""
+    for split in ("train", "devel", "test"):
+        file(f"rel/{split}.jsonl", '{"text": "Aspirin for his\n')(folder)
+
+
+def deployed_site(folder: Path) -> None:
+    file(
+        "st/site.toml",
+        '[[site]]\nname = "h"\ndirection = "de-fr"\ntsv = "x.tsv"\n[server]\naddress = "localhost:9"\ninsecure = true\n',
+    )(folder)
+
+
+def deployed_server(folder: Path, port: int) -> None:
+    file("server/server.toml", f'fleet = "127.0.0.1:{port}"\ncontrol = "127.0.0.1:{port}"\ninsecure = true\n')(folder)
+    file("server/federation.toml", 'name = "f"\n')(folder)
+
+
+BUSY = [0]
+"""A port that this test listens on."""
+
+
+def privileged(folder: Path) -> None:
+    first = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if os.geteuid() == 0 or not first.is_file() or int(first.read_text()) <= 81:
+        pytest.skip("this user may listen on every port")
+    deployed_server(folder, 81)
+
+
+def shut(folder: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    (folder / "shut").mkdir(mode=0o500)
+
+
+def no_gpu(folder: Path) -> None:
+    try:
+        check_device("cuda")
+    except ConfigError:
+        return
+    pytest.skip("this machine has a GPU")
+
+
+COMMANDS = leaf_commands(app)
+TMX = '<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n<tu><tuv xml:lang="de"><seg>a</seg></tuv>\n</body></tmx>'
+SITE_INIT = "site init --direction de-fr"
+TABLE = [
+    # Paths and files.
+    Mistake("run smal.toml", "no such file", "smal.toml", "did you mean 'small.toml'?"),
+    Mistake("run runs", "is a folder", "runs", "wanted a TOML file"),
+    Mistake("run broken.toml", "not TOML", "broken.toml | line 2", "mend it", has=file("broken.toml", "rounds = 2\nmethod = \n")),
+    Mistake("run suite.toml", "it is a suite", "suite.toml", "`fedlingua suite suite.toml`"),
+    Mistake("run federation.toml", "is a federation file", "federation.toml", "name it in an experiment file: federation ="),
+    Mistake("run recipe.toml", "is a recipe", "recipe.toml", "`fedlingua pretrain recipe.toml`"),
+    Mistake("suite small.toml", "is no suite", "small.toml", "`fedlingua run`"),
+    Mistake("pretrain small.toml", "is an experiment file", "small.toml", "`fedlingua run small.toml`"),
+    Mistake("server start small.toml", "is an experiment file", "small.toml", "wanted a server's file"),
+    Mistake("run small.toml --data nowhere", "no such file", "site hospital: | nowhere/de-fr.tsv", "give the folder with --data"),
+    Mistake("run small.toml --data . --server nowhere", "no such server", "nowhere", "`fedlingua server init`"),
+    Mistake("translate --run runs/dine --site court", "is not there", "runs/dine", "did you mean 'done'?"),
+    Mistake("status small.toml", "it is a file", "small.toml", "give a folder that a run has made"),
+    Mistake("translate --run runs/done --site court text.de", "no such file", "text.de", "a sentence a line"),
+    Mistake("score --source de-fr.tsv --hypothesis x --reference x --direction de-fr", "no such file", "x", "check the path"),
+    Mistake("finetune ner --data nowhere --encoder demo-encoder", "no such folder", "nowhere", "train, devel and test"),
+    Mistake("finetune ner --data . --encoder runs", "no config.json", "--encoder runs", "give a directory"),
+    Mistake("site start nowhere", "no such site", "nowhere", "`fedlingua site init`"),
+    Mistake("site check federation.toml", "is a federation file", "federation.toml", "wanted a site's file"),
+    Mistake("site log nowhere", "no such site", "nowhere", "give its folder or its site.toml"),
+    Mistake("site approve --site nowhere", "no such site", "nowhere", "give its folder or its site.toml"),
+    # Keys and values.
+    Mistake(
+        "run typo.toml", "round = 3 | no such key", "typo.toml", "did you mean 'rounds'?", has=file("typo.toml", "round = 3\n")
+    ),
+    Mistake("run text.toml", "rounds = '3' is of type str", "text.toml", "wanted int", has=file("text.toml", 'rounds = "3"\n')),
+    Mistake("run small.toml --set learning-rate=nan", "learning-rate = nan", "command line", "wanted a finite number"),
+    Mistake("run small.toml --seed -1", "seed = -1 is too small", "command line", "wanted at least 0"),
+    Mistake("run small.toml --set rounds", "'rounds'", "--set", "wanted key=value"),
+    Mistake("run small.toml --rounds 3", "is no option but a key", "--rounds", "--set rounds=VALUE", USAGE),
+    Mistake("run small.toml --nodes 0", "0 is not in the range", "--nodes", "x>=1", USAGE),
+    Mistake("run", "Invalid value", "--resume", "give an experiment file", USAGE),
+    Mistake("run small.toml --set method=adapter-familes", "not known", "method = 'adapter-familes'", "mean 'adapter-families'?"),
+    Mistake("run small.toml --data . --profile simulate", "--profile 'simulate'", "pyproject-flwr.toml", "choose one of them"),
+    Mistake("run small.toml --data . --set backbone=nope", "no such directory", "backbone = 'nope'", "'demo' is built in"),
+    Mistake("run small.toml --data . --set strategy=mine:Mean", "no mine.py", "strategy = 'mine:Mean'", "beside"),
+    Mistake("run small.toml --set metrics=bleu,comett", "no metric 'comett'", "command line", "did you mean 'comet'?"),
+    Mistake("suite suite.toml --set method=base", "sets it itself", "--set method | suite.toml", "leave it out"),
+    Mistake("suite suite.toml --jobs 0", "0 is not in the range", "--jobs", "x>=1", USAGE),
+    Mistake("suite suite.toml --data . --profile simulate", "'simulate'", "--profile", "choose one of them"),
+    Mistake("pretrain recipe.toml --set training.stepz=1", "stepz = 1", "recipe.toml [training]", "did you mean 'steps'?"),
+    Mistake(
+        "pretrain recipe.toml --set training.learning-rate=nan", "learning-rate = nan", "[training]", "wanted a number above 0"
+    ),
+    Mistake(
+        "pretrain recipe.toml --set model.heads=3", "heads = 3", "recipe.toml [model]", "wanted a d-model that its heads divide"
+    ),
+    Mistake("run other.toml", "'defr' is no direction", "bad.toml, site h", "source-target", has=bad_federation),
+    Mistake("translate --run runs/done --direction de-xx", "'xx' is not known", "--direction = 'de-xx'", "wanted a BCP-47 code"),
+    Mistake("translate --run runs/done", "either --site or --direction", "translate", "sites.json"),
+    Mistake("translate --run runs/done --site curt", "no site 'curt'", "runs/done", "did you mean 'court'?"),
+    Mistake("score --run runs/done --metric blue", "no metric 'blue'", "metric", "did you mean 'bleu'?"),
+    Mistake("score --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
+    Mistake("personalize --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
+    Mistake("personalize --run runs/done --epochs 0", "0", "--epochs", "wanted at least 1"),
+    Mistake("report runs/done --bandwidth nan", "nan is no positive number", "bandwidth", "such as 1000"),
+    Mistake("compare runs/done", "nothing to compare", "1 run", "give two run folders or more"),
+    Mistake("compare runs/done runs/other", "different text", "at site hospital", "compare runs of one federation file"),
+    Mistake("corpus check de-fr.tsv --direction de-fr --set min-word=2", "min-word = 2", "--set", "did you mean 'min-words'?"),
+    Mistake("corpus check federation.toml --direction de-fr", "tells no kind", "federation.toml", "--kind"),
+    Mistake("corpus convert de-fr.tsv --direction de-fr --to x.doc", "tells no form", "x.doc", "wanted .tsv"),
+    Mistake("corpus split de-fr.tsv --direction de-fr --to out --shares nan,0.5,0.5", "nan", "--shares", "add up to 1"),
+    Mistake("corpus overlap runs/done", "no overlap.json", "runs/done", "overlap = 'report'"),
+    Mistake("corpus prepare ted2021 --from . --to data", "not known", "corpus 'ted2021'", "did you mean 'ted2020'?"),
+    Mistake("finetune ner --data . --encoder demo-encoder --learning-rate nan", "nan", "--learning-rate", "a number above 0"),
+    Mistake("finetune ner --data . --run runs/done", "trains no encoder", "runs/done", "task = 'masked-language'"),
+    Mistake("site approve 12ab --site st", "is no hash", "'12ab'", "`fedlingua bundle`", has=deployed_site),
+    # Text that cannot be read.
+    Mistake(
+        "corpus check x.tsv --direction de-fr", "got 1 column", "x.tsv, line 2", "mend the line", has=file("x.tsv", "a\tb\nc\n")
+    ),
+    Mistake(
+        "corpus check x.tmx --direction de-fr",
+        "no well-formed XML",
+        "x.tmx, line 4",
+        "is the file whole?",
+        has=file("x.tmx", TMX),
+    ),
+    Mistake(
+        "score --source two --hypothesis one --reference one --direction de-fr",
+        "two has 2 lines, one has 1",
+        "one",
+        "wanted as many in each",
+        has=one_and_two,
+    ),
+    Mistake(
+        "finetune pairs --data rel --encoder demo-encoder",
+        "no JSON object",
+        "train.jsonl, line 1",
+        "wanted one a line",
+        has=cut_pairs,
+    ),
+    # Runs that are not whole, not over, or of another version.
+    Mistake("run --resume runs/done", "is completed", "runs/done", "start another run"),
+    Mistake("run --resume runs/killed --seed 3", "keeps the run's seed", "--resume", "leave --seed and --to out", USAGE),
+    Mistake("run --resume runs/empty", "no run.json", "runs/empty", "give a folder that a run has made"),
+    Mistake("run --resume runs/cut", "is not JSON", "runs/cut/run.json", "give it back as it was, or run anew"),
+    Mistake("run --resume runs/stopped", "of another version | beams = 5", "runs/stopped", "did you mean 'beam'?"),
+    Mistake("translate --run runs/old --site court", "of another version | beams = 5", "runs/old", "did you mean 'beam'?"),
+    Mistake("translate --run runs/killed --site court", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
+    Mistake("translate --run runs/done --site court", "no such checkpoint", "runs/done/checkpoints/0002", "kept rounds: none"),
+    Mistake("score --run runs/unscored", "scores.json is gone", "runs/unscored", "run anew"),
+    Mistake("compare runs/done runs/killed", "scored at its end", "runs/killed", "fedlingua run --resume runs/killed"),
+    Mistake("compare runs/done runs/cut", "is not JSON", "runs/cut/run.json", "run anew"),
+    Mistake("personalize --run runs/done --round 7", "is not there", "round 7", "--round"),
+    Mistake("report runs/cut", "Unterminated string", "runs/cut/run.json", "start the run again"),
+    Mistake("status runs/cut", "is not JSON", "runs/cut/run.json", "run anew"),
+    Mistake("suite --rebuild runs/empty", "no suite.json", "runs/empty", "give a folder"),
+    Mistake("site translate --site st", "nothing was delivered", "st/state", "at its end", has=deployed_site),
+    Mistake("site export --site st --to x", "nothing was delivered", "st/state", "at its end", has=deployed_site),
+    Mistake("export --run runs/killed --site court --to x", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
+    Mistake("export --run runs/done --site court --to x --form onnx", "'onnx'", "--form", "adapter, peft, transformers"),
+    Mistake("export --run runs/done --site court --to runs", "there already", "runs", "another folder"),
+    Mistake("serve --run runs/killed", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
+    Mistake("serve --run runs/done --port many", "'many' is not a valid integer", "--port", "Usage", USAGE),
+    Mistake("watch runs/empty", "no run.json", "runs/empty", "--wait"),
+    Mistake("track runs/done --to tensorbord", "'tensorbord'", "tensorboard", "did you mean"),
+    Mistake("track runs/done", "no tracker", "runs/done", "--to"),
+    Mistake("doctor --colour", "No such option", "--colour", "Usage", USAGE),
+    Mistake("compare runs/done runs/done --to runs", "a page is one file", "--to runs", "runs/comparison.html"),
+    Mistake("run small.toml --data . --set track=tensorbord", "'tensorbord'", "track", "did you mean 'tensorboard'?"),
+    # Targets that are there, or cannot be.
+    Mistake("run small.toml --data . --to runs/done", "holds a run already", "--to runs/done", "another folder"),
+    Mistake("run small.toml --data . --to small.toml/run", "is a file", "--to small.toml/run", "another place"),
+    Mistake("suite suite.toml --data . --runs small.toml", "is a file", "--runs small.toml", "give a folder"),
+    Mistake("pretrain recipe.toml --to runs/done", "holds files already", "--to runs/done", "a new folder"),
+    Mistake("report runs/done --keep small.toml", "is a file", "--keep small.toml", "give a folder"),
+    Mistake("bundle --to runs", "is a folder", "--to runs", "give a file"),
+    Mistake("corpus convert de-fr.tsv --direction de-fr --to pl-es.tsv", "there already", "pl-es.tsv", "another name with --to"),
+    Mistake("corpus split de-fr.tsv --direction de-fr --to runs", "there already", "runs", "another folder with --to"),
+    Mistake("corpus split de-fr.tsv --direction de-fr --to small.toml/x", "is a file", "--to small.toml/x", "another place"),
+    Mistake("finetune pairs --data . --encoder demo-encoder --to runs", "holds files already", "--to runs", "a new folder"),
+    Mistake("server init --host localhost --to small.toml", "is a file", "--to small.toml", "give a folder"),
+    Mistake("site overlap-key small.toml", "there already", "small.toml", "give another file"),
+    Mistake("run small.toml --data . --to shut/run", "cannot be written", "--to shut/run", "a place that can", has=shut),
+    # Addresses and ports.
+    Mistake("server init --host x --fleet 0.0.0.0:ninety", "'0.0.0.0:ninety'", "fleet", "wanted host:port"),
+    Mistake("server init", "give --host", "--host", "sites reach this server by", USAGE),
+    Mistake(
+        "server add server nowhere.toml", "no such file", "nowhere.toml", "check the path", has=lambda w: deployed_server(w, 1)
+    ),
+    Mistake(
+        "server start server", "in use", "fleet = '127.0.0.1:", "another host:port", has=lambda w: deployed_server(w, BUSY[0])
+    ),
+    Mistake("server start server", "may not listen", "'127.0.0.1:81'", "from 1024 on", has=privileged),
+    Mistake(f"{SITE_INIT} --name h --server x --tsv de-fr.tsv --insecure --to st", "'x'", "--server", "wanted host:port"),
+    Mistake(
+        f"{SITE_INIT} --name h --server x:1 --tsv no.tsv --insecure --to st", "no such file", "site h: no.tsv", "check the path"
+    ),
+    Mistake(
+        f"{SITE_INIT} --name h --server x:1 --tsv de-fr.tsv --to st",
+        "Invalid value",
+        "--authority",
+        "ca.crt of the server",
+        USAGE,
+    ),
+    # What is not installed or not here.
+    Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=japanese),
+    Mistake(
+        "run small.toml --data . --set metrics=bleu,off-target",
+        "py3langid",
+        "off-target",
+        "pip install",
+        has=without("py3langid"),
+    ),
+    Mistake(
+        "corpus check de-fr.tsv --direction de-fr --set identify-language=true",
+        "py3langid",
+        "identify-language",
+        "pip install",
+        has=without("py3langid"),
+    ),
+    Mistake("score --run runs/done --metric comet --model x.ckpt", "no such checkpoint", "COMET model x.ckpt", "give the path"),
+    Mistake(
+        "run small.toml --data . --set device=cuda",
+        "no GPU's driver",
+        "device = 'cuda'",
+        "give device = 'cpu'",
+        has=no_gpu,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_workspace(tmp_path_factory.mktemp("whole") / "w")
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the workspace, so that what one mistake leaves is no other's."""
+    copy = tmp_path / "w"
+    shutil.copytree(whole, copy, symlinks=True)
+    for path in copy.glob("*.toml"):
+        path.write_text(path.read_text().replace(str(whole), str(copy)))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        BUSY[0] = listener.getsockname()[1]
+        yield copy
+
+
+def test_the_table_is_long_enough_and_has_every_command() -> None:
+    assert len({(one.arguments, one.where) for one in TABLE}) == len(TABLE) >= 40
+    lacking = set(COMMANDS) - {one.command for one in TABLE}
+    assert not lacking, f"the table above has no mistake of: {', '.join(sorted(lacking))}; add one for each"
+
+
+@pytest.mark.parametrize("mistake", TABLE, ids=lambda one: f"{one.arguments} ({one.what})")
+def test_a_mistake_is_told_with_what_where_and_what_to_do(mistake: Mistake, folder: Path) -> None:
+    if mistake.has:
+        mistake.has(folder)
+    before = files_of(folder)
+    answered = fedlingua(shlex.split(mistake.arguments), folder, PYTHONSAFEPATH="1")
+    assert answered.code == mistake.code, answered.told
+    assert "Traceback" not in answered.told
+    for fragment in mistake.fragments:
+        assert fragment in answered.told
+    assert files_of(folder) == before
+    assert answered.seconds < CPU_S
+
+
+OF_EACH = {one.command: one for one in reversed(TABLE)}
+
+
+@pytest.mark.parametrize("command", OF_EACH)
+def test_a_mistake_is_told_as_json_too(command: str, folder: Path) -> None:
+    mistake = OF_EACH[command]
+    if mistake.has:
+        mistake.has(folder)
+    answered = fedlingua([*shlex.split(mistake.arguments), "--format", "json"], folder)
+    error = json.loads(answered.out)["error"]
+    assert (answered.code, error["exit_code"]) == (mistake.code, mistake.code)
+    told = " ".join(error["message"].split())
+    for fragment in mistake.fragments:
+        assert fragment in f"{told} {error['kind']} Invalid value" if mistake.code == USAGE else fragment in told

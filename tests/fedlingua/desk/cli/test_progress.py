@@ -1,0 +1,161 @@
+"""What `watch` shows of a progress.jsonl, plain and on a terminal, and how often it asks for the status."""
+
+import io
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedlingua.desk.cli import progress
+from fedlingua.desk.cli.engine import RunStatus
+from fedlingua.desk.cli.progress import watch
+
+RUNNING = RunStatus("running", "")
+COMPLETED = RunStatus("finished", "completed")
+
+
+def write(run_dir: Path, *events: dict[str, Any], rest: str = "") -> None:
+    text = "".join(json.dumps({"time": 1.0, **event}) + "\n" for event in events)
+    with (run_dir / "progress.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(text + rest)
+
+
+def round_end(number: int, dev_loss: float | None, seconds: float) -> dict[str, Any]:
+    sizes = {"seconds": seconds, "uplink_bytes": 98760}
+    return {"event": "round", "round": number, "rounds": 4, "dev_loss": dev_loss, **sizes}
+
+
+EVENTS: list[dict[str, Any]] = [
+    {"event": "note", "text": "8 sites in [3] clusters"},
+    {"event": "phase", "phase": "train", "round": 1, "rounds": 4, "sites": 2},
+    {"event": "reply", "phase": "train", "round": 1, "site": "hospital", "loss": 1.234, "uplink_bytes": 49380, "seconds": 1.2},
+    {"event": "failure", "phase": "train", "round": 1, "site": "court", "reason": "out of\n\x1bmemory"},
+    round_end(1, 2.5, 20.0),
+    round_end(2, None, 50.0),
+    {"event": "end", "status": "completed", "reason": None},
+]
+
+LINES = [
+    "8 sites in [3] clusters",
+    "train of round 1: site court failed: out of  memory",
+    "round 1/4, dev loss 2.5000, 98.76 kB sent, 20.0 s, 1 min 0 s left",
+    "round 2/4, 98.76 kB sent, 50.0 s, 1 min 40 s left",
+]
+
+
+def plain(run_dir: Path, status: RunStatus = COMPLETED) -> list[str]:
+    out = io.StringIO()
+    assert watch(run_dir, lambda: status, Console(file=out), interval_s=0.01) == status
+    return out.getvalue().splitlines()
+
+
+def test_plain_lines(tmp_path: Path) -> None:
+    write(tmp_path, *EVENTS)
+    assert plain(tmp_path) == LINES
+
+
+def test_a_long_line_is_not_broken(tmp_path: Path) -> None:
+    write(tmp_path, {"event": "note", "text": "x" * 300}, EVENTS[-1])
+    assert plain(tmp_path) == ["x" * 300]
+
+
+def test_a_half_written_last_line_is_ignored(tmp_path: Path) -> None:
+    write(tmp_path, *EVENTS, rest='{"event": "note", "te')
+    assert plain(tmp_path) == LINES
+
+
+def test_unknown_and_broken_events_are_ignored(tmp_path: Path) -> None:
+    unknown: list[dict[str, Any]] = [
+        {"event": "weather", "text": "rain"},
+        {"event": "round"},
+        {"event": "phase", "sites": None},
+        {},
+    ]
+    write(tmp_path, *unknown, rest="[1]\nnot json\n\n")
+    write(tmp_path, *EVENTS)
+    assert plain(tmp_path) == LINES
+
+
+def test_a_failed_end_says_why(tmp_path: Path) -> None:
+    write(tmp_path, {"event": "end", "status": "failed", "reason": "3 of 8 sites answered"})
+    assert plain(tmp_path, RunStatus("finished", "failed")) == ["run failed: 3 of 8 sites answered"]
+
+
+def test_lines_that_come_in_parts_and_late(tmp_path: Path) -> None:
+    def server() -> None:
+        time.sleep(0.2)  # the file does not exist yet
+        write(tmp_path, EVENTS[0], rest='{"event": "note", ')
+        time.sleep(0.2)
+        write(tmp_path, rest='"text": "später"}\n')
+        write(tmp_path, EVENTS[-1])
+
+    thread = threading.Thread(target=server)
+    thread.start()
+    assert plain(tmp_path) == [LINES[0], "später"]
+    thread.join()
+
+
+def test_without_events_the_status_is_asked_for_after_three_seconds_and_then_ends_it(tmp_path: Path) -> None:
+    asked: list[float] = []
+    start = time.monotonic()
+
+    def poll() -> RunStatus:
+        asked.append(time.monotonic() - start)
+        return RunStatus("finished", "failed", "no server")
+
+    assert watch(tmp_path, poll, Console(file=io.StringIO()), interval_s=0.05).details == "no server"
+    assert len(asked) == 1
+    assert asked[0] >= 3.0
+
+
+def test_a_run_that_tells_of_itself_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    asked: list[float] = []
+
+    def poll() -> RunStatus:
+        asked.append(now)
+        return RUNNING
+
+    asking = progress._Asking(poll)
+    for now in range(61):
+        if now % 5 == 0 and now <= 40:
+            asking.heard(EVENTS[0])
+        asking.ask_when_due()
+    assert asked == [52, 55, 59]
+
+
+def test_after_the_end_event_it_waits_for_flower(tmp_path: Path) -> None:
+    write(tmp_path, *EVENTS)
+    answers = [RUNNING, COMPLETED]
+    start = time.monotonic()
+    assert watch(tmp_path, lambda: answers.pop(0), Console(file=io.StringIO()), interval_s=0.05) == COMPLETED
+    assert not answers
+    assert 0.9 < time.monotonic() - start < 3.0
+
+
+def test_a_terminal_shows_the_round_and_keeps_failures(tmp_path: Path) -> None:
+    write(tmp_path, *EVENTS)
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=200, color_system=None)
+    assert watch(tmp_path, lambda: COMPLETED, console, interval_s=0.01) == COMPLETED
+    shown = out.getvalue()
+    assert "8 sites in [3] clusters" in shown
+    assert "site court failed" in shown
+    assert "train 2/2" in shown
+    assert "2/4" in shown
+    assert "1 min 40 s left" in shown
+
+
+def test_an_interrupt_passes_through(tmp_path: Path) -> None:
+    write(tmp_path, EVENTS[-1])
+
+    def poll() -> RunStatus:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(tmp_path, poll, Console(file=io.StringIO(), force_terminal=True), interval_s=0.01)

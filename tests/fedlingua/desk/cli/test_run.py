@@ -1,0 +1,315 @@
+"""`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, and what it leaves behind; and all that it refuses."""
+
+import importlib.util
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.corpora.sites import Federation
+from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.run import check_experiment, resume_run, run_experiment
+from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
+from fedlingua.settings.experiment import read_experiment
+from strategies.server_app import run_federation
+from tests.federations import TWO_SITES
+from tests.in_process import InProcessGrid
+
+
+@pytest.fixture
+def experiment(tiny_run_config, tmp_path) -> Path:
+    (tmp_path / "two.toml").write_text(TWO_SITES)
+    keys = {**tiny_run_config, "method": "adapter-families", "federation": str(tmp_path / "two.toml")}
+    file = tmp_path / "two_sites.toml"
+    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
+    return file
+
+
+def command(*arguments: object) -> list[str]:
+    return [str(Path(sys.executable).with_name("fedlingua")), *map(str, arguments)]
+
+
+def finished(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=directory)
+
+
+TRACK = "tensorboard" if importlib.util.find_spec("tensorboard") else ""
+
+
+def ended_as_tracked(folder: RunFolder) -> str | None:
+    """What TensorBoard was told of the run's end, if it was told anything."""
+    told = folder.read(f"tracking/{TRACK}.json") if TRACK else None
+    return told["ended"] if told else None
+
+
+def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experiment, tiny_run_config, tmp_path):
+    """One engine start serves five facts, since each start costs many seconds; the fifth: tracked, it is the same as untracked."""
+    track = ("--set", f"track={TRACK}")
+    done = finished(command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3, *track), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = RunFolder(tmp_path / "run")
+    run = folder.read("run.json")
+    assert run["status"] == "completed"
+    assert run["seed"] == 3
+    assert "round 2/2" in done.stdout  # plain lines where there is no terminal
+    assert "\x1b" not in done.stdout
+    assert (folder.directory / "report.html").stat().st_size < 8_000_000
+
+    assert ended_as_tracked(folder) == ("completed" if TRACK else None)
+
+    config = {**run["config"], "run-dir": str(tmp_path / "same"), "track": ""}
+    same = RunFolder(tmp_path / "same")
+    same.open(settings_from(config), 1)
+    run_federation(InProcessGrid(config, num_nodes=1), settings_from(config), same)
+    for file in sorted((folder.directory / "checkpoints" / "0002").glob("*.safetensors")):
+        assert file.read_bytes() == (same.directory / "checkpoints" / "0002" / file.name).read_bytes()
+    scores, wanted = same.read("scores.json"), folder.read("scores.json")
+    for moved in ("uplink_bytes_per_round", "downlink_bytes_per_round"):
+        # Flower's random node ids are a few bytes shorter or longer.
+        assert abs(scores.pop(moved) - wanted.pop(moved)) < 100
+    assert scores == wanted
+
+    text = "Guten Tag.\n\nDer Arzt liest.\n"
+    for wanted in (["--site", "hospital"], ["--direction", "nl-it"]):
+        result = CliRunner().invoke(app, ["translate", "--run", str(folder.directory), *wanted], input=text)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.count("\n") == 3
+        assert result.stdout.split("\n")[1] == ""
+
+    rendered = CliRunner().invoke(app, ["report", str(folder.directory)])
+    assert rendered.exit_code == 0
+    assert "hospital" in rendered.output
+
+
+def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
+    process = subprocess.Popen(
+        command("run", experiment, "--to", tmp_path / "run", "--set", "rounds=500", "--set", f"track={TRACK}"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        # A shell's background job ignores Ctrl-C, and the suite may be one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    ends = time.monotonic() + 120
+    while not (tmp_path / "run" / "rounds.jsonl").is_file():
+        assert time.monotonic() < ends, "no round ended"
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.3)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    os.kill(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    assert ended_as_tracked(RunFolder(tmp_path / "run")) == ("interrupted" if TRACK else None)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "method=adapter-famlies"], ["method", "adapter-famlies", "did you mean 'adapter-families'"]),
+        (["--set", "batchsize=3"], ["batchsize", "did you mean 'batch-size'"]),
+        (["--set", "rounds=many"], ["rounds = 'many'", "wanted int"]),
+        (["--set", "federation=nowhere.toml"], ["nowhere.toml", "no such file"]),
+        (["--set", "rounds"], ["key=value"]),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused_before_anything_starts(experiment, tmp_path, arguments, words):
+    done = subprocess.run(
+        command("run", experiment, "--to", tmp_path / "run", *arguments), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_corpus_file_is_refused_before_anything_starts(experiment, tmp_path):
+    federation = tmp_path / "files.toml"
+    federation.write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "none.tsv.gz"\n')
+    done = finished(command("run", experiment, "--data", tmp_path, "--set", f"federation={federation}"), tmp_path)
+    assert done.returncode == 1
+    assert "site a" in done.stderr
+    assert "none.tsv.gz" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def broken_off(experiment: Path, tmp_path: Path) -> RunFolder:
+    """A run that began and whose server is gone."""
+    folder = RunFolder(tmp_path / "run")
+    folder.open(read_experiment(experiment, {"run-dir": str(folder.directory)}), 1)
+    return folder
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Federation]]:
+    """What would be handed to Flower."""
+    handed: list[tuple[Settings, Federation]] = []
+
+    def carry_out(settings: Settings, federation: Federation, *rest: object) -> Path:
+        handed.append((settings, federation))
+        return Path(settings.run_dir)
+
+    monkeypatch.setattr("fedlingua.desk.cli.run._carry_out", carry_out)
+    return handed
+
+
+def resumed(folder: Path, *overrides: str, data: Path | None = None, server: Path | None = None) -> None:
+    resume_run(folder, data, list(overrides), "simulation", None, server, Console(file=io.StringIO()))
+
+
+def test_a_run_that_was_broken_off_is_gone_on_with_under_its_own_settings(broken_off, no_engine):
+    before = settings_from(broken_off.read("run.json")["config"])
+    resumed(broken_off.directory, "deadline-s=5", "below-quorum=go-on")
+    ((settings, federation),) = no_engine
+    assert settings == replace(before, resume=True, deadline_s=5.0, below_quorum="go-on")
+    assert federation.site_names == ["hospital", "court"]
+
+
+def test_a_run_of_before_keys_that_have_come_since_is_gone_on_with(broken_off, no_engine):
+    config = broken_off.read("run.json")["config"]
+    new = ("track", "task")
+    broken_off.update(config={key: value for key, value in config.items() if key not in new})
+    resumed(broken_off.directory)
+    ((settings, _),) = no_engine
+    assert settings == replace(settings_from(config), resume=True)
+    broken_off.open(settings, 2)
+    about = broken_off.read("run.json")
+    assert about["attempt"] == 2
+    assert {key: about["config"][key] for key in new} == {key: config[key] for key in new}
+
+
+def test_a_run_of_before_there_was_a_place_of_adapters_is_gone_on_with_where_they_stood(broken_off, no_engine):
+    config = broken_off.read("run.json")["config"]
+    assert config["adapter-place"] == "after-dropout"
+    broken_off.update(config={key: value for key, value in config.items() if key != "adapter-place"})
+    resumed(broken_off.directory)
+    ((settings, _),) = no_engine
+    assert settings.adapter_place == "before-dropout"
+    broken_off.open(settings, 2)
+    assert broken_off.read("run.json")["config"]["adapter-place"] == "before-dropout"
+
+
+@pytest.mark.parametrize(("flags", "told"), [(set(), True), ({"amx_bf16"}, False)])
+def test_a_run_says_before_it_starts_that_this_cpu_has_no_bf16(experiment, tmp_path, monkeypatch, flags, told):
+    class StartedError(Exception):
+        pass
+
+    def engine(*_):
+        raise StartedError
+
+    monkeypatch.setattr("fedlingua.common.devices.cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr("fedlingua.desk.cli.run.Engine", engine)
+    out = io.StringIO()
+    with pytest.raises(StartedError):
+        run_experiment(experiment, None, ["precision=bf16"], None, tmp_path / "run", "simulation", None, None, Console(file=out))
+    assert ("this CPU has no native bf16 and computes in fp32" in " ".join(out.getvalue().split())) == told
+
+
+def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_off, no_engine, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    resumed(broken_off.directory, data=Path("data"))
+    assert no_engine[0][0].data_dir == str(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("override", "key"), [("seed=3", "seed"), ("rounds=9", "rounds"), ("method=base", "method"), ("batchsize=1", "batchsize")]
+)
+def test_a_resumed_run_keeps_its_settings(broken_off, no_engine, override, key):
+    with pytest.raises(ConfigError, match=f"--resume: {key} cannot be changed"):
+        resumed(broken_off.directory, override, "deadline-s=5")
+    assert not no_engine
+
+
+def test_a_completed_run_is_not_resumed(broken_off, no_engine):
+    broken_off.close("completed")
+    with pytest.raises(RunError, match="the run is completed"):
+        resumed(broken_off.directory)
+
+
+def test_a_folder_without_a_run_is_not_resumed(no_engine, tmp_path):
+    with pytest.raises(RunError, match=r"is no run folder: it has no run\.json"):
+        resumed(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_another_server_is_at_work_on_is_not_resumed(broken_off, no_engine):
+    with broken_off.held(), pytest.raises(RunError, match="its run is still going"):
+        resumed(broken_off.directory)
+    assert not no_engine
+
+
+def test_resume_and_an_experiment_exclude_each_other(experiment, broken_off):
+    folder = str(broken_off.directory)
+    for arguments in (
+        [],
+        [str(experiment), "--resume", folder],
+        ["--resume", folder, "--seed", "3"],
+        ["--resume", folder, "--to", "x"],
+    ):
+        assert CliRunner().invoke(app, ["run", *arguments]).exit_code == 2
+
+
+@pytest.fixture
+def server(tmp_path) -> ServerFile:
+    made = init_server(tmp_path / "server", "north", [], "0.0.0.0:9092", "127.0.0.1:9093", insecure=True)
+    (tmp_path / "clinic.toml").write_text('[[site]]\nname = "clinic"\ndirection = "de-fr"\n')
+    add_site(made, tmp_path / "clinic.toml")
+    return made
+
+
+def test_a_deployment_takes_the_servers_federation_whose_text_is_elsewhere(experiment, server):
+    settings, federation = check_experiment(experiment, None, [], None, server)
+    assert settings.federation == str(server.federation)
+    assert federation.site_names == ["clinic"]
+
+
+def test_text_in_one_language_is_deployed_in_either_mode(experiment, server):
+    text = server.federation.read_text().replace('direction = "de-fr"', 'language = "de"')
+    server.federation.write_text(text.replace('"shared-side"', '"components"'))
+    pretrains = ["task=masked-language", "backbone=demo-encoder"]
+    assert check_experiment(experiment, None, pretrains, None, server)[1].sites[0].direction.is_one_language
+    with pytest.raises(
+        ConfigError, match=r"task = 'translation', and a site has text in one language \(de\); give it a direction"
+    ):
+        check_experiment(experiment, None, [], None, server)
+
+
+def test_mixed_text_is_refused_for_a_deployment_even_where_the_server_has_it(experiment, server):
+    text = server.federation.read_text().replace("[split]\n", "[split]\nmixed = true\n")
+    server.federation.write_text(text)
+    with pytest.raises(ConfigError, match="clinic has no corpus here"):
+        check_experiment(experiment, None, [], None, server)
+    server.federation.write_text(text.replace('name = "clinic"\n', 'name = "clinic"\nphrasebook = "court"\n'))
+    with pytest.raises(ConfigError, match="mixed = true deals out all sites' text in one place, in simulation only"):
+        check_experiment(experiment, None, [], None, server)
+
+
+def test_a_split_that_needs_all_text_in_one_place_is_refused_for_a_deployment(experiment, server, broken_off, no_engine):
+    text = server.federation.read_text()
+    server.federation.write_text(text.replace('"shared-side"', '"components"'))
+    with pytest.raises(ConfigError, match="mode = 'components' needs all sites' text in one place"):
+        check_experiment(experiment, None, [], None, server)
+    # The run's own federation file is what a resumed run keeps, and that of this run splits by components.
+    with pytest.raises(ConfigError, match="mode = 'components' needs all sites' text in one place"):
+        resumed(broken_off.directory, server=server.path)
+    assert not no_engine

@@ -1,0 +1,276 @@
+"""`fedlingua site`: set one up, check it, approve a bundle."""
+
+import io
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.files import APP_DIR
+from fedlingua.consent.approval import approval_hash
+from fedlingua.consent.audit import append
+from fedlingua.consent.bundle import approve, approved, bundle_hash
+from fedlingua.consent.overlap_key import read_overlap_key
+from fedlingua.consent.site_file import read_site_file
+from fedlingua.corpora.sites import read_federation
+from fedlingua.desk.cli import site as command
+from fedlingua.desk.cli.app import app
+from fedlingua.desk.deployment.build import build_bundle
+from fedlingua.exchange.protocol import SENT_BY_A_SITE
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar
+from fedlingua.settings.experiment import read_experiment
+from tests.deployed_sites import ROOMY
+from tests.federations import TWO_SITES
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
+    """An insecure site's folder that knows where the tiny backbone lies."""
+    arguments = ["--name", "clinic", "--direction", "de-fr", "--server", "127.0.0.1:9092", "--phrasebook", "hospital"]
+    made = CliRunner().invoke(
+        app, ["site", "init", *arguments, "--sentences", "60", "--to", str(tmp_path / "site"), "--insecure"]
+    )
+    assert made.exit_code == 0, made.output
+    assert str(tmp_path / "site" / "clinic.join.toml") in made.output
+    assert "warning: insecure = true" in made.output
+    with (tmp_path / "site" / "site.toml").open("a") as file:
+        file.write(f'{ROOMY}[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
+    """The tiny run; its backbone goes by a name, as in any run of a deployment."""
+    keys = {**tiny_run_config, "backbone": "tiny"}
+    file = tmp_path / "tiny.toml"
+    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
+    return file
+
+
+def checked(folder: Path, experiment: Path, expected: str = "") -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=100)
+    try:
+        command.check(folder, experiment, None, expected, knock=False, console=console)
+    except DeploymentError as error:
+        out.write(f"error: {error}\n")
+    return out.getvalue()
+
+
+def test_a_site_with_an_authority_has_a_key_and_needs_no_warning(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("")
+    arguments = ["--name", "clinic", "--direction", "de-fr", "--server", "a:1", "--phrasebook", "hospital"]
+    places = ["--to", str(tmp_path / "site"), "--authority", str(tmp_path / "ca.crt")]
+    made = CliRunner().invoke(app, ["site", "init", *arguments, *places])
+    assert made.exit_code == 0, made.output
+    assert read_site_file(tmp_path / "site" / "site.toml").key.is_file()
+    assert "warning" not in made.output
+
+
+def test_without_an_authority_tls_has_to_be_given_up_in_so_many_words(tmp_path: Path) -> None:
+    arguments = ["--name", "clinic", "--direction", "de-fr", "--server", "a:1", "--phrasebook", "hospital"]
+    refused = CliRunner().invoke(app, ["site", "init", *arguments, "--to", str(tmp_path / "site")])
+    assert refused.exit_code == 2
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_site_that_is_ready_is_told_so_with_all_that_it_will_send(folder: Path, experiment: Path) -> None:
+    text = checked(folder, experiment)
+    assert "wrong" not in text
+    assert "error" not in text.replace("an error's reason", "")
+    for what in ("corpora", "backbone", "memory", "disk", "certificate"):
+        assert f"ok    {what}: " in text
+    assert "approved: none yet" in text
+    listed = text.partition("all that this site will ever send under these settings:\n")[2].splitlines()
+    assert (
+        len(listed) == len(SENT_BY_A_SITE) - 5 + 1
+    )  # all but a signature, the two phases of a threshold and the two of a comparison; and what an error says
+    tensors = build_trainable(settings_from({**json_keys(experiment), "backbone": tiny(folder)})).tensor_set
+    assert f"{len(tensors.specs)} tensors, {tensors.num_parameters} numbers of 4 bytes" in listed[1]
+    assert listed[-1] == "  - an error's reason; where it could quote text, its type alone"
+
+
+def test_a_comparison_of_the_sites_text_is_listed_and_needs_the_sites_key(folder: Path, experiment: Path) -> None:
+    experiment.write_text(experiment.read_text().replace('overlap = "off"', 'overlap = "remove"'))
+    without = checked(folder, experiment)
+    assert "wrong overlap key: the run compares the sites' text" in without
+    made = CliRunner().invoke(app, ["site", "overlap-key", str(folder / "overlap.key")])
+    assert made.exit_code == 0, made.output
+    (told,) = re.findall("check ([0-9a-f]{16})", made.output)
+    assert (folder / "overlap.key").stat().st_mode & 0o077 == 0
+    assert read_overlap_key(folder / "overlap.key").hex() not in made.output
+    file = folder / "site.toml"
+    file.write_text(file.read_text().replace("[node]\n", '[node]\noverlap-key = "overlap.key"\n'))
+    text = checked(folder, experiment)
+    assert f"ok    overlap key: {told}, which has to be the same at every site" in text
+    assert "a hash of 64 bits" in text.partition("will ever send")[2]
+    assert "a sentence that another site trains on" in text.partition("will ever send")[2]
+    (folder / "overlap.key").chmod(0o644)
+    assert "wrong overlap key: " in checked(folder, experiment)
+    again = CliRunner().invoke(app, ["site", "overlap-key", str(folder / "overlap.key")])
+    assert isinstance(again.exception, ConfigError)
+    assert told in CliRunner().invoke(app, ["site", "overlap-key", str(folder / "overlap.key"), "--show"]).output
+
+
+def json_keys(experiment: Path) -> dict[str, Scalar]:
+    return {key: json.loads(value) for key, _, value in (line.partition(" = ") for line in experiment.read_text().splitlines())}
+
+
+def tiny(folder: Path) -> str:
+    return str(read_site_file(folder / "site.toml").backbones["tiny"])
+
+
+def test_a_site_that_is_not_ready_fails_after_all_of_its_findings(folder: Path, experiment: Path) -> None:
+    text = checked(folder, experiment, expected="00000000")
+    assert "wrong backbone: " in text
+    assert "ok    certificate: " in text
+    assert "  - each round: the tensors that travel;" in text
+    assert text.endswith("error: 1 of the checks above failed; the site is not ready\n")
+
+
+def test_check_by_the_command_ends_with_a_failure(folder: Path, experiment: Path) -> None:
+    arguments = ["site", "check", str(folder), "--experiment", str(experiment), "--no-knock", "--expect", "00000000"]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, DeploymentError)
+    good = CliRunner().invoke(app, arguments[:-2])
+    assert good.exit_code == 0, good.output
+
+
+def test_brackets_in_what_is_told_are_no_markup(folder: Path, experiment: Path) -> None:
+    experiment.write_text(experiment.read_text().replace('"tiny"', '"[red]nowhere"'))
+    assert "[red]nowhere" in checked(folder, experiment)
+
+
+def test_approved_bundles_are_shown_by_their_beginning(folder: Path, experiment: Path) -> None:
+    approve(folder / "approved.txt", "ab" * 32)
+    assert "approved: abababababab\n" in checked(folder, experiment)
+
+
+def test_approve_takes_a_hash_or_this_checkouts_bundle(folder: Path) -> None:
+    given = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
+    assert given.exit_code == 0, given.output
+    mine = CliRunner().invoke(app, ["site", "approve", "--site", str(folder)])
+    assert mine.exit_code == 0, mine.output
+    assert approved(folder / "approved.txt") == {"ab" * 32, bundle_hash(build_bundle(APP_DIR))}
+    again = CliRunner().invoke(app, ["site", "approve", "ab" * 32, "--site", str(folder)])
+    assert ": approved already in" in again.output
+
+
+def test_an_experiment_is_approved_once_it_has_been_read(folder: Path, experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(TWO_SITES)
+    arguments = ["site", "approve", "ab" * 32, "--site", str(folder), "--experiment", str(experiment)]
+    without = CliRunner().invoke(app, arguments)
+    assert without.exit_code == 2
+    assert "needs --federation" in without.output
+    arguments += ["--federation", str(tmp_path / "federation.toml"), "--set", "rounds=7"]
+    declined = CliRunner().invoke(app, arguments, input="n\n")
+    assert declined.exit_code == 1
+    assert not (folder / "approved.txt").exists()
+    shown = " ".join(declined.output.split())
+    for words in (
+        "trains adapters of tiny",
+        "at most 7 rounds of 1 epoch(s)",
+        "tensors, ",
+        "numbers of 4 bytes",
+        "bleu,chrf of test",
+    ):
+        assert words in shown
+    agreed = CliRunner().invoke(app, [*arguments, "--format", "json"], input="y\n")
+    assert agreed.exit_code == 0, agreed.output
+    told = json.loads(agreed.stdout)
+    settings = read_experiment(experiment, {"rounds": 7})
+    run = approval_hash("ab" * 32, settings, read_federation(tmp_path / "federation.toml", Path()).rules)
+    assert told == {"bundle": "ab" * 32, "run": run, "new": True}
+    assert approved(folder / "approved.txt") == {"ab" * 32, run}
+
+
+def test_settings_beyond_the_sites_limits_are_not_even_shown(folder: Path, experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(TWO_SITES)
+    arguments = ["site", "approve", "--yes", "--site", str(folder), "--experiment", str(experiment), "--set", "beam=99"]
+    beyond = CliRunner().invoke(app, [*arguments, "--federation", str(tmp_path / "federation.toml")])
+    assert "[limits] max-beam" in str(beyond.exception)
+    assert not (folder / "approved.txt").exists()
+
+
+def test_the_log_is_shown_and_the_first_broken_line_is_an_error(folder: Path) -> None:
+    for number in range(3):
+        append(folder / "state", {"asked": "train", "round": str(number), "refused": "[red]no\x1b[0m" if number else ""})
+    shown = CliRunner().invoke(app, ["site", "log", str(folder)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "3 lines, whole; hash of the last" in shown.output
+    assert "[red]no?[0m" in shown.output
+    told = json.loads(CliRunner().invoke(app, ["site", "log", str(folder), "--last", "1", "--format", "json"]).stdout)
+    assert ([line["line"] for line in told["lines"]], told["number"], told["broken"]) == ([3], 3, None)
+    log = folder / "state" / "audit.jsonl"
+    log.write_text(log.read_text().replace('"round": "1"', '"round": "7"'))
+    broken = CliRunner().invoke(app, ["site", "log", str(folder)])
+    assert isinstance(broken.exception, DeploymentError)
+    assert "line 2 is not as it was written" in str(broken.exception)
+
+
+# Ends with Flower's words as often as the file `refusals` has lines, then says that it joined and waits.
+SUPERNODE = """
+import sys, time
+refused = open("refusals").read().split()
+if refused:
+    open("refusals", "w").write(" ".join(refused[1:]))
+    print("Failed to initialize the connection to the SuperLink.\\n" + refused[0].replace("_", " "))
+    raise SystemExit(1)
+open("joined", "w").write("yes")
+time.sleep(60)
+"""
+ONLINE, UNKNOWN = "[code:_2004]_Failed_to_activate_SuperNode.", "[code:_1]_unauthenticated"
+
+
+def started(folder: Path, refusals: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `site start` says whose SuperNode is refused in these ways one after another; a SIGTERM ends it once it joined."""
+    site = read_site_file(folder / "site.toml")
+    (site.home).mkdir(parents=True, exist_ok=True)
+    (site.home / "refusals").write_text(" ".join(refusals))
+    monkeypatch.setattr(command, "supernode_command", lambda *_: [sys.executable, "-c", SUPERNODE])
+    monkeypatch.setattr(command, "AGAIN_S", 0.1)
+    done = threading.Event()
+
+    def stop() -> None:
+        while not (site.home / "joined").exists():
+            if done.wait(0.05):
+                return
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    out = io.StringIO()
+    try:
+        command.start(folder, Console(file=out, width=100))
+    finally:
+        done.set()
+        stopper.join()
+    return out.getvalue()
+
+
+def test_a_site_that_is_believed_to_be_there_tries_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = started(folder, [ONLINE, ONLINE], monkeypatch)
+    assert told.count("believes that this site is there already") == 2
+    assert told.endswith("site stopped\n")
+
+
+def test_a_site_that_is_refused_for_another_reason_ends_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeploymentError, match="the SuperNode has ended"):
+        started(folder, [UNKNOWN, ONLINE], monkeypatch)
+    assert (read_site_file(folder / "site.toml").home / "refusals").read_text() == ONLINE
+
+
+def test_a_key_that_somebody_else_uses_is_an_error_in_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "FORGOTTEN_S", 0.0)
+    with pytest.raises(DeploymentError, match="the SuperNode has ended"):
+        started(folder, [ONLINE, ONLINE], monkeypatch)

@@ -1,0 +1,359 @@
+"""What a site proves before it joins: each check against a site that is right and one that is wrong in just that."""
+
+import dataclasses
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from fedlingua.common import units
+from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.consent.approval import sends
+from fedlingua.consent.keys import make_key
+from fedlingua.consent.limits import SiteLimits
+from fedlingua.consent.site_file import SiteFile
+from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
+from fedlingua.desk.deployment.site_setup import init_site
+from fedlingua.desk.findings import Finding
+from fedlingua.evaluation import scores
+from fedlingua.exchange.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar, Settings
+
+
+@pytest.fixture
+def settings(tiny_run_config: dict[str, Scalar]) -> Settings:
+    return settings_from(tiny_run_config)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> SiteFile:
+    """With a key, and an authority for a server that nobody runs."""
+    (tmp_path / "ca").write_text("")
+    corpus = {"phrasebook": "hospital", "sentences": 60}
+    return init_site(tmp_path / "site", "clinic", "de-fr", corpus, "127.0.0.1:1", tmp_path / "ca")[0]
+
+
+def federation(folder: Path, name: str = "clinic", direction: str = "de-fr", key: str = "") -> Federation:
+    line = f'public-key = "{key}"\n' if key else ""
+    rules = '[split]\nmode = "shared-side"\ntrain = 0.5\ndev = 0.25\ntest = 0.25\n[cleaning]\nmin-words = 1\n'
+    (folder / "f.toml").write_text(f'{rules}[[site]]\nname = "{name}"\ndirection = "{direction}"\n{line}')
+    return read_federation(folder / "f.toml", Path())
+
+
+def findings(site: SiteFile, settings: Settings, known: Federation | None = None, expected: str = "") -> dict[str, Finding]:
+    site = dataclasses.replace(site, limits=SiteLimits(min_train=1, min_dev=1, min_test=1))
+    return {finding.what: finding for finding in check_site(site, settings, known, expected, knock=False)}
+
+
+def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
+    site: SiteFile, settings: Settings, tmp_path: Path
+) -> None:
+    key = site.key.with_suffix(".pub").read_text().strip()
+    found = findings(site, settings, federation(tmp_path, key=key))
+    assert list(found) == ["corpora", "scores", "federation", "key", "backbone", "memory", "disk", "certificate"]
+    assert [what for what, finding in found.items() if not finding.good] == ["certificate"]
+
+
+def test_text_that_the_sites_own_limits_call_too_little_is_told_with_its_account(
+    site: SiteFile, settings: Settings, tmp_path: Path
+) -> None:
+    found = next(iter(check_site(site, settings, federation(tmp_path), "", knock=False)))
+    assert (found.what, found.good) == ("corpora", False)
+    assert found.told.startswith("clinic (de-fr): read 60, kept ")
+    assert "[limits] min-" in found.told
+
+
+def test_an_insecure_site_is_told_what_that_means_and_needs_no_key(site: SiteFile, settings: Settings) -> None:
+    found = findings(dataclasses.replace(site, insecure=True), settings)
+    assert "key" not in found
+    assert all(finding.good for finding in found.values())
+    assert "anybody between may read and change" in found["certificate"].told
+
+
+def test_the_corpus_is_counted_under_the_federations_rules(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    told = findings(site, settings, federation(tmp_path))["corpora"].told
+    assert told.startswith("clinic (de-fr): read 60, kept ")
+    numbers = [int(word.strip(",;")) for word in told.split() if word.strip(",;").isdigit()]
+    read, kept, *_, train, dev, test = numbers
+    assert (read, kept) == (60, train + dev + test)
+    assert train > max(dev, test)
+    strict = dataclasses.replace(federation(tmp_path).rules.cleaning, min_words=50)
+    rules = dataclasses.replace(federation(tmp_path).rules, cleaning=strict)
+    none = findings(site, settings, dataclasses.replace(federation(tmp_path), rules=rules))["corpora"]
+    assert not none.good
+    assert "none of 60 pairs was kept" in none.told
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"name": "court"}, "'clinic' is not in the federation file; send its join file"),
+        ({"direction": "de-es"}, "the federation file says de-es, the site's file de-fr"),
+    ],
+)
+def test_a_federation_that_knows_the_site_otherwise_is_told(
+    site: SiteFile, settings: Settings, tmp_path: Path, other: dict[str, Any], told: str
+) -> None:
+    found = findings(site, settings, federation(tmp_path, **other))["federation"]
+    assert not found.good
+    assert told in found.told
+
+
+def test_a_federation_with_another_key_is_told_with_both_fingerprints(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    found = findings(site, settings, federation(tmp_path, key=make_key(tmp_path / "other.key")))["federation"]
+    assert not found.good
+    assert found.told.count("SHA256:") == 2
+
+
+def test_a_missing_key_is_a_finding_of_its_own_and_no_crash(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    known = federation(tmp_path, key=site.key.with_suffix(".pub").read_text().strip())
+    site.key.with_suffix(".pub").unlink()
+    found = findings(site, settings, known)
+    assert (found["federation"].good, found["key"].good) == (False, False)
+    assert "site.pub" in found["federation"].told
+    assert "`fedlingua site init` makes the key" in found["key"].told
+
+
+def test_a_key_that_others_can_read_is_told(site: SiteFile, settings: Settings) -> None:
+    site.key.chmod(0o640)
+    found = findings(site, settings)["key"]
+    assert not found.good
+    assert "mode 640); chmod 600 it" in found.told
+
+
+def test_two_keys_that_do_not_belong_together_are_told(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    make_key(tmp_path / "other.key")
+    site.key.with_suffix(".pub").write_bytes((tmp_path / "other.pub").read_bytes())
+    assert "does not belong to" in findings(site, settings)["key"].told
+    site.key.write_text("no key")
+    assert "holds no private key in OpenSSH's form" in findings(site, settings)["key"].told
+
+
+def test_the_fingerprint_is_compared_as_far_as_it_was_given(site: SiteFile, settings: Settings) -> None:
+    fingerprint = build_trainable(settings).fingerprint
+    for expected in (fingerprint, fingerprint[:8]):
+        found = findings(site, settings, expected=expected)["backbone"]
+        assert found.good
+        assert found.told.endswith("as the server has it")
+    assert findings(site, settings)["backbone"].told.endswith("compare it with the server's run")
+    other = findings(site, settings, expected="0" * 8)
+    assert not other["backbone"].good
+    assert f"{fingerprint[:16]}; the server has 00000000" in other["backbone"].told
+    assert "memory" not in other  # nothing to estimate of a backbone that is another
+
+
+def test_a_backbone_that_lacks_the_sites_language_is_told(settings: Settings, tmp_path: Path) -> None:
+    """M2M-100 knows no Telugu."""
+    (tmp_path / "text.tsv").write_text("".join(f"Satz {number}\tvakyam {number}\n" for number in range(60)))
+    site, _ = init_site(tmp_path / "site", "clinic", "de-te", {"tsv": str(tmp_path / "text.tsv")}, "127.0.0.1:1", None)
+    found = findings(site, settings)
+    assert [what for what, finding in found.items() if not finding.good] == ["backbone"]
+    assert "'te'" in found["backbone"].told
+
+
+def test_the_memory_of_the_tiny_backbone_adds_up_by_hand(settings: Settings) -> None:
+    """d_model 32, 2+2 layers, feed-forward 64; adapters of 4; batches of 8 sentences of at most 32 tokens."""
+    trainable = build_trainable(settings)
+    vocabulary = trainable.model.config.vocab_size
+    norm, attention, feed_forward = 2 * 32, 4 * (32 * 32 + 32), (32 * 64 + 64) + (64 * 32 + 32)
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    adapters = (2 * 2 + 2 * 3) * ((32 * 4 + 4) + (4 * 32 + 32))
+    norms = (2 * 2 + 2 * 3 + 2) * norm
+    tokens = 8 * 32
+    assert memory_estimate(settings, trainable) == {
+        "process": PROCESS_BYTES,
+        "backbone": 4 * (vocabulary * 32 + 2 * encoder + 2 * decoder + 2 * norm + adapters),
+        "trained tensors": 6 * 4 * (adapters + norms),
+        "activations": tokens * (2 + 2) * (14 * 32 + 2 * 64) * 4,
+        "output layer": 2 * tokens * vocabulary * 4,
+    }
+
+
+def test_the_memory_of_an_encoder_adds_up_by_hand(tiny_run_config: dict[str, Scalar], tiny_encoder: Path) -> None:
+    """hidden 32, 2 layers, feed-forward 64; the whole of it trains."""
+    config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "method": "model-fed"}
+    settings = settings_from(config)
+    trainable = build_trainable(settings)
+    parts = memory_estimate(settings, trainable)
+    assert parts["backbone"] == 4 * trainable.backbone.num_parameters
+    assert parts["trained tensors"] == 6 * parts["backbone"]
+    assert parts["activations"] == 8 * 32 * 2 * (14 * 32 + 2 * 64) * 4
+    assert parts["output layer"] == 2 * 8 * 32 * trainable.model.config.vocab_size * 4
+
+
+def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
+    tiny_run_config: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of translations into Japanese it would take MeCab, which is not everywhere."""
+
+    def missing(tokenizer: str) -> None:
+        raise RuntimeError(f"no packages for {tokenizer}")
+
+    monkeypatch.setattr(scores, "bleu_metric", missing)
+    (tmp_path / "notes.txt").write_text("".join(f"the patient took aspirin for {number} days.\n" for number in range(60)))
+    text = {"lines": str(tmp_path / "notes.txt")}
+    site, _ = init_site(tmp_path / "site", "clinic", "ja", text, "127.0.0.1:1", None)
+    config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "method": "model-fed"}
+    found = findings(site, settings_from(config))
+    assert [finding.told for finding in found.values() if not finding.good] == []
+    assert found["scores"].told == "ja: perplexity, accuracy"
+    assert "memory" in found
+
+
+def test_documents_that_a_hook_fails_on_are_told_by_type(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = "def hook(text):\n    if 'for 3 ' in text:\n        raise KeyError(text)\n    return text\n"
+    (tmp_path / "hook_of_checks.py").write_text(hook)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "notes").mkdir()
+    for number in range(60):
+        (tmp_path / "notes" / f"{number}.txt").write_text(f"the patient took aspirin for {number} days.\n")
+    text = {"notes": str(tmp_path / "notes"), "deidentify-with": "hook_of_checks:hook"}
+    site, _ = init_site(tmp_path / "site", "clinic", "en", text, "127.0.0.1:1", None)
+    told = findings(site, settings)["corpora"].told
+    assert "dropped not-deidentified 1; documents not de-identified: KeyError 1; " in told
+
+
+def test_a_site_is_told_that_its_cpu_has_no_bf16(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dataclasses.replace(settings, precision="bf16")
+    for flags, told in ((frozenset(), True), (frozenset({"bf16"}), False)):
+        monkeypatch.setattr("fedlingua.common.devices.cpu_flags", lambda flags=flags: flags)
+        assert findings(site, asked)["backbone"].told.endswith("has no native bf16 and computes in fp32") == told
+
+
+@pytest.mark.usefixtures("native_bf16")
+def test_half_precision_halves_the_activations_and_a_base_run_trains_nothing(settings: Settings) -> None:
+    trainable = build_trainable(settings)
+    full = memory_estimate(settings, trainable)
+    half = memory_estimate(dataclasses.replace(settings, precision="bf16"), trainable)
+    assert half == {**full, "activations": full["activations"] // 2}
+    assert memory_estimate(dataclasses.replace(settings, method="base"), trainable)["trained tensors"] == 0
+
+
+def test_a_budget_of_tokens_and_a_head_in_chunks_are_reckoned_with(settings: Settings) -> None:
+    trainable = build_trainable(settings)
+    vocabulary = trainable.model.config.vocab_size
+    parts = memory_estimate(dataclasses.replace(settings, tokens_per_batch=500, head_chunk=10), trainable)
+    assert parts["activations"] == 500 * (2 + 2) * (14 * 32 + 2 * 64) * 4
+    assert parts["output layer"] == 2 * 10 * vocabulary * 4
+
+
+@pytest.mark.parametrize(
+    ("micro_tokens", "accumulation", "tokens"),
+    # Batches are of 8 x 32 tokens; a sentence may have 32, and a step has no more than its batches.
+    [(0, 4, 256), (100, 4, 100), (10, 4, 32), (600, 4, 600), (5000, 4, 1024), (600, 1, 256)],
+)
+def test_micro_tokens_say_how_much_goes_through_at_once(
+    settings: Settings, micro_tokens: int, accumulation: int, tokens: int
+) -> None:
+    trainable = build_trainable(settings)
+    asked = dataclasses.replace(settings, micro_tokens=micro_tokens, accumulation=accumulation)
+    assert memory_estimate(asked, trainable)["activations"] == tokens * (2 + 2) * (14 * 32 + 2 * 64) * 4
+
+
+def test_processes_that_train_together_share_a_batch_and_take_all_else_each(site: SiteFile, settings: Settings) -> None:
+    trainable = build_trainable(settings)
+    one = memory_estimate(settings, trainable)
+    three = memory_estimate(dataclasses.replace(settings, processes=3), trainable)
+    assert three == {**one, "activations": one["activations"] * 86 // 256, "output layer": one["output layer"] * 86 // 256}
+    many = memory_estimate(dataclasses.replace(settings, processes=100), trainable)
+    assert many["activations"] == one["activations"] * 32 // 256  # a sentence of 32 tokens is not cut
+    told = findings(site, dataclasses.replace(settings, processes=3))["memory"].told
+    wanted = int(1.3 * (3 * sum(three.values()) + PROCESS_BYTES + one["backbone"]))
+    assert told.startswith(f"about {units.data(wanted)} for a client and 3 processes (process ")
+
+
+def test_more_processes_than_gpus_are_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = {0: (10 * 2**30, 80 * 2**30), 1: (5, 80 * 2**30)}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number=0: memory[number])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    built = [build_trainable(settings)]
+    assert "10.74 GB of 85.90 GB are free" in look_at_gpus(dataclasses.replace(settings, device="cuda"), built)
+    for processes, error, told in ((2, DeploymentError, "5 B of"), (3, ConfigError, "a site sees 2 GPU")):
+        with pytest.raises(error, match=told):
+            look_at_gpus(dataclasses.replace(settings, device="cuda", processes=processes), built)
+
+
+def test_with_controllers_the_whole_model_is_trained_and_the_added_layers_take_activations_too(settings: Settings) -> None:
+    settings = dataclasses.replace(settings, tensor_set="controllers", controllers=3)
+    trainable = build_trainable(settings)
+    parts = memory_estimate(settings, trainable)
+    assert parts["trained tensors"] == 6 * 4 * trainable.trained.num_parameters == 6 * parts["backbone"]
+    assert parts["activations"] == 8 * 32 * (2 + 3 + 2 + 3) * (14 * 32 + 2 * 64) * 4
+    travels = trainable.tensor_set.num_parameters
+    assert f"{travels} numbers of 4 bytes" in sends(settings, trainable)[TRAIN]
+    assert travels < trainable.trained.num_parameters
+
+
+def test_too_little_memory_is_told_with_what_would_help(
+    site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = int(1.3 * sum(memory_estimate(settings, build_trainable(settings)).values()))
+    memory = namedtuple("memory", "available")
+    for free, good in ((wanted, True), (wanted - 1, False)):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: memory(free))
+        found = findings(site, settings)["memory"]
+        assert found.good is good
+        assert ("smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk" in found.told) is not good
+
+
+def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(100 * 2**20))
+    found = findings(site, settings)["disk"]
+    assert not found.good
+    assert "104.86 MB are free" in found.told
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [("adapter-local", "no tensors under adapter-local"), ("adapter-families", "numbers of 4 bytes")],
+)
+def test_the_list_of_what_is_sent_follows_the_method(settings: Settings, method: str, told: str) -> None:
+    settings = dataclasses.replace(settings, method=method)
+    trainable = build_trainable(settings)
+    listed = sends(settings, trainable)
+    assert set(listed) == set(SENT_BY_A_SITE) - {SIGNATURE, DIGESTS, LEAKS, PROBE, SEND}
+    assert told in listed[TRAIN]
+    num = trainable.tensor_set.num_parameters
+    assert (f"{num} numbers of 4 bytes, {4 * num / 1e6:.2f} MB" in listed[TRAIN]) is (method == "adapter-families")
+    assert {kind: line for kind, line in listed.items() if kind != TRAIN} == {
+        kind: line for kind, line in SENT_BY_A_SITE.items() if kind not in (TRAIN, SIGNATURE, DIGESTS, LEAKS, PROBE, SEND)
+    }
+
+
+def test_without_a_backbone_the_list_still_names_the_tensors(settings: Settings) -> None:
+    assert "the tensors that travel;" in sends(settings, None)[TRAIN]
+
+
+def test_a_selection_is_listed_with_what_else_it_sends(settings: Settings) -> None:
+    def listed(**changes) -> dict[str, str]:
+        return dict(sends(dataclasses.replace(settings, **changes), None))
+
+    assert "of the tensors that travel what dp-g takes, and which that is;" in listed(selection="dp-g")[TRAIN]
+    assert "every tensor's relative change, and the threshold; sums of loss" in listed(selection="fixed-l")[TRAIN]
+    learned = listed(selection="metasend-l", second_filter=True)
+    assert TRAIN not in learned
+    assert "what metasend-l takes" in learned[SEND]
+    assert "one number of the threshold's slope, 25 of the second filter's" in learned[EVALUATE]
+    assert "slope" not in listed(selection="top-k")[EVALUATE]
+
+
+def test_a_signature_is_listed_for_clusters_by_gradients_alone_and_says_in_which_form(tiny_run_config) -> None:
+    def listed(**changes):
+        return sends(settings_from({**tiny_run_config, **changes}), None).get(SIGNATURE, "nothing")
+
+    assert listed(method="adapter-families") == "nothing"
+    assert "text can be read" in listed(method="adapter-gradients")
+    private = listed(method="adapter-gradients", **{"signature-form": "private"})
+    assert "64 noised numbers for each of encoder.0.self_attn and decoder.-1.fc2" in private

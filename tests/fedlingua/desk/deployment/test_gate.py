@@ -1,0 +1,183 @@
+"""The gate: no bundle is unpacked before its hash was found in the site's list, and nothing of this install outlives it."""
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedlingua.common.errors import DeploymentError
+from fedlingua.consent.bundle import approve, bundle_hash
+from fedlingua.desk.deployment import gate
+
+# By import_module, since their packages carry functions of the same names.
+flower_program: Any = importlib.import_module("flwr.supernode.cli.flwr_clientapp")
+flower_runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
+GOOD, BAD = b"an approved bundle", b"another bundle"
+
+
+def ours() -> dict[str, ModuleType]:
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "fedlingua"}
+
+
+@pytest.fixture(autouse=True)
+def modules() -> Iterator[None]:
+    """The gate forgets this project's modules; the tests after this one need the very same objects again."""
+    before = ours()
+    yield
+    for name in ours():
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What reached Flower's own `install_from_fab`, in a site that has approved one bundle."""
+    approve(tmp_path / "approved.txt", bundle_hash(GOOD))
+    monkeypatch.setenv(gate.APPROVALS, str(tmp_path / "approved.txt"))
+    monkeypatch.setenv(gate.REFUSED, str(tmp_path / "bundles"))
+    calls: list[tuple[Any, ...]] = []
+
+    def install(content: bytes, *arguments: Any, **options: Any) -> str:
+        calls.append((content, arguments, options))
+        return "where it lies"
+
+    monkeypatch.setattr(flower_runtime, "install_from_fab", install)
+    return calls
+
+
+def taken_over(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], told: str = bundle_hash(GOOD)) -> None:
+    """Go through the gate; `then` runs in the place of Flower's program, which has pulled a bundle under the hash `told`."""
+    fab = SimpleNamespace(hash_str=told)
+    monkeypatch.setattr(flower_runtime, "pull_task_input", lambda client: ("message", "context", "run", fab))
+
+    def flower() -> None:
+        assert flower_runtime.pull_task_input("client")[0] == "message"
+        then()
+
+    monkeypatch.setattr(flower_program, "flwr_clientapp", flower)
+    gate.main()
+
+
+def test_flower_calls_what_the_gate_replaces() -> None:
+    """As `run_clientapp` does, by the name in its own module, before it loads the app."""
+    assert {"install_from_fab", "pull_task_input"} <= set(flower_runtime.run_clientapp.__code__.co_names)
+    assert flower_runtime.run_clientapp.__globals__ is vars(flower_runtime)
+
+
+def test_an_approved_bundle_is_passed_on_with_all_that_flower_says(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    def flower() -> None:
+        assert flower_runtime.install_from_fab(GOOD, None, skip_prompt=True) == "where it lies"
+
+    taken_over(monkeypatch, flower)
+    assert installed == [(GOOD, (None,), {"skip_prompt": True})]
+    assert not (tmp_path / "bundles").exists()
+
+
+def test_another_bundle_is_refused_before_it_is_unpacked_and_is_kept(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    def flower() -> None:
+        with pytest.raises(DeploymentError, match="has not approved the bundle"):
+            flower_runtime.install_from_fab(BAD, skip_prompt=True)
+
+    taken_over(monkeypatch, flower)
+    assert installed == []
+    assert (tmp_path / "bundles" / f"{bundle_hash(BAD)}.fab").read_bytes() == BAD
+
+
+def test_the_list_is_read_anew_for_each_bundle(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    def flower() -> None:
+        approve(tmp_path / "approved.txt", bundle_hash(BAD))
+        flower_runtime.install_from_fab(BAD)
+
+    taken_over(monkeypatch, flower, told=bundle_hash(BAD))
+    assert [content for content, _, _ in installed] == [BAD]
+
+
+def test_a_bundle_under_another_ones_hash_is_not_run(monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]]) -> None:
+    """Flower unpacks the content, and loads by the hash that the SuperLink says: maybe of a bundle that was struck off the list."""
+
+    def flower() -> None:
+        with pytest.raises(DeploymentError, match="came under the hash"):
+            flower_runtime.install_from_fab(GOOD)
+
+    taken_over(monkeypatch, flower, told=bundle_hash(BAD))
+    assert installed == []
+
+
+def test_a_list_that_cannot_be_read_lets_nothing_through_and_names_no_place(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    (tmp_path / "approved.txt").write_text("no hash at all\n")
+
+    def flower() -> None:
+        with pytest.raises(DeploymentError) as refused:
+            flower_runtime.install_from_fab(GOOD)
+        assert str(tmp_path) not in str(refused.value)
+
+    taken_over(monkeypatch, flower)
+    assert installed == []
+
+
+def test_no_module_of_this_install_is_left_when_flower_takes_over(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]]
+) -> None:
+    importlib.import_module("fedlingua.exchange.protocol")
+    left: list[str] = ["not reached"]
+
+    def flower() -> None:
+        left[:] = ours()
+
+    taken_over(monkeypatch, flower)
+    assert left == []
+
+
+def test_without_flowers_function_nothing_runs(monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]]) -> None:
+    monkeypatch.delattr(flower_runtime, "install_from_fab")
+    with pytest.raises(AttributeError, match="install_from_fab"):
+        taken_over(monkeypatch, lambda: pytest.fail("Flower took over"))
+
+
+@pytest.mark.parametrize("variable", [gate.APPROVALS, gate.REFUSED])
+def test_without_its_environment_nothing_runs(
+    monkeypatch: pytest.MonkeyPatch, installed: list[tuple[Any, ...]], variable: str
+) -> None:
+    monkeypatch.delenv(variable)
+    with pytest.raises(KeyError, match=variable):
+        taken_over(monkeypatch, lambda: pytest.fail("Flower took over"))
+
+
+def test_the_program_goes_by_flowers_name_and_hands_its_arguments_on(tmp_path: Path) -> None:
+    gate.write_programs(tmp_path / "programs")
+    gate.write_programs(tmp_path / "programs")
+    program = tmp_path / "programs" / "flwr-clientapp"
+    source = str(Path(gate.__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": source, gate.APPROVALS: "a", gate.REFUSED: "b"}
+    done = subprocess.run([program, "--help"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "--runtime-api-address" in done.stdout
+    assert subprocess.run([program, "--nonsense"], env=environment, capture_output=True, timeout=60).returncode == 2
+
+
+def test_programs_of_every_other_kind_of_task_refuse(tmp_path: Path) -> None:
+    """A SuperLink may call a run an AgentApp, or what a later Flower knows: none of these starts Flower's own program."""
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
+
+    gate.write_programs(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == set(TASK_TYPE_TO_COMMAND.values())
+    others = set(TASK_TYPE_TO_COMMAND.values()) - {"flwr-clientapp"}
+    assert len(others) >= 3
+    for name in others:
+        done = subprocess.run([tmp_path / name, "--token", "x"], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "this site runs ClientApps only" in done.stderr

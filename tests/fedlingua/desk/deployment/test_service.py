@@ -1,0 +1,145 @@
+"""A program beneath one of ours: it is noticed when it ends, and nothing of it outlives the block."""
+
+import http.server
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedlingua.common.errors import DeploymentError
+from fedlingua.common.processes import free_port
+from fedlingua.desk.deployment import service
+from fedlingua.desk.deployment.service import Service, answers
+
+# Starts a grandchild, whose pid it writes down; then waits.
+FAMILY = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open("pids", "w").write(f"{child.pid}")
+{then}
+"""
+
+
+def python(code: str, folder: Path) -> Service:
+    return Service("the program", [sys.executable, "-c", code], os.environ, folder)
+
+
+def grandchild(folder: Path) -> psutil.Process:
+    ends = time.monotonic() + 20
+    while not (folder / "pids").is_file() or not (folder / "pids").read_text():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    return psutil.Process(int((folder / "pids").read_text()))
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_nothing_of_a_program_is_left_after_the_block(tmp_path: Path) -> None:
+    with python(FAMILY.replace("{then}", "time.sleep(60)"), tmp_path / "home") as running:
+        below, above = grandchild(tmp_path / "home"), psutil.Process(running.pid)
+        running.check()
+        assert os.getsid(running.pid) == running.pid  # a Ctrl-C at our terminal does not reach it
+    assert gone(below)
+    assert gone(above)
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_grandchild_whose_parent_is_gone_is_ended_too(tmp_path: Path) -> None:
+    with python(FAMILY.replace("{then}", ""), tmp_path) as running:
+        below = grandchild(tmp_path)
+        with pytest.raises(DeploymentError, match=r"the program has ended \(exit status 0\)"):
+            running.wait_until(lambda: False, "its answer", 20)
+        assert not gone(below)
+    assert gone(below)
+
+
+def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "GRACE_S", 0.5)
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); open('pids', 'w').write('1'); time.sleep(60)"
+    with python(code, tmp_path) as running:
+        grandchild(tmp_path)
+        process = psutil.Process(running.pid)
+    assert gone(process)
+
+
+def test_a_program_that_ends_by_itself_is_told_with_its_status(tmp_path: Path) -> None:
+    with python("raise SystemExit(3)", tmp_path) as running, pytest.raises(DeploymentError, match=r"exit status 3"):
+        running.wait_until(lambda: False, "its answer", 20)
+
+
+def test_a_program_that_is_listened_to_speaks_through_us_and_can_be_started_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import os, sys; print(len(os.listdir())); print('why', file=sys.stderr); open(str(os.getpid()), 'w')"
+    with Service("the program", [sys.executable, "-c", code], os.environ, tmp_path, listen=True) as running:
+        for files in range(2):
+            with pytest.raises(DeploymentError, match=r"exit status 0"):
+                running.wait_until(lambda: False, "its answer", 20)
+            assert sorted(running.printed().split()) == [str(files), "why"]  # of the last start alone
+            assert running.ended
+            if not files:
+                running.start()
+    assert sorted(capfd.readouterr().err.split()) == ["0", "1", "why", "why"]
+
+
+def test_waiting_ends_with_what_was_waited_for_or_says_what_did_not_come(tmp_path: Path) -> None:
+    with python("import time; time.sleep(60)", tmp_path) as running:
+        looks = iter([False, True])
+        running.wait_until(lambda: next(looks), "its answer", 20)
+        with pytest.raises(DeploymentError, match=r"the program: its answer did not come about within 0\.1 s"):
+            running.wait_until(lambda: False, "its answer", 0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_waiting_and_its_handler_is_given_back(tmp_path: Path, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with python("import time; time.sleep(60)", tmp_path) as running:
+        threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+        running.wait_until(lambda: False, "its answer", 20)
+        assert running.stopped.is_set()
+    assert signal.getsignal(number) == before
+
+
+@pytest.fixture
+def health() -> Iterator[list[int]]:
+    """[port, status of /health]: an HTTP server on loopback."""
+    told = [0, 200]
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(told[1] if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
+    told[0] = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield told
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_superlink_answers_once_it_is_well(health: list[int]) -> None:
+    assert answers(f"127.0.0.1:{health[0]}", None)
+    health[1] = 503
+    assert not answers(f"127.0.0.1:{health[0]}", None)
+
+
+def test_where_nobody_listens_nobody_answers() -> None:
+    assert not answers(f"127.0.0.1:{free_port()}", None)
+
+
+def test_a_server_without_tls_is_no_answer_where_tls_is_wanted(health: list[int], tmp_path: Path) -> None:
+    assert not answers(f"127.0.0.1:{health[0]}", tmp_path / "no-such-ca.crt")

@@ -1,0 +1,142 @@
+"""What a machine has, and what is said where it has too little."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fedlingua.common.errors import DeploymentError
+from fedlingua.desk.doctor import machine
+from fedlingua.desk.doctor.machine import (
+    Build,
+    Device,
+    check_disk,
+    check_gpu,
+    check_memory,
+    check_port,
+    check_shared_memory,
+    torch_build,
+)
+from fedlingua.desk.findings import Note, finding_of
+
+CPU, CUDA, ROCM = Build("2.13.0+cpu", "", ""), Build("2.13.0", "13.0", ""), Build("2.13.0", "", "7.0")
+H100 = Device("NVIDIA H100", 70 * 10**9, 80 * 10**9, True)
+
+
+def test_the_line_of_the_processors_says_whether_they_have_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags, told in (({"avx512_bf16"}, "; native bf16"), ({"avx2"}, "no native bf16: precision = 'bf16' computes in fp32")):
+        monkeypatch.setattr("fedlingua.common.devices.cpu_flags", lambda flags=flags: frozenset(flags))
+        assert told in machine.check_cores()
+
+
+def gpu(build: Build, *devices: Device, drivers: tuple[str, ...] = ()) -> str:
+    return check_gpu(lambda: build, lambda: list(devices), drivers)
+
+
+def test_a_machine_without_a_gpu_is_good() -> None:
+    assert gpu(CPU) == "none; torch 2.13.0+cpu is built for CPUs alone: device = 'cpu'"
+    assert not isinstance(gpu(CPU), Note)
+
+
+def test_a_gpu_that_torch_is_not_built_for_is_noted(tmp_path: Path) -> None:
+    told = gpu(CPU, drivers=(str(tmp_path),))
+    assert isinstance(told, Note)
+    assert "TORCH_INDEX=" in told
+
+
+def test_gpus_are_told_with_their_memory() -> None:
+    assert gpu(CUDA, H100) == "NVIDIA H100, 70.00 GB of 80.00 GB free, bf16; torch 2.13.0 is built for CUDA 13.0"
+    assert "no bf16, so precision = fp32; torch 2.13.0 is built for ROCm 7.0" in gpu(ROCM, Device("old", 1, 2, False))
+
+
+def test_a_build_for_gpus_that_sees_none_is_noted() -> None:
+    told = gpu(CUDA)
+    assert isinstance(told, Note)
+    assert told == "torch 2.13.0 is built for CUDA 13.0 and sees no GPU: device = 'cpu'"
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("libcudnn.so.9: cannot open"), RuntimeError("CUDA error: unknown error\nCompile with")]
+)
+def test_gpus_that_cannot_be_asked_are_wrong(error: Exception) -> None:
+    def devices() -> list[Device]:
+        raise error
+
+    found = finding_of("gpu", lambda: check_gpu(lambda: CUDA, devices, ()))
+    assert not found.good
+    assert found.told.startswith("torch 2.13.0 is built for CUDA 13.0, and cannot ask for GPUs (")
+    assert str(error).splitlines()[0] in found.told
+    assert "Compile with" not in found.told
+    assert "check the driver" in found.told
+
+
+def test_torchs_build_is_read_without_importing_it() -> None:
+    import torch
+
+    assert torch_build() == Build(torch.__version__, torch.version.cuda or "", torch.version.hip or "")
+
+
+def free(amount: int) -> SimpleNamespace:
+    return SimpleNamespace(free=amount, available=amount, total=10**12)
+
+
+def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "not" / "there"
+    for amount, note in ((10**10, False), (2 * 10**9, True)):
+        monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder, amount=amount: free(amount))
+        assert isinstance(check_disk(place), Note) == note
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: free(10**8))
+    with pytest.raises(DeploymentError, match=r"100\.00 MB are free in .*; wanted 1\.00 GB"):
+        check_disk(place)
+    assert not place.exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "access", lambda place, mode: False)  # whoever runs the tests may be allowed everything
+    with pytest.raises(DeploymentError, match="cannot be written to"):
+        check_disk(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(machine.os, "access", os.access)
+    with pytest.raises(DeploymentError, match="file cannot be written to"):
+        check_disk(tmp_path / "file")
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for amount, note in ((10**10, False), (2 * 10**9, True)):
+        monkeypatch.setattr(machine.psutil, "virtual_memory", lambda amount=amount: free(amount))
+        assert isinstance(check_memory(), Note) == note
+    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: free(10**8))
+    with pytest.raises(DeploymentError, match=r"100\.00 MB of 1000\.00 GB are free|100\.00 MB of 1\.00 TB are free"):
+        check_memory()
+
+
+def test_little_shared_memory_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: free(64 * 2**20))
+    assert isinstance(check_shared_memory(tmp_path), Note)
+    assert isinstance(check_shared_memory(tmp_path / "none"), Note)
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def test_a_port_that_is_taken_is_noted(listening: int) -> None:
+    for host in ("127.0.0.1", "0.0.0.0"):
+        told = check_port(f"{host}:{listening}", "where sites join")
+        assert isinstance(told, Note)
+        assert "something listens there already" in told
+
+
+def test_a_free_port_is_good_and_stays_free(listening: int) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for _ in range(2):
+        assert not isinstance(check_port(f"127.0.0.1:{port}", "where sites join"), Note)

@@ -1,0 +1,81 @@
+"""Loading an encoder: a head drawn by the seed, and every directory that cannot serve, refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fedlingua.common.errors import BackboneError, ConfigError
+from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
+from tests.encoders import build_bert, build_xlmr
+
+
+def load(directory: Path, seed: int = 1, max_tokens: int | None = None, task: str = "ner") -> Encoder:
+    return load_encoder(directory, task, ["O", "B-x", "I-x"], seed, max_tokens, "cpu")
+
+
+def test_the_seed_decides_the_head_and_the_encoder_is_the_directorys(encoder_directory: Path) -> None:
+    one, again, other = (load(encoder_directory, seed).model.state_dict() for seed in (1, 1, 2))
+    stored = load_file(encoder_directory / "model.safetensors")
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    assert not torch.equal(one["classifier.weight"], other["classifier.weight"])
+    assert all(torch.equal(one[name], stored[name]) for name in one if not name.startswith("classifier"))
+
+
+@pytest.mark.parametrize("task", ["ner", "pairs"])
+def test_bert_takes_both_heads_although_its_pooler_is_not_in_a_masked_language_model(tmp_path: Path, task: str) -> None:
+    encoder = load(build_bert(tmp_path), task=task)
+    assert encoder.model.config.id2label == {0: "O", 1: "B-x", 2: "I-x"}
+    assert encoder.max_tokens == 64
+
+
+def test_windows_are_held_to_the_positions(encoder_directory: Path) -> None:
+    assert load(encoder_directory).max_tokens == 64  # 66, of which RoBERTa leaves two unused
+    assert load(encoder_directory, max_tokens=64).max_tokens == 64
+    for asked in (65, 7):
+        with pytest.raises(ConfigError, match=f"--max-tokens {asked}: wanted 8 to 64"):
+            load(encoder_directory, max_tokens=asked)
+
+
+def test_the_longest_window_runs_through_the_model(encoder_directory: Path) -> None:
+    encoder = load(encoder_directory)
+    ids = torch.tensor([encoder.sequence([5] * encoder.budget)])
+    assert encoder.model(input_ids=ids).logits.shape == (1, 64, 3)
+
+
+def test_the_fingerprint_changes_with_a_byte_of_the_weights(tmp_path: Path) -> None:
+    first = load(build_xlmr(tmp_path / "a")).fingerprint
+    assert load(build_xlmr(tmp_path / "b")).fingerprint == first
+    tensors = load_file(tmp_path / "b" / "model.safetensors")
+    tensors[next(iter(tensors))] += 1
+    save_file(tensors, tmp_path / "b" / "model.safetensors", {"format": "pt"})
+    assert load(tmp_path / "b").fingerprint != first
+
+
+def test_weights_that_are_not_all_there_are_refused_instead_of_drawn(tmp_path: Path) -> None:
+    build_xlmr(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "layer.1." not in name}
+    save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BackboneError, match="of its parameters are not in its weights"):
+        load(tmp_path)
+
+
+def test_a_translation_model_and_an_empty_directory_are_refused(tmp_path: Path, tiny_backbone: Path) -> None:
+    for directory in (tiny_backbone, tmp_path):
+        with pytest.raises(BackboneError, match="cannot be loaded for ner"):
+            load(directory)
+    with pytest.raises(BackboneError, match="there is no such directory"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_tokenizer_with_more_pieces_than_the_model_is_refused(tmp_path: Path) -> None:
+    build_xlmr(tmp_path / "small", ["one"])
+    build_xlmr(tmp_path / "large")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "small" / name).write_text((tmp_path / "large" / name).read_text())
+    rows = json.loads((tmp_path / "small" / "config.json").read_text())["vocab_size"]
+    with pytest.raises(BackboneError, match=f"pieces, its model {rows}; wanted those of one model"):
+        load(tmp_path / "small")

@@ -1,0 +1,229 @@
+"""Every kind of page in a real browser: what it draws, sorts, shows on a phone, in the dark and on paper, and what it never does."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedlingua.desk.comparison.compare import compare
+from fedlingua.desk.comparison.runs import read_runs
+from fedlingua.desk.report import write_report, write_suite_report
+from fedlingua.desk.report.comparison_page import write_comparison
+from fedlingua.desk.report.personal_page import write_personal_page
+from tests.browser import DESKTOP, PHONE, Browser
+from tests.recorded import record_whole_run
+from tests.translated_runs import make_run
+
+ROOT = Path(__file__).parents[4]
+EVIL = "<img src=x onerror=\"document.title='run'\">"
+KINDS = ("run", "suite", "comparison", "personal")
+PAPER = 680
+
+POINTS = """
+const wanted = {}, drawn = {};
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const count = (values, others) => values.filter((value, place) => value !== null && others[place] !== null).length;
+for (const [name, figure] of Object.entries(figures)) {
+  const place = document.getElementById("plot-" + name);
+  const shown = figure.data.filter(trace => trace.visible ?? true);
+  const of = (type, asked) => shown.filter(trace => (trace.type ?? "scatter") === type && asked(trace))
+    .reduce((sum, trace) => sum + count(trace.x, trace.y), 0);
+  wanted[name] = {
+    marks: of("scatter", trace => (trace.mode ?? "lines+markers").includes("markers")),
+    bars: of("bar", () => true),
+    names: of("scatter", trace => (trace.mode ?? "").includes("text")),
+    maps: shown.filter(trace => trace.type === "heatmap").length,
+  };
+  const drawings = selector => place.querySelectorAll(selector).length;
+  drawn[name] = {
+    marks: drawings(".scatterlayer .points path.point"),
+    bars: drawings(".barlayer .points .point"),
+    names: drawings(".scatterlayer .text .textpoint"),
+    maps: drawings(".heatmaplayer image"),
+  };
+}
+const empty = [...document.querySelectorAll(".plot")].filter(place => !place.querySelector(".point, .js-line, .heatmaplayer image"));
+return [wanted, drawn, empty.map(place => place.id)];
+"""
+
+COLUMN = """
+const [table, place] = arguments;
+return [...document.querySelector(table).tBodies[0].rows].map(row => row.cells[place].textContent.trim());
+"""
+
+# The lowest contrast of a text with what lies behind it, and whose it is: WCAG 2.2, 1.4.3.
+CONTRAST = """
+const channels = colour => colour.match(/[\\d.]+/g).map(Number);
+const light = colour => {
+  const [red, green, blue] = channels(colour).slice(0, 3).map(each => each / 255)
+    .map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+};
+const behind = element => {
+  for (let each = element; each; each = each.parentElement) {
+    const colour = getComputedStyle(each).backgroundColor, [, , , alpha = 1] = channels(colour);
+    if (alpha === 1) return colour;
+  }
+};
+let least = [Infinity, ""];
+for (const element of document.querySelectorAll("body *:not(script):not(noscript):not(style)")) {
+  const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+  if (!own || !element.getClientRects().length) continue;
+  const style = getComputedStyle(element), svg = element.namespaceURI.endsWith("svg");
+  const ink = svg ? style.fill : style.color;
+  if (channels(ink)[3] === 0) continue;
+  const [x, y] = [light(ink), light(behind(element))];
+  const found = (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
+  if (found < least[0]) least = [found, element.outerHTML.slice(0, 200)];
+}
+return least;
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A page of each kind; the sites' names and text of a run and of a comparison are markup."""
+    folder = tmp_path_factory.mktemp("pages")
+    run = record_whole_run(folder / "run", sites=7, rounds=4, tensors=20, spell=f"{EVIL} {{}}", words=EVIL)
+    table = ROOT / "experiments/results/fed_mnmt/table2_phrasebook"
+    spoiled = {"adapter-local": {"a": 1, "b": 0}, "adapter-fed": {"a": 0, "b": 2}, "pmfl": {"a": 2, "b": 3}}
+    compared = [
+        make_run(folder / method / EVIL.replace("/", ""), method, wrong, seed, mark=EVIL, name=str(seed))
+        for method, wrong in spoiled.items()
+        for seed in (2022,)
+    ]
+    comparison = compare(read_runs(compared), "", 100, 2)
+    return {
+        "run": write_report(run),
+        "suite": write_suite_report(table, folder / "suite"),
+        "comparison": write_comparison(comparison, folder / "comparison.html"),
+        "personal": write_personal_page(personalized(), folder),
+    }
+
+
+def personalized() -> dict[str, Any]:
+    """What a personalization.json says."""
+    models = ("federated", "personal", "apfl", "chosen")
+    return {
+        "site": EVIL,
+        "direction": "es",
+        "run": "notes",
+        "task": "masked-language",
+        "round": 12,
+        "seed": 3,
+        "epochs": 2,
+        "training": {"steps": 40},
+        "apfl": {"alpha": 0.625, "dev_loss": 1.75, "path": [[0, 0.5], [20, 0.7], [40, 0.625]]},
+        "sweep": [{"alpha": number / 20, "dev_loss": 2 - number / 40} for number in range(21)],
+        "chosen_alpha": 0.9,
+        "test": {model: {"perplexity": 8.0 - place, "accuracy": 0.6} for place, model in enumerate(models)},
+        "alpha_rate": 1.0,
+        "test_split": {"sentences": 1500, "masked": 9000, "masks": "00ff"},
+        "versions": {"torch": "2"},
+        "seconds": 61.0,
+    }
+
+
+def opened(browser: Browser, page: Path, size: tuple[int, int] = DESKTOP, dark: bool = False) -> Browser:
+    """With all plots drawn."""
+    browser.open(page.as_uri(), size, dark)
+    browser.wait("return document.documentElement.dataset.drawn")
+    return browser
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_draws_every_point_without_an_error_or_a_request(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+    opened(browser, pages[kind])
+    wanted, drawn, empty = browser.run(POINTS)
+    assert drawn == wanted
+    assert empty == []
+    assert browser.console_errors() == []
+    assert browser.requests() == [pages[kind].as_uri()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_markup_in_names_and_text_is_shown_and_does_nothing(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+    opened(browser, pages[kind])
+    assert browser.run("return document.images.length") == 0
+    assert browser.run("return document.title") != "run"
+    if kind != "suite":
+        assert EVIL in browser.run("return document.body.textContent")
+
+
+def test_a_heading_sorts_by_click_and_by_keyboard_and_totals_stay_below(browser: Browser, pages: dict[str, Path]) -> None:
+    opened(browser, pages["run"])
+    table, after = "#scores table", 4
+    totals = browser.run("return document.querySelector('#scores table').tFoot.textContent")
+    as_it_came = [float(value) for value in browser.run(COLUMN, table, after)]
+    assert as_it_came == sorted(as_it_came)
+    button = browser.driver.find_element("css selector", f"{table} th:nth-child({after + 1}) button")
+    button.click()
+    assert [float(value) for value in browser.run(COLUMN, table, after)] == as_it_came[::-1]
+    assert button.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
+    site = browser.driver.find_element("css selector", f"{table} th:first-child button")
+    site.send_keys("\n")
+    assert browser.run(COLUMN, table, 0) == [f"{EVIL} {number}" for number in range(1, 8)]
+    assert site.find_element("xpath", "..").get_attribute("aria-sort") == "ascending"
+    assert button.find_element("xpath", "..").get_attribute("aria-sort") is None
+    assert browser.run("return document.querySelector('#scores table').tFoot.textContent") == totals
+    assert browser.run("return document.querySelector('#scores table').lastElementChild.tagName") == "TFOOT"
+
+
+def test_columns_under_a_heading_of_two_rows_sort_by_their_own_numbers(browser: Browser, pages: dict[str, Path]) -> None:
+    opened(browser, pages["comparison"])
+    heads = browser.run("return [...document.querySelectorAll('#scores th button')].map(each => each.textContent)")
+    assert len(heads) == 2 + 2 * 4
+    for place in range(len(heads)):
+        browser.run("document.querySelectorAll('#scores th button')[arguments[0]].click()", place)
+        values = browser.run(
+            "return [...document.querySelector('#scores table').tBodies[0].rows].map(row => row.cells[arguments[0]].dataset.v)",
+            place,
+        )
+        if place:
+            numbers = [float(value) for value in values]
+            assert numbers == sorted(numbers, reverse=True), heads[place]
+    opened(browser, pages["suite"])
+    browser.run("[...document.querySelectorAll('#cost th button')].find(each => each.textContent === 'parameters').click()")
+    shown = browser.run(COLUMN, "#cost table", 1)
+    assert shown[0].endswith("M")
+    assert shown.index("86,592") > shown.index("1.09 M")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_wider_than_a_phone(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+    opened(browser, pages[kind], PHONE)
+    assert browser.overflow() == 0
+    boxes = browser.run(
+        "return [...document.querySelectorAll('.scroll, .plot:not(.scroll .plot)')].map(each => each.getBoundingClientRect().right)"
+    )
+    assert max(boxes) <= PHONE[0]
+
+
+@pytest.mark.parametrize(("kind", "dark"), itertools.product(KINDS, (False, True)))
+def test_all_text_can_be_read_on_its_ground(browser: Browser, pages: dict[str, Path], kind: str, dark: bool) -> None:
+    opened(browser, pages[kind], dark=dark)
+    ground = browser.run("return getComputedStyle(document.body).backgroundColor")
+    level = sum(json.loads(ground.replace("rgb(", "[").replace(")", "]"))) / 3
+    assert level < 50 if dark else level > 240
+    contrast, where = browser.run(CONTRAST)
+    assert contrast >= 4.5, where
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_paper_is_white_and_nothing_reaches_beyond_it(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+    opened(browser, pages[kind], dark=True)
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": [dark]})
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run("return getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    widths = browser.run(
+        "return [...document.querySelectorAll('.scroll > table, .plot .main-svg')].map(each => each.getBoundingClientRect().width)"
+    )
+    assert max(widths) <= PAPER + 1
+    assert browser.run("return [...document.querySelectorAll('details')].every(each => each.open)")
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.pdf().startswith(b"%PDF-")
+    assert browser.console_errors() == []

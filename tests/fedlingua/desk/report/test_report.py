@@ -1,0 +1,485 @@
+"""The report of a run folder: what the page, the plots and the tables say, for runs in every state."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from html import unescape
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedlingua.common.errors import RunError
+from fedlingua.desk.report import keep_run, plots, score_markdown, score_table, write_report
+from fedlingua.desk.report.read import read_run
+
+EVIL = "<script>alert(1)</script>"
+SITES = ("alpha", "beta", EVIL)
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.4.3"
+
+RUN: dict[str, Any] = {
+    "name": "demo",
+    "status": "completed",
+    "reason": None,
+    "method": "fedavg",
+    "seed": 7,
+    "config": {"rounds": 2, "learning-rate": 0.001},
+    "config_hash": "abc123",
+    "flower_run_id": 42,
+    "versions": {"flwr": "1.20.0"},
+    "git_revision": "deadbeef",
+    "started": "2025-01-01T00:00:00Z",
+    "finished": "2025-01-01T01:02:03Z",
+    "seconds": 3723.0,
+    "rounds": 2,
+    "best_round": 2,
+    "backbone": {"name": "tiny", "fingerprint": "f00d", "parameters": 1_500_000},
+    "trained_parameters": 300_000,
+    "exchanged_parameters": 250_000,
+}
+
+
+def site_entry(direction: str) -> dict[str, Any]:
+    account = {"read": 1000, "kept": 985, "dropped": {"too-short": 10, "copy": 5}}
+    return {"directions": [direction], "node": 0, "train": 400, "dev": 100, "test": 200, "accounts": {direction: account}}
+
+
+def round_entry(index: int) -> dict[str, Any]:
+    def one(place: int) -> dict[str, Any]:
+        trained = {"train_loss": 2.5 - index / 2 + place / 10} if index else {}
+        seconds = {"train": 3.0, "evaluate": 0.5} if index else {"evaluate": 0.5}
+        told = {"dev_loss": 3.0 - index / 2 + place / 10, "seconds": seconds, "uplink_bytes": 1000 * index}
+        return {**told, **trained, "downlink_bytes": 2000, "dev_tokens": 500, "steps": 4, "tensors_sent": 6}
+
+    sites = {name: one(place) for place, name in enumerate(SITES)}
+    return {"round": index, "seconds": 4.0, "dev_loss": 3.1 - index / 2, "sites": sites, "failures": []}
+
+
+def score_entry(direction: str, before: float, after: float) -> dict[str, Any]:
+    metrics = {"bleu": after, "base_bleu": before, "chrf": after + 20, "base_chrf": before + 21}
+    return {"direction": direction, "sentences": 200, **metrics, "signature": SIGNATURE, "chrf_signature": "nrefs:1|nc:6"}
+
+
+SCORES: dict[str, Any] = {
+    "method": "fedavg",
+    "seed": 7,
+    "split": "test",
+    "sites": {
+        "alpha": score_entry("de-fr", 30.1, 41.25),
+        "beta": score_entry("fr-de", 20.0, 18.5),
+        EVIL: score_entry("nl-fr", 10.0, 13.0),
+    },
+    "macro_bleu": 24.25,
+    "micro_bleu": 24.25,
+    "pooled_bleu": 25.0,
+    "base_macro_bleu": 20.033,
+    "macro_chrf": 44.25,
+    "base_macro_chrf": 41.033,
+    "uplink_bytes_per_round": 1500.0,
+    "downlink_bytes_per_round": 2000.0,
+    "exchanged_parameters": 250_000,
+}
+
+CLUSTERS = {"encoder": {"Germanic": ["alpha"], "Romance": ["beta", EVIL]}, "shared": {"all": list(SITES)}}
+
+MARKDOWN = """\
+| site | direction | pairs | BLEU before | BLEU after | gain | chrF before | chrF after | gain |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| alpha | de-fr | 200 | 30.10 | 41.25 | +11.15 | 51.10 | 61.25 | +10.15 |
+| beta | fr-de | 200 | 20.00 | 18.50 | -1.50 | 41.00 | 38.50 | -2.50 |
+| &lt;script>alert(1)&lt;/script> | nl-fr | 200 | 10.00 | 13.00 | +3.00 | 31.00 | 33.00 | +2.00 |
+| **macro** |  |  | **20.03** | **24.25** | **+4.22** | **41.03** | **44.25** | **+3.22** |
+| **micro** |  |  | **20.03** | **24.25** | **+4.22** | **41.03** | **44.25** | **+3.22** |
+| **pooled** |  |  | – | **25.00** | – | – | – | – |
+"""
+
+Maker = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Maker:
+    """Write a run folder; a keyword replaces values of run.json, `without` leaves files out."""
+
+    def write(without: tuple[str, ...] = (), **run: Any) -> Path:
+        directions = ("de-fr", "fr-de", "nl-fr")
+        files = {
+            "run.json": json.dumps(RUN | run),
+            "sites.json": json.dumps({name: site_entry(one) for name, one in zip(SITES, directions, strict=True)}),
+            "clusters.json": json.dumps(CLUSTERS),
+            "rounds.jsonl": "".join(json.dumps(round_entry(index)) + "\n" for index in range(3)),
+            "scores.json": json.dumps(SCORES),
+        }
+        folder = tmp_path / "demo"
+        folder.mkdir()
+        for name, content in files.items():
+            if name not in without:
+                (folder / name).write_text(content, encoding="utf-8")
+        return folder
+
+    return write
+
+
+def markup(page: Path) -> str:
+    """The page without plotly's own code."""
+    return re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def words(page: Path) -> str:
+    """What a reader sees, without tags."""
+    body = markup(page).split("<body>")[1].split("<script")[0]
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def test_page_tells_the_run(make: Maker) -> None:
+    page = write_report(make())
+    seen = words(page)
+    assert page.name == "report.html"
+    assert all(site in seen for site in SITES)
+    for expected in ("+11.15", "-1.50", "+3.00", "20.03 → 24.25", "+4.22 over the base", "1 h 02 min", "1.50 kB"):
+        assert expected in seen
+    assert "best round 2" in seen
+    assert "No failures." in seen
+    assert SIGNATURE in seen
+    assert "✓ completed" in seen
+    assert "too-short" in seen
+    assert "≠" not in seen
+
+
+def test_page_stands_alone(make: Maker) -> None:
+    page = write_report(make())
+    text = page.read_text(encoding="utf-8")
+    assert page.stat().st_size <= 8 * 1024 * 1024
+    assert text.count("plotly.js v") == 1
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", markup(page))
+    assert "<link" not in markup(page)
+    assert "http:" not in markup(page)
+    assert "https:" not in markup(page)
+    assert "default-src 'none'" in text
+    assert sorted(path.name for path in page.parent.iterdir() if path.suffix == ".html") == ["report.html"]
+
+
+def test_names_are_escaped(make: Maker) -> None:
+    text = write_report(make()).read_text(encoding="utf-8")
+    assert EVIL not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_score_plot_holds_before_and_after(make: Maker) -> None:
+    traces = {trace.name: trace for trace in plots.score_plot(read_run(make())).data}
+    assert list(traces["before"].x) == [30.1, 20.0, 10.0]
+    assert list(traces["after"].x) == [41.25, 18.5, 13.0]
+    assert list(traces["higher after"].x) == [30.1, 41.25, None, 10.0, 13.0, None]
+    assert list(traces["lower after"].x) == [20.0, 18.5, None]
+
+
+def test_loss_plot_holds_sites_mean_and_best(make: Maker) -> None:
+    data = plots.loss_plot(read_run(make())).data
+    dev, train = [trace for trace in data if trace.name == "alpha"]
+    assert list(dev.y) == [3.0, 2.5, 2.0]
+    assert list(train.y) == [None, 2.0, 1.5]
+    mean = next(trace for trace in data if trace.name == "dev mean")
+    assert list(mean.y) == [3.1, 2.6, 2.1]
+    best = next(trace for trace in data if trace.name == "best round")
+    assert (list(best.x), list(best.y)) == ([2], [2.1])
+
+
+def test_best_round_of_each_site(make: Maker) -> None:
+    folder = make(best_round={"alpha": 1, "beta": 2})
+    best = next(trace for trace in plots.loss_plot(read_run(folder)).data if trace.name == "best round")
+    assert list(zip(best.x, best.y, strict=True)) == [(1, 2.5), (2, 2.1)]
+    assert "best round by site: 1–2" in words(write_report(folder))
+
+
+def test_bytes_and_time_are_summed(make: Maker) -> None:
+    run = read_run(make())
+    uplink, downlink = plots.bytes_plot(run).data
+    assert list(uplink.y) == [0.0, 3.0, 6.0]
+    assert [list(each) for each in uplink.customdata] == [["0 B", "0 B"], ["3.00 kB", "3.00 kB"], ["6.00 kB", "9.00 kB"]]
+    assert list(downlink.y) == [6.0, 6.0, 6.0]
+    times = {trace.name: list(trace.x) for trace in plots.time_plot(run).data}
+    assert times == {"evaluate": [1.5] * 3, "train": [6.0] * 3}
+
+
+def test_seconds_of_a_round_and_all_messages_are_told(make: Maker) -> None:
+    folder = make()
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for line in lines[1:]:
+        line |= {"phase_s": {"train": 3.25, "evaluate": 0.5}, "server_s": {"aggregate": 0.0125, "theta": 0.00072751}}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    moved = {
+        "evaluate": {"uplink_bytes": 1000, "downlink_bytes": 2_000_000},
+        "finish": {"uplink_bytes": 500, "downlink_bytes": 0},
+    }
+    (folder / "traffic.json").write_text(json.dumps({"alpha": moved, "beta": moved}))
+    seen = words(write_report(folder))
+    assert "Seconds of a round" in seen
+    assert "train aggregate meta evaluate round 3.25 0.0125 0.000728 0.500 4.00" in seen
+    assert "Of these, inside the meta module: theta 0.000728" in seen
+    assert "evaluate 2.00 kB 4.00 MB finish 1.00 kB 0 B all 3.00 kB 4.00 MB" in seen
+
+
+def test_a_run_of_before_tells_neither(make: Maker) -> None:
+    seen = words(write_report(make()))
+    assert "Seconds of a round" not in seen
+    assert "All messages of the run" not in seen
+
+
+def test_two_directions_of_a_site(make: Maker) -> None:
+    folder = make()
+    sites = {"alpha:de-fr": score_entry("de-fr", 1.0, 2.0), "alpha:fr-de": score_entry("fr-de", 3.0, 5.0)}
+    (folder / "scores.json").write_text(json.dumps(SCORES | {"sites": sites}), encoding="utf-8")
+    run = read_run(folder)
+    assert [line.site for line in run.scores] == ["alpha", "alpha"]
+    assert plots.score_labels(run.scores) == ["alpha de-fr", "alpha fr-de"]
+    write_report(folder)
+
+
+def test_running_folder(make: Maker) -> None:
+    folder = make(without=("scores.json",), status="running", finished=None, seconds=None, rounds=5, best_round=None)
+    seen = words(write_report(folder))
+    assert "▶ running" in seen
+    assert "2 of 5" in seen
+    assert "not yet" in seen
+    assert "scores.json is not there yet. The run is still going." in seen
+    assert "12.0 s finished rounds so far" in seen
+
+
+def test_failed_before_anything(make: Maker) -> None:
+    without = ("scores.json", "rounds.jsonl", "clusters.json", "sites.json")
+    page = write_report(make(without=without, status="failed", reason="site beta is <gone>"))
+    seen = words(page)
+    assert "✗ failed" in seen
+    assert "site beta is <gone>" in seen
+    assert all(f"{name} is not there yet." in seen for name in without)
+    assert page.stat().st_size < 100_000
+
+
+def test_only_a_status(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}", encoding="utf-8")
+    for name in ("sites.json", "clusters.json", "scores.json"):
+        (tmp_path / name).write_text("[1, 2", encoding="utf-8")
+    (tmp_path / "rounds.jsonl").write_bytes(b"")
+    assert "cannot be read" in words(write_report(tmp_path))
+
+
+def test_values_of_another_type(make: Maker) -> None:
+    folder = make(config=None, versions=[1], backbone="x", best_round="two", seconds="long", rounds=None)
+    lost = {"alpha": {"bleu": "many", "direction": None}, "beta": 3, "gamma": {"bleu": float("nan")}}
+    (folder / "scores.json").write_text(json.dumps({"sites": lost}), encoding="utf-8")
+    (folder / "sites.json").write_text('{"alpha": {"directions": null, "accounts": {"de-fr": {}}}}', encoding="utf-8")
+    (folder / "clusters.json").write_text('{"encoder": [], "decoder": {"a": null}}', encoding="utf-8")
+    (folder / "rounds.jsonl").write_text('{"round": 0, "sites": {"alpha": {}}, "failures": [1]}\n', encoding="utf-8")
+    write_report(folder)
+    score_markdown(folder)
+
+
+def test_truncated_last_line_is_ignored(make: Maker) -> None:
+    folder = make()
+    path = folder / "rounds.jsonl"
+    path.write_text(path.read_text(encoding="utf-8") + '{"round": 3, "dev_lo', encoding="utf-8")
+    run = read_run(folder)
+    assert [each.number for each in run.rounds] == [0, 1, 2]
+    assert "rounds.jsonl" not in run.notes
+
+
+def test_broken_line_in_the_middle_is_told(make: Maker) -> None:
+    folder = make()
+    path = folder / "rounds.jsonl"
+    path.write_text("{oh\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert "1 line(s) of rounds.jsonl cannot be read" in words(write_report(folder))
+
+
+def test_failures_are_listed(make: Maker) -> None:
+    folder = make()
+    failures = [{"site": "beta", "phase": "train", "reason": "out of memory"}]
+    with (folder / "rounds.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(round_entry(3) | {"failures": failures}) + "\n")
+    assert "3 beta train out of memory" in words(write_report(folder))
+
+
+def test_account_that_does_not_add_up(make: Maker) -> None:
+    folder = make()
+    wrong = site_entry("de-fr")
+    wrong["accounts"]["de-fr"]["kept"] = 1
+    (folder / "sites.json").write_text(json.dumps({"alpha": wrong}), encoding="utf-8")
+    assert "≠" in words(write_report(folder))
+
+
+def test_markdown_table(make: Maker) -> None:
+    assert score_markdown(make()) == MARKDOWN
+
+
+def test_tables_without_scores(make: Maker) -> None:
+    folder = make(without=("scores.json",), status="interrupted")
+    expected = "No scores yet: the run writes scores.json when it has finished. Status: interrupted."
+    assert score_markdown(folder) == f"{expected}\n"
+    assert str(score_table(folder).caption) == expected
+
+
+def test_table_for_the_terminal(make: Maker) -> None:
+    console = Console(width=130, file=StringIO(), record=True)
+    console.print(score_table(make()))
+    lines = console.export_text().splitlines()
+    assert any(re.search(r"alpha\s.*41\.25.*\+11\.15", line) for line in lines)
+    assert any(EVIL in line for line in lines)
+    assert any(re.search(r"macro.*\+4\.22", line) for line in lines)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"name": "x'])
+def test_folder_without_readable_run_file(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "run.json").write_bytes(content)
+    for function in (write_report, score_table, score_markdown):
+        with pytest.raises(RunError, match=r"(?s)run\.json.*got:.*wanted:.*to do:"):
+            function(tmp_path)
+
+
+def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> None:
+    run_dir = make()
+    run = json.loads((run_dir / "run.json").read_text())
+    run["config"] = {**run["config"], "data-dir": "/nowhere/at/all/data", "run-dir": "/nowhere/at/all/runs/x", "resume": True}
+    (run_dir / "run.json").write_text(json.dumps(run))
+    keep_run(run_dir, tmp_path / "kept")
+    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["report.md", "run.json", "scores.json"]
+    assert all("/nowhere/at/all" not in file.read_text() for file in (tmp_path / "kept").iterdir())
+    assert score_markdown(run_dir) in (tmp_path / "kept" / "report.md").read_text()
+    kept = json.loads((tmp_path / "kept" / "run.json").read_text())["config"]
+    assert (kept["data-dir"], kept["run-dir"], kept["resume"]) == ("", "", False)
+    assert kept.keys() == run["config"].keys()
+
+
+# --- Of a run that pre-trains ----------------------------------------------------------------------------------------------------
+
+
+def masked_entry(before: float, after: float, accuracy: float) -> dict[str, Any]:
+    told = {"perplexity": after, "base_perplexity": before, "accuracy": accuracy, "base_accuracy": 0.25}
+    parts = {"perplexity_of_parts": after + 0.25, "perplexity_of_parts_sd": 0.75}
+    return {"direction": "de", "sentences": 200, "masked": 900, "masks": "00000000abcd", **told, **parts}
+
+
+MASKED_SCORES: dict[str, Any] = {
+    **{key: value for key, value in SCORES.items() if "bleu" not in key and "chrf" not in key},
+    "sites": {"alpha": masked_entry(30.0, 12.5, 0.5), "beta": masked_entry(20.0, 21.5, 0.2)},
+    "macro_perplexity": 17.0,
+    "micro_perplexity": 17.25,
+    "pooled_perplexity": 16.0,
+    "base_macro_perplexity": 25.0,
+    "macro_accuracy": 0.35,
+    "base_macro_accuracy": 0.25,
+}
+
+MASKED_MARKDOWN = """\
+| site | language | sentences | PPL before | PPL after | gain | acc % before | acc % after | gain |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| alpha | de | 200 | 30.00 | 12.50 | +17.50 | 25.00 | 50.00 | +25.00 |
+| beta | de | 200 | 20.00 | 21.50 | -1.50 | 25.00 | 20.00 | -5.00 |
+| **macro** |  |  | **25.00** | **17.00** | **+8.00** | **25.00** | **35.00** | **+10.00** |
+| **micro** |  |  | – | **17.25** | – | – | – | – |
+| **pooled** |  |  | – | **16.00** | – | – | – | – |
+"""
+
+
+@pytest.fixture
+def pretrained(make: Maker) -> Path:
+    folder = make(config={"task": "masked-language", "rounds": 2})
+    (folder / "scores.json").write_text(json.dumps(MASKED_SCORES), encoding="utf-8")
+    return folder
+
+
+def test_rounds_that_were_not_measured_are_passed_over_by_the_line_of_the_dev_loss(make: Maker) -> None:
+    assert all(trace.connectgaps for trace in plots.loss_plot(read_run(make())).data if trace.mode == "lines+markers")
+
+
+def test_a_gain_is_above_0_where_perplexity_falls_and_where_accuracy_rises(pretrained: Path) -> None:
+    assert score_markdown(pretrained) == MASKED_MARKDOWN
+
+
+def test_the_page_of_a_run_that_pre_trains_speaks_of_perplexity(pretrained: Path) -> None:
+    seen = words(write_report(pretrained))
+    for expected in (
+        "macro perplexity",
+        "25.00 → 17.00",
+        "+8.00 over the base",
+        "+17.50",
+        "-1.50",
+        "acc %",
+        "best round 2",
+    ):
+        assert expected in seen
+    assert "BLEU" not in seen
+    assert "chrF" not in seen
+
+
+def test_the_four_parts_of_a_text_stand_beside_its_perplexity(pretrained: Path) -> None:
+    assert "+25.00 12.75 ± 0.75 beta" in words(write_report(pretrained))
+    (pretrained / "scores.json").write_text(json.dumps(SCORES), encoding="utf-8")
+    assert "four parts" not in words(write_report(pretrained))
+
+
+def test_documents_that_a_hook_failed_on_are_told_by_site_and_type(pretrained: Path) -> None:
+    assert "de-identification" not in words(write_report(pretrained))
+    sites = json.loads((pretrained / "sites.json").read_text())
+    sites["beta"]["accounts"]["fr-de"]["failed_documents"] = {"ValueError": 1200, EVIL: 1}
+    (pretrained / "sites.json").write_text(json.dumps(sites))
+    page = write_report(pretrained)
+    assert f"site failure documents beta {EVIL} 1 beta ValueError 1,200" in words(page)
+    assert EVIL not in re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_losses_by_round_are_shown_as_perplexities(pretrained: Path) -> None:
+    figure = plots.loss_plot(read_run(pretrained))
+    assert [title.text for title in figure.layout.annotations] == ["dev perplexity", "train perplexity"]
+    traces = {(trace.name, trace.yaxis): [*trace.y] for trace in figure.data}
+    assert traces["alpha", "y"] == pytest.approx([math.exp(3.0), math.exp(2.5), math.exp(2.0)])
+    assert traces["alpha", "y2"][1:] == pytest.approx([math.exp(2.0), math.exp(1.5)])
+    assert traces["dev mean", "y"] == pytest.approx([math.exp(3.1), math.exp(2.6), math.exp(2.1)])
+    assert traces["best round", "y"] == pytest.approx([math.exp(2.1)])
+    assert "Perplexity by round" in words(write_report(pretrained))
+
+
+def test_the_plot_of_perplexities_joins_what_is_better_and_what_is_worse(pretrained: Path) -> None:
+    figure = plots.score_plot(read_run(pretrained))
+    traces = {trace.name: trace for trace in figure.data}
+    assert (list(traces["before"].x), list(traces["after"].x)) == ([30.0, 20.0], [12.5, 21.5])
+    joints = [list(trace.x) for trace in figure.data if None in list(trace.x)]
+    assert joints == [[30.0, 12.5, None], [20.0, 21.5, None]]
+    assert figure.layout.xaxis.title.text == "perplexity"
+
+
+def test_before_its_scores_a_run_that_pre_trains_has_headers_of_its_task(make: Maker) -> None:
+    folder = make(without=("scores.json",), status="running", config={"task": "masked-language"})
+    assert [metric.name for metric in read_run(folder).metrics] == ["perplexity", "accuracy, %"]
+    assert "macro perplexity not yet" in words(write_report(folder))
+
+
+def test_a_table_of_perplexities_for_the_terminal(pretrained: Path) -> None:
+    console = Console(width=150, file=StringIO(), record=True)
+    console.print(score_table(pretrained))
+    text = console.export_text()
+    assert re.search(r"alpha\s.*12\.50.*\+17\.50", text)
+    assert re.search(r"macro.*\+8\.00", text)
+
+
+def test_what_sites_have_in_common_is_told_by_language_and_in_pairs(make: Maker) -> None:
+    folder = make()
+    assert "stand at another site" not in words(write_report(folder))
+    counts = {"all": 1200, "train": 1000, "dev": 100, "test": 100}
+    shared = {"sentences": counts, "elsewhere": {"all": 300, "train": 250, "dev": 7, "test": 9}, "at": {"beta": counts}}
+    alone = {"sentences": counts, "elsewhere": dict.fromkeys(counts, 0), "at": {}}
+    sites = {
+        "alpha": {"languages": {"en": shared, "de": alone}, "leaks": {"dev": 8, "test": 11}},
+        EVIL: {"languages": {"en": 3}, "leaks": None},
+    }
+    (folder / "overlap.json").write_text(json.dumps({"removed": True, "sites": sites}), encoding="utf-8")
+    page = write_report(folder)
+    assert "are left out, and counted above as trained-elsewhere: alpha 8 of dev and 11 of test;" in words(page)
+    assert "test trained on alpha en 1,200 300 25.0 % 7 9" in words(page)
+    assert "alpha de 1,200" not in words(page)
+    assert EVIL not in re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (folder / "overlap.json").write_text(json.dumps({"removed": False, "sites": sites}), encoding="utf-8")
+    assert "of which one side does are kept: alpha 8 of dev" in words(write_report(folder))
+    (folder / "overlap.json").write_text("[", encoding="utf-8")
+    write_report(folder)

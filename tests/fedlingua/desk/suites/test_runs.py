@@ -1,0 +1,168 @@
+"""A suite's runs: which configurations are one run, and how a run stands in its folder."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.desk.suites.read import read_suite
+from fedlingua.desk.suites.runs import Run, make_ready, plan, standing
+from fedlingua.runs.folder import RunFolder
+from tests.federations import TWO_SITES
+from tests.recorded import SUITE, record_completed
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "two.toml").write_text(TWO_SITES)
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE.format(federation=tmp_path / "two.toml"))
+    return suite
+
+
+def planned(file: Path, data: str = "", **overrides: str | int | float) -> list[Run]:
+    return plan(read_suite(file, overrides, data), file.parent / "runs")
+
+
+def folders(file: Path, data: str = "", **overrides: str | int | float) -> list[str]:
+    return [run.folder.name for run in planned(file, data, **overrides)]
+
+
+def test_every_row_runs_with_every_seed_and_the_base_once(file: Path) -> None:
+    runs = planned(file)
+    assert [run.name for run in runs] == [
+        "base-1",
+        "adapter-fed-1",
+        "adapter-fed-2",
+        "adapter-fed+fedavg-1",
+        "adapter-fed+fedavg-2",
+    ]
+    assert [run.settings.seed for run in runs] == [1, 1, 2, 1, 2]
+    assert len({run.folder for run in runs}) == 5
+    assert runs[3].folder.name.startswith("adapter-fed-1-")
+
+
+def test_equal_configurations_share_a_run_whatever_the_row_is_called(file: Path) -> None:
+    before = folders(file)
+    file.write_text(file.read_text() + '[[row]]\nname = "again"\nmethod = "adapter-fed"\n')
+    assert folders(file) == [*before, *before[1:3]]
+
+
+def test_places_and_patience_with_sites_share_a_run(file: Path) -> None:
+    assert folders(file, data="/elsewhere", **{"deadline-s": 5.0}) == folders(file)
+
+
+def test_what_can_change_a_result_is_another_run(file: Path) -> None:
+    before = folders(file)
+    for changed in (
+        folders(file, rounds=3),
+        folders(file, backbone="facebook/m2m100_418M"),
+        folders(file, **{"backbone-revision": "abc"}),
+    ):
+        assert not set(before) & set(changed)
+    federation = file.with_name("two.toml")
+    federation.write_text(TWO_SITES.replace("sentences = 40", "sentences = 44"))
+    assert not set(before) & set(folders(file))
+
+
+def test_another_corpus_is_another_run(file: Path) -> None:
+    corpus = file.with_name("corpus.tsv")
+    corpus.write_text("".join(f"eins zwei {n}\tun deux {n}\n" for n in range(30)))
+    file.with_name("two.toml").write_text(f'[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "{corpus}"\n')
+    before = folders(file)
+    corpus.write_text("".join(f"eins zwei drei {n}\tun deux trois {n}\n" for n in range(30)))
+    assert not set(before) & set(folders(file))
+
+
+def test_a_missing_federation_corpus_or_recipe_is_refused_with_its_row(file: Path) -> None:
+    federation = file.with_name("two.toml")
+    federation.write_text('base = "none.toml"\n' + TWO_SITES)
+    with pytest.raises(ConfigError, match=r"row base: base = .*none.toml: there is no such recipe"):
+        planned(file)
+    federation.write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "none.tsv"\n')
+    with pytest.raises(CorpusError, match=r"site a: none.tsv"):
+        planned(file)
+    federation.unlink()
+    with pytest.raises(ConfigError, match=r"suite.toml, row base: .*two.toml: there is no such file"):
+        planned(file)
+
+
+@pytest.fixture
+def run(file: Path) -> Run:
+    return planned(file)[1]
+
+
+def test_a_run_stands_as_its_folder_says(run: Run) -> None:
+    assert standing(run) == "new"
+    folder = RunFolder(run.folder)
+    settings = replace(run.settings, run_dir=str(run.folder))
+    folder.open(settings, 1)
+    assert standing(run) == "new"  # not a whole round is there to go on after
+    folder.checkpoints.save(0, {"encoder": {"all": {"a": np.zeros(1, np.float32)}}})
+    assert standing(run) == "broken off"
+    folder.close("interrupted", "stopped by the user")
+    assert standing(run) == "broken off"
+    folder.update(status="completed")
+    assert standing(run) == "new"  # it says so, but there are no scores
+    folder.write("scores.json", {})
+    assert standing(run) == "completed"
+
+
+def test_a_broken_off_run_goes_on_in_its_folder(run: Run) -> None:
+    folder = RunFolder(run.folder)
+    folder.open(replace(run.settings, run_dir=str(run.folder)), 1)
+    folder.checkpoints.save(1, {"encoder": {"all": {"a": np.zeros(1, np.float32)}}})
+    settings = make_ready(run)
+    assert settings == replace(run.settings, run_dir=str(run.folder), resume=True)
+    assert folder.checkpoints.rounds() == [1]
+
+
+def test_what_cannot_be_gone_on_with_begins_anew_in_a_cleared_folder(run: Run) -> None:
+    run.folder.mkdir(parents=True)
+    (run.folder / "run.json").write_text('{"status": "failed"}')
+    (run.folder / "left.txt").write_text("over")
+    other = run.folder.parent / "another"
+    other.mkdir()
+    assert make_ready(run) == replace(run.settings, run_dir=str(run.folder))
+    assert not run.folder.exists()
+    assert other.is_dir()
+
+
+def test_a_run_of_other_settings_in_the_folder_is_not_gone_on_with(run: Run) -> None:
+    folder = RunFolder(run.folder)
+    folder.open(replace(run.settings, run_dir=str(run.folder), rounds=9), 1)
+    folder.checkpoints.save(1, {"encoder": {"all": {"a": np.zeros(1, np.float32)}}})
+    assert standing(run) == "new"
+
+
+def test_a_completed_run_is_not_touched_by_looking(run: Run) -> None:
+    record_completed(replace(run.settings, run_dir=str(run.folder)))
+    before = {file: file.read_bytes() for file in run.folder.iterdir()}
+    assert standing(run) == "completed"
+    assert {file: file.read_bytes() for file in run.folder.iterdir()} == before
+
+
+def test_a_corpus_too_small_for_its_sizes_is_refused_before_anything_starts(file: Path) -> None:
+    corpus = file.with_name("corpus.tsv")
+    corpus.write_text("".join(f"eins zwei {n}\tun deux {n}\n" for n in range(30)))
+    file.with_name("two.toml").write_text(f'[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "{corpus}"\ntrain = 1000\n')
+    with pytest.raises(CorpusError, match=r"a.*1000"):
+        planned(file)
+
+
+def test_clusters_that_cannot_be_made_are_refused_with_the_row(file: Path) -> None:
+    file.write_text(file.read_text() + '[[row]]\nmethod = "adapter-random"\nnum-clusters = 3\n')
+    with pytest.raises(ConfigError, match="row adapter-random: num-clusters = 3, and there are 2 sites"):
+        planned(file)
+
+
+def test_a_pruning_that_keeps_nothing_is_refused_with_the_row_and_the_numbers(file: Path) -> None:
+    file.write_text(
+        file.read_text() + '[[row]]\nname = "middle"\nmethod = "adapter-fed"\nadapter-layers = "middle"\nbackbone = "demo"\n'
+    )
+    with pytest.raises(
+        ConfigError, match=r"row middle: .*keeps no layer of the encoder, which has 2 \(input-end 1, middle 0, output-end 1\)"
+    ):
+        planned(file)

@@ -1,0 +1,20 @@
+"""Metrics: which values are better, and which a scores.json holds."""
+
+from fedlingua.settings.metrics import ACCURACY, BLEU, CHRF, METRICS, PERPLEXITY, metrics_of
+from fedlingua.settings.tasks import TASKS
+
+
+def test_more_bleu_and_less_perplexity_are_better() -> None:
+    assert (BLEU.best([1.0, 3.0, 2.0]), PERPLEXITY.best([1.0, 3.0, 2.0])) == (3.0, 1.0)
+    assert (BLEU.gain(2.0, 1.5), PERPLEXITY.gain(2.0, 1.5)) == (0.5, -0.5)
+    assert BLEU.gain(None, 1.0) is BLEU.gain(1.0, None) is None
+
+
+def test_scores_tell_their_metrics_by_their_names() -> None:
+    assert metrics_of({"macro_bleu": 1.0}) == (BLEU, CHRF)
+    assert metrics_of({"macro_perplexity": 1.0}) == (PERPLEXITY, ACCURACY)
+    assert metrics_of({}) == (BLEU, CHRF)
+
+
+def test_every_task_is_measured() -> None:
+    assert tuple(METRICS) == TASKS

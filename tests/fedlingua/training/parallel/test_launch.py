@@ -1,0 +1,201 @@
+"""Training in two real processes that meet by gloo: the update of one process, and nothing left behind whatever goes wrong."""
+
+import dataclasses
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Scalar, Settings
+from fedlingua.training.batches import TrainingExample
+from fedlingua.training.crew import ALONE
+from fedlingua.training.loop import LocalResult
+from fedlingua.training.masked_language import encode_text
+from fedlingua.training.parallel.job import Failed, Job, work
+from fedlingua.training.parallel.launch import check_processes, start, told_of, train_in_processes
+from fedlingua.training.parallel.wire import write_job
+from fedlingua.training.translation import PairExample
+
+SEED = "2022/site/1"
+
+
+@pytest.fixture
+def settings(tiny_backbone: Path, tiny_run_config: dict[str, Scalar], tmp_path: Path) -> Settings:
+    """Two steps an epoch, of two batches and of a sentence alone, on a backbone that drops nothing."""
+    quiet = without_dropout(tiny_backbone, tmp_path / "quiet")
+    changes = {
+        "backbone": str(quiet),
+        "batch-size": 10,
+        "accumulation": 2,
+        "whole-steps": False,
+        "local-epochs": 2,
+        "processes": 2,
+    }
+    return settings_from({**tiny_run_config, **changes, "schedule": "linear"})
+
+
+def without_dropout(directory: Path, to: Path) -> Path:
+    shutil.copytree(directory, to)
+    config = json.loads((to / "config.json").read_text())
+    config |= {key: 0.0 for key in config if "dropout" in key or "layerdrop" in key}
+    (to / "config.json").write_text(json.dumps(config))
+    return to
+
+
+def job_of(trainable: Trainable, settings: Settings, texts: list[list[Any]], kept: bool = False) -> Job:
+    return Job(settings, trainable.initial, texts, SEED, {} if kept else None, (1, 2))
+
+
+def left_behind() -> list[psutil.Process]:
+    return [
+        child for child in psutil.Process().children(recursive=True) if "fedlingua.training.parallel.worker" in child.cmdline()
+    ]
+
+
+def both(trainable: Trainable, job: Job, log: Path) -> tuple[tuple[LocalResult, Tensors], tuple[LocalResult, Tensors]]:
+    """(sums, tensors) of one process alone, and of two."""
+    torch.set_num_threads(1)
+    alone = work(trainable, dataclasses.replace(job, kept=None if job.kept is None else {}), ALONE)
+    write_tensors(trainable.model, job.tensors)
+    together = train_in_processes(trainable, job, log)
+    return (alone.result, alone.tensors), (together, read_tensors(trainable.model, trainable.trained))
+
+
+def assert_same_update(one: tuple[LocalResult, Tensors], other: tuple[LocalResult, Tensors], start: Tensors) -> None:
+    assert (one[0].num_tokens, one[0].num_examples, one[0].steps) == (other[0].num_tokens, other[0].num_examples, other[0].steps)
+    assert one[0].nll_sum == pytest.approx(other[0].nll_sum, rel=1e-5)
+    moved = max(float(np.abs(tensor - start[name]).max()) for name, tensor in one[1].items())
+    assert moved > 1e-3
+    for name, tensor in one[1].items():
+        np.testing.assert_allclose(other[1][name], tensor, rtol=0, atol=1e-5)
+
+
+def test_two_processes_make_the_update_of_one(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
+    """The second step is one sentence, of which the second process has no share. Steps of SGD are as long as their gradients."""
+    settings = dataclasses.replace(settings, optimizer="sgd", learning_rate=0.1)
+    trainable = build_trainable(settings)
+    alone, together = both(trainable, job_of(trainable, settings, [examples]), tmp_path / "site/processes.log")
+    assert alone[0].steps == 4
+    assert alone[0].num_examples == 42
+    assert_same_update(alone, together, trainable.initial)
+    assert not left_behind()
+
+
+def test_an_optimiser_that_is_kept_comes_back_and_a_whole_encoder_is_trained_alike(
+    tiny_encoder: Path, tiny_run_config: dict[str, Scalar], phrases: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """Sequences carry their tokenizer, and are masked alike in every process."""
+    quiet = without_dropout(tiny_encoder, tmp_path / "quiet")
+    changes = {"task": "masked-language", "method": "model-fed", "backbone": str(quiet), "processes": 2, "max-tokens": 32}
+    settings = settings_from({**tiny_run_config, **changes, "optimizer-epsilon": 1e-3, "micro-tokens": 64, "clip-norm": 0.5})
+    trainable = build_trainable(settings)
+    texts: list[list[TrainingExample]] = [list(encode_text(phrases["de"][:60], trainable.backbone.codec, 32, 0.15))]  # type: ignore[arg-type]
+    job = job_of(trainable, settings, texts, kept=True)
+    alone, together = both(trainable, job, tmp_path / "processes.log")
+    assert_same_update(alone, together, trainable.initial)
+    assert job.kept
+    assert {key.rpartition("/")[2] for key in job.kept} == {"step", "exp_avg", "exp_avg_sq"}
+
+
+def endless(settings: Settings) -> Settings:
+    return dataclasses.replace(settings, local_epochs=1_000_000)
+
+
+def until(seen: Callable[[], Any]) -> None:
+    ends = time.monotonic() + 300
+    while not seen():
+        assert time.monotonic() < ends, "the processes did not begin to train"
+        time.sleep(0.2)
+
+
+def in_background(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            do()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, raised
+
+
+def test_a_process_that_dies_is_told_and_none_is_left(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
+    settings = endless(settings)
+    trainable = build_trainable(settings)
+    log = tmp_path / "processes.log"
+    thread, raised = in_background(lambda: train_in_processes(trainable, job_of(trainable, settings, [examples]), log))
+    until(lambda: len(left_behind()) == 2 and all(one.net_connections() for one in left_behind()))
+    max(left_behind(), key=lambda one: one.environ()["RANK"]).kill()
+    thread.join(120)
+    assert isinstance(raised[0], RunError)
+    told = f"process 2 of 2 that train together failed: was ended by signal 9; {log} has what it printed"
+    assert str(raised[0]) == told
+    assert not left_behind()
+
+
+def test_what_a_process_raises_is_told_without_its_words(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
+    settings = dataclasses.replace(settings, processes=1)
+    trainable = build_trainable(settings)
+    secret = [PairExample([10, 10_000_000], [11, 12]), *examples]
+    with pytest.raises(RunError, match=r"process 1 of 1 that train together failed: \w+Error at worker.py") as caught:
+        train_in_processes(trainable, job_of(trainable, settings, [secret]), tmp_path / "processes.log")
+    assert "10000000" not in str(caught.value)
+    assert not left_behind()
+
+
+def test_a_process_ends_when_the_one_that_started_it_is_gone(
+    settings: Settings, examples: list[PairExample], tmp_path: Path
+) -> None:
+    """Whose end of the pipe the system closes then."""
+    settings = dataclasses.replace(endless(settings), processes=1)
+    job = job_of(build_trainable(settings), settings, [examples])
+    with (tmp_path / "processes.log").open("wb") as printed, start(0, settings, tmp_path / "meeting", printed) as process:
+        assert process.stdin
+        write_job(job, process.stdin)
+        try:
+            until((tmp_path / "meeting").exists)
+            assert process.poll() is None
+            process.stdin.close()
+            assert process.wait(120) == 1
+        finally:
+            process.kill()
+
+
+def test_the_failure_that_others_come_from_is_told() -> None:
+    ours, died, hung_up = (
+        Failed(told="a training step runs out of memory"),
+        Failed(where="was ended by signal 9"),
+        Failed(where="E at x"),
+    )
+    log = Path("p.log")
+    assert told_of({0: hung_up, 1: died, 2: ours}, 3, log) == "a training step runs out of memory"
+    told = "process 2 of 2 that train together failed: was ended by signal 9; p.log has what it printed"
+    assert told_of({0: hung_up, 1: died}, 2, log) == told
+
+
+def test_more_processes_than_gpus_are_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seen, told in ((0, "a site sees 0 GPU"), (1, "a site sees 1 GPU"), (2, "")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda seen=seen: seen)
+        asked = dataclasses.replace(settings, device="cuda")
+        if told:
+            with pytest.raises(ConfigError, match=f"processes = 2, and {told}.*give processes = 1 or less"):
+                check_processes(asked)
+        else:
+            check_processes(asked)
+    check_processes(settings)
