@@ -27,8 +27,8 @@ from pathlib import Path
 from fedlingua.corpora import formats, documents
 from fedlingua.corpora.formats import corpus_files, read_corpus
 from fedlingua.corpora.documents import JsonDocuments, read_documents
-from fedlingua.errors import CorpusError
-from fedlingua.languages import Direction
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction
 kind, path = sys.argv[1], Path(sys.argv[2])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -55,11 +55,11 @@ import socket, sys
 def refused(*arguments):
     raise AssertionError("a connection")
 socket.socket.connect = refused
-from fedlingua.cli.app import main
+from fedlingua.desk.cli.app import main
 try:
     main()
 finally:
-    from fedlingua.doctor import machine
+    from fedlingua.desk.doctor import machine
     assert "torch" not in sys.modules or machine.torch_build().cuda or machine.torch_build().hip, "torch was loaded"
 """
     environment = {

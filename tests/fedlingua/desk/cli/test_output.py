@@ -173,8 +173,8 @@ def test_a_disk_that_takes_no_more_is_no_fault(capsys: pytest.CaptureFixture[str
 
 
 UNREAD_CODE = """
-from fedlingua.cli.output import Commands, console, run_commands
-from fedlingua.errors import ConfigError
+from fedlingua.desk.cli.output import Commands, console, run_commands
+from fedlingua.common.errors import ConfigError
 import sys
 made = Commands(pretty_exceptions_enable=False)
 @made.command()

@@ -91,7 +91,7 @@ def test_a_run_whose_server_is_at_work_is_running_and_is_not_disturbed(tmp_path:
     code = f"""
 import time
 from pathlib import Path
-from fedlingua.runs import RunFolder
+from fedlingua.runs.folder import RunFolder
 with RunFolder(Path({str(folder.directory)!r})).held():
     print("held", flush=True)
     time.sleep(60)
