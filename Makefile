@@ -7,10 +7,14 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 TORCH = $(shell grep '^torch==' constraints.txt)
 BIN = .venv/bin
 
-.PHONY: demo test lint deploy-demo deploy-demo-newest clean
+.PHONY: demo test lint options deploy-demo deploy-demo-newest clean
 
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
+
+# Writes pyproject.toml's defaults and docs/options.md from src/fedlingua/settings/table.py.
+options: .venv/ready
+	$(BIN)/python -m fedlingua.desk.options
 
 # As many tests at a time as there are cores, so each is given one.
 test: .venv/ready

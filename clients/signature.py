@@ -105,7 +105,7 @@ def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings,
 
 def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings) -> str:
     """Of all that decides an answer but its noise."""
-    flat = {key: value for key, value in settings.flat().items() if key.startswith("signature-")}
+    flat = {name: value for name, value in settings.by_first_names().items() if name.startswith("signature-")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]
     if "," in settings.signature_adapter:
         decided.append(list(settings.signature_adapters))  # cluster-parts may need fewer of them

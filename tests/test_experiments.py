@@ -35,8 +35,8 @@ from fedlingua.desk.pretraining.demo import base_register
 from fedlingua.desk.suites.read import check_figures, is_suite, read_suite
 from fedlingua.desk.suites.runs import site_names
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.config import known_keys
 from fedlingua.settings.experiment import default_run_config, read_experiment
+from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
 from fedlingua_demo.phrasebook import base_corpus
 
@@ -304,7 +304,7 @@ def test_the_recipe_for_a_gpu_trains_in_small_on_a_cpu(tmp_path: Path) -> None:
 
 def test_the_defaults_have_exactly_the_known_keys_and_pass() -> None:
     defaults = default_run_config()
-    assert list(defaults) == known_keys()
+    assert list(defaults) == list(OPTIONS)
     assert settings_from(defaults).flat() == defaults
 
 

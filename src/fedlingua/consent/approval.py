@@ -10,25 +10,17 @@ from fedlingua.exchange.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, S
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.table import CHANGES_WITHOUT_ASKING
 
 if TYPE_CHECKING:
     from fedlingua.exchange.trainable import Trainable  # loads torch
 
-_SERVERS_OWN = {
-    "places on its machine, and going on with a run": ("data-dir", "run-dir", "federation", "resume"),
-    "whom it waits for": ("quorum", "below-quorum"),
-    "how long it waits": ("wait-s", "deadline-s", "join-deadline-s", "evaluate-deadline-s", "finish-deadline-s"),
-    "what it makes of replies": ("max-update-norm", "max-update-ratio", "max-site-share", "max-bad-replies"),
-    "a run that ends early": ("patience", "min-gain"),
-    "what it keeps of what it has, and whom it shows that": ("keep-every", "track"),
-}
-CHANGES_WITHOUT_ASKING = tuple(key for keys in _SERVERS_OWN.values() for key in keys)
-"""Keys that a site does not approve: nothing of them reaches what runs there or what leaves it. Text rules are approved by content, not by
-the federation file's path. (Of config.MAY_CHANGE, keep-translations is approved: it costs a site time.)"""
-
 
 def approval_hash(bundle: str, settings: Settings, rules: TextRules) -> str:
-    """Of all that decides what a site does in a run. bundle: its hash. settings: as the server gives them, before the site's own file."""
+    """Of all that decides what a site does in a run, text rules by content rather than by the federation file's path.
+
+    bundle: its hash. settings: as the server gives them, before the site's own file.
+    """
     bound = {key: value for key, value in settings.flat().items() if key not in CHANGES_WITHOUT_ASKING}
     return hashlib.sha256(json.dumps([bundle, bound, rules.flat()], sort_keys=True).encode()).hexdigest()
 

@@ -17,8 +17,12 @@ from typing import Literal
 from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.corpora.split import Split
 from fedlingua.settings.checks import choices_of
-from fedlingua.settings.config import Settings, key_of
+from fedlingua.settings.config import Settings
+from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
+
+_OF_CHOICES = {"methods": "method", "tensor_sets": "tensor-set", "selections": "send.rule", "optimizers": "optimizer"}
+"""Limit -> the key whose values it allows, in the order of `check_settings`."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,10 @@ class SiteLimits:
     max_runs: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("methods", "tensor_sets", "selections", "optimizers"):
-            if unknown := set(getattr(self, name)) - set(choices := choices_of(key_of(name[:-1]))):
-                raise ConfigError(
-                    f"[limits] {key_of(name)}: {min(unknown)!r} is not known; choose of {', '.join(filter(None, choices))}"
-                )
+        for name, key in _OF_CHOICES.items():
+            choices = choices_of(key)
+            if unknown := set(getattr(self, name)) - set(choices):
+                raise ConfigError(f"[limits] {_hyphens(name)}: {min(unknown)!r} is not known; choose of {', '.join(choices)}")
 
     def check_settings(self, settings: Settings) -> None:
         """Refuse settings that this site does not work under. settings: as the server gave them.
@@ -75,16 +78,16 @@ class SiteLimits:
         Raises:
             ExchangeError: names the key, what was asked and what is allowed; as all errors here.
         """
-        chosen = {"methods": settings.method, "tensor_sets": settings.trained_set, "selections": settings.selected_by}
-        for name, asked in {**chosen, "optimizers": settings.optimizer}.items():
-            if (allowed := getattr(self, name)) and asked not in allowed:
-                raise beyond(f"{key_of(name[:-1])} = {asked!r}", name, ", ".join(allowed))
+        asked = (settings.method, settings.trained_set, settings.selected_by, settings.optimizer)
+        for (name, key), value in zip(_OF_CHOICES.items(), asked, strict=True):
+            if (allowed := getattr(self, name)) and value not in allowed:
+                raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))
         if "comet" in settings.more_metrics and settings.comet_model not in self.comet_models:
             raise beyond(f"comet-model = {settings.comet_model!r}", "comet_models", ", ".join(self.comet_models) or "none")
-        for name, most in dataclasses.asdict(self).items():
-            for key in (name.removeprefix("max_"), name) if name.startswith("max_") else ():
-                if getattr(settings, key, 0) > most:
-                    raise beyond(f"{key_of(key)} = {getattr(settings, key):g}", name, f"{most:g} at most")
+        for key, option in OPTIONS.items():
+            name = f"max_{option.attribute.removeprefix('max_')}"
+            if hasattr(self, name) and (value := getattr(settings, option.attribute)) > (most := getattr(self, name)):
+                raise beyond(f"{key} = {value:g}", name, f"{most:g} at most")
 
     def check_text(self, texts: Mapping[str, Mapping[Split, Sized]], settings: Settings) -> None:
         """Refuse an answer that would stand on too few sentences. texts: each text -> split -> its sentences, as they are used."""
@@ -109,13 +112,17 @@ class SiteLimits:
             raise beyond(f"optimiser steps on {median(steps):g} examples", "min_batch", f"{self.min_batch} and more")
 
 
+def _hyphens(name: str) -> str:
+    return name.replace("_", "-")
+
+
 def beyond(asked: str, name: str, allowed: str) -> ExchangeError:
     """What is said of a run that asks for more than the limit `name` allows."""
-    return ExchangeError(f"the run asks for {asked}; this site's file allows {allowed} ([limits] {key_of(name)})")
+    return ExchangeError(f"the run asks for {asked}; this site's file allows {allowed} ([limits] {_hyphens(name)})")
 
 
 def limits_text() -> str:
     """The table with its defaults, commented out, as `fedlingua site init` writes it."""
-    lines = [f"# {key_of(name)} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(SiteLimits()).items()]
-    head = "# What the server may ask for, with the defaults; fedlingua/deployment/limits.py says what each means.\n# [limits]\n"
+    lines = [f"# {_hyphens(name)} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(SiteLimits()).items()]
+    head = "# What the server may ask for, with the defaults; fedlingua/consent/limits.py says what each means.\n# [limits]\n"
     return head + "".join(lines)

@@ -1,31 +1,34 @@
-"""Where a run config comes from: the app's defaults, an experiment file over them, --set over both."""
+"""Where a run config comes from: the table's defaults, an experiment file over them, --set over both."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import APP_DIR, read_toml
-from fedlingua.settings.checks import settings_from
+from fedlingua.common.files import read_toml
+from fedlingua.settings.checks import refuse_unknown_key, settings_from
 from fedlingua.settings.config import Scalar, Settings
-from fedlingua.settings.kinds import EXPERIMENT, refuse_other_kind
+from fedlingua.settings.kinds import EXPERIMENT, flat_keys, refuse_other_kind
 from fedlingua.settings.methods import method_named
+from fedlingua.settings.table import OPTIONS
 
 
-def default_run_config(app_dir: Path = APP_DIR) -> dict[str, Scalar]:
-    """The defaults, from the app's pyproject.toml."""
-    with (app_dir / "pyproject.toml").open("rb") as stream:
-        config: dict[str, Scalar] = tomllib.load(stream)["tool"]["flwr"]["app"]["config"]
-    return config
+def default_run_config() -> dict[str, Scalar]:
+    """Every key with its default; pyproject.toml says the same."""
+    return {key: option.default for key, option in OPTIONS.items()}
 
 
 def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """A run's config, with the defaults of keys that have come since; adapters stay where they stood before there was `adapter-place`."""
+    """A kept run's config under today's names, with the defaults of later keys.
+
+    Adapters stay where they stood before there was `adapter.place`.
+    """
+    config = flat_keys(config)
     whole = {**default_run_config(), **config}
     method = method_named(str(whole["method"]))
-    if "adapter-place" not in config and method and (whole["tensor-set"] or method.tensor_set) == "adapters":
-        whole["adapter-place"] = "before-dropout"
+    if "adapter.place" not in config and method and (whole["tensor-set"] or method.tensor_set) == "adapters":
+        whole["adapter.place"] = "before-dropout"
     return whole
 
 
@@ -37,20 +40,35 @@ def read_experiment(path: Path, overrides: Mapping[str, Scalar]) -> Settings:
     """
     content = read_toml(path)
     refuse_other_kind(path, content, EXPERIMENT)
-    in_file = {**default_run_config(), **content}
+    in_file = {**default_run_config(), **flat_keys(content)}
     try:
         return settings_from({**in_file, **overrides})
     except ConfigError as error:
         raise ConfigError(f"{path if _wrong_already(in_file, str(error)) else 'command line'}: {error}") from error
 
 
-def _wrong_already(config: Mapping[str, Any], told: str) -> bool:
+def _wrong_already(config: Mapping[str, Any], reason: str) -> bool:
     """Whether a run config would be refused in the same words."""
     try:
         settings_from(config)
     except ConfigError as error:
-        return str(error) == told
+        return str(error) == reason
     return False
+
+
+def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
+    """Run-config keys as given by --set.
+
+    Raises:
+        ConfigError: what `parse_override` refuses, or a key that there is not (any more).
+    """
+    given = dict(parse_override(text) for text in texts)
+    for key, value in given.items():
+        try:
+            refuse_unknown_key(key, value)
+        except ConfigError as error:
+            raise ConfigError(f"command line: {error}") from error
+    return given
 
 
 def parse_override(text: str, option: str = "--set", example: str = "rounds=5") -> tuple[str, Any]:

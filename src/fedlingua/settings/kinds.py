@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.settings.config import known_keys
+from fedlingua.settings.table import OLD_NAMES, OPTIONS
 
 EXPERIMENT, SUITE, FEDERATION = "an experiment file", "a suite", "a federation file"
 RECIPE, SITE, SERVER = "a recipe", "a site's file", "a server's file"
@@ -19,14 +19,24 @@ _USE = {
 }
 
 
+def flat_keys(content: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Keys of a run config as a file has them, tables and old names allowed -> today's keys, with dots."""
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        key = f"{group}{name}"
+        flat |= flat_keys(value, f"{key}.") if isinstance(value, Mapping) else {OLD_NAMES.get(key, key): value}
+    return flat
+
+
 def kind_of(content: Mapping[str, Any]) -> str | None:
     """What a file's content makes it; None where nothing tells."""
+    keys = set(flat_keys(content)) - {"task"}  # which a recipe has too
+    if keys and keys <= set(OPTIONS):
+        return EXPERIMENT
     tells = {"row": SUITE, "corpus": RECIPE, "fleet": SERVER, "control": SERVER, "server": SITE, "site": FEDERATION}
-    for key, kind in tells.items():
-        if key in content:
-            return kind
-    keys = set(content) - {"task"}  # which a recipe has too
-    return EXPERIMENT if keys and keys <= set(known_keys()) else None
+    if "server" in content and keys & set(OPTIONS):  # an experiment file may have a [server], too
+        return None
+    return next((kind for key, kind in tells.items() if key in content), None)
 
 
 def refuse_other_kind(path: Path, content: Mapping[str, Any], wanted: str) -> None:

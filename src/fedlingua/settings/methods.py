@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.languages import nearest
+
 
 @dataclass(frozen=True)
 class Method:
@@ -28,6 +31,9 @@ SELECTIONS = (
     *("fixed-g", "fixed-l", "random-g", "random-l", "metasend-g", "metasend-l"),
 )
 """What a site sends of its update: everything, or by a rule of fedlingua.selection. -g: what deviates most, -l: what deviates least."""
+
+AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "norm-clip", "krum", "multi-krum")
+"""How a cluster's updates become one: means, and rules that a few lying sites do not decide."""
 
 SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
 """What makes the next tensors of the sites' mean: nothing more, or a step of an optimiser that the server keeps from round to round."""
@@ -63,6 +69,12 @@ def method_named(name: str) -> Method | None:
     if site in ("", name, "all", "public"):  # the last two are pools of their own
         return METHODS.get(name)
     return Method("full", "alone", travels=False, pooled=True, pools=site)
+
+
+def check_method(name: str) -> None:
+    """Raises ConfigError for a name that no method has."""
+    if method_named(name) is None:
+        raise ConfigError(f"method = {name!r} is not known{nearest(name, METHODS)}; choose one of {METHOD_NAMES}")
 
 
 PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import nearest
+from fedlingua.settings.options import names_of
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,7 @@ def metric_names(given: str) -> list[str]:
     Raises:
         ConfigError: the first name that no metric has, or none is given.
     """
-    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
-    for name in names:
-        if name not in OF_TEXT:
-            raise ConfigError(f"there is no metric {name!r}{nearest(name, OF_TEXT)}; there are {', '.join(OF_TEXT)}")
+    names = names_of(given, OF_TEXT, "there is no metric")
     if not names:
         raise ConfigError(f"no metric is asked for; there are {', '.join(OF_TEXT)}")
     return names

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import nearest
+from fedlingua.settings.options import names_of
 
 TRACKERS = ("tensorboard", "mlflow", "trackio")
 """Each is also the name of its package, of the extra that installs it, and of its module here."""
@@ -16,11 +16,7 @@ def tracker_names(given: str) -> list[str]:
     Raises:
         ConfigError: the first name that no tracker has.
     """
-    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
-    for name in names:
-        if name not in TRACKERS:
-            raise ConfigError(f"track: there is no tracker {name!r}{nearest(name, TRACKERS)}; there are {', '.join(TRACKERS)}")
-    return names
+    return names_of(given, TRACKERS, "track: there is no tracker")
 
 
 def check_trackers(names: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from fedlingua.consent.limits import SiteLimits, limits_text
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.table import KEYS
 
 SETTINGS = settings_from(default_run_config())
 SITE = '[[site]]\nname = "clinic"\ndirection = "de-fr"\ntsv = "text.tsv"\n[server]\naddress = "a:1"\n'
@@ -71,7 +72,7 @@ def test_what_is_at_a_most_passes_and_what_is_above_is_refused_with_key_asked_an
     SiteLimits().check_settings(dataclasses.replace(SETTINGS, **{key: most}))
     with pytest.raises(ExchangeError) as caught:
         SiteLimits().check_settings(dataclasses.replace(SETTINGS, **{key: 2 * most}))
-    for word in (f"{key.replace('_', '-')} = {2 * most:g}", f"{most:g} at most", f"[limits] {name.replace('_', '-')}"):
+    for word in (f"{KEYS[key]} = {2 * most:g}", f"{most:g} at most", f"[limits] {name.replace('_', '-')}"):
         assert word in str(caught.value)
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.config import known_keys
 from fedlingua.settings.methods import METHOD_NAMES, METHODS
+from fedlingua.settings.table import KEYS, OPTIONS
 
 
 def refusal(run_config: dict[str, Any], **changes: Any) -> str:
-    """The message that answers these values; keys are written with underscores here."""
+    """The message that answers these values, given as attributes of `Settings`."""
     with pytest.raises(ConfigError) as caught:
-        settings_from({**run_config, **{key.replace("_", "-"): value for key, value in changes.items()}})
+        settings_from({**run_config, **{KEYS.get(name, name): value for name, value in changes.items()}})
     return str(caught.value)
 
 
@@ -24,7 +24,7 @@ def test_an_unknown_key_is_named_with_its_value_the_nearest_and_all_keys(run_con
     message = refusal(run_config, round=5)
     assert "round = 5" in message
     assert "did you mean 'rounds'?" in message
-    assert all(key in message for key in known_keys())
+    assert all(key in message for key in OPTIONS)
 
 
 def test_a_key_with_an_underscore_is_unknown(run_config: dict[str, Any]) -> None:
@@ -57,11 +57,10 @@ def test_missing_keys_are_named(run_config: dict[str, Any]) -> None:
     ],
 )
 def test_a_wrong_type_is_refused(run_config: dict[str, Any], key: str, value: Any, got: str, wanted: str) -> None:
-    name = key.replace("_", "-")
-    assert f"{name} = {value!r} is of type {got}; wanted {wanted}" in refusal(run_config, **{key: value})
+    assert f"{KEYS[key]} = {value!r} is of type {got}; wanted {wanted}" in refusal(run_config, **{key: value})
 
 
-@pytest.mark.parametrize("key", ["learning-rate", "adapter-init-std", "quorum", "deadline-s"])
+@pytest.mark.parametrize("key", ["learning-rate", "adapter.init-std", "quorum", "deadline.phase-s"])
 def test_a_whole_number_is_taken_for_a_float(run_config: dict[str, Any], key: str) -> None:
     value = settings_from({**run_config, key: 1}).flat()[key]
     assert (value, type(value)) == (1.0, float)
@@ -96,7 +95,7 @@ def test_a_bad_choice_is_answered_with_the_nearest_and_all_choices(
     run_config: dict[str, Any], key: str, value: str, near: str, choices: str
 ) -> None:
     message = refusal(run_config, **{key: value})
-    assert f"{key.replace('_', '-')} = {value!r} is not known" in message
+    assert f"{KEYS[key]} = {value!r} is not known" in message
     assert f"choose one of {choices}" in message
     assert any(f"did you mean {name!r}?" in message for name in near.split("|")) or not near
 
@@ -116,25 +115,25 @@ def test_every_method_is_a_choice(run_config: dict[str, Any], method: str) -> No
         ("local-epochs", 0, 1),
         ("learning-rate", -0.001, 0.0),
         ("max-tokens", 3, 4),
-        ("adapter-dim", 0, 1),
-        ("adapter-init-std", -0.1, 0.0),
+        ("adapter.dim", 0, 1),
+        ("adapter.init-std", -0.1, 0.0),
         ("beam", 0, 1),
         ("max-decode-tokens", 3, 4),
         ("keep-translations", -1, 0),
         ("keep-every", -1, 0),
-        ("deadline-s", 0.0, 0.001),
+        ("deadline.phase-s", 0.0, 0.001),
         ("threads", 0, 1),
         ("processes", 0, 1),
         ("seed", -1, 0),
-        ("sample-least", -1, 0),
-        ("sample-share", -0.1, 0.0),
+        ("sample.least", -1, 0),
+        ("sample.share", -0.1, 0.0),
         ("weight-decay", -0.1, 0.0),
         ("warmup-steps", -1, 0),
         ("clip-norm", -0.1, 0.0),
         ("label-smoothing", -0.1, 0.0),
         ("tokens-per-batch", -1, 0),
-        ("micro-tokens", -1, 0),
-        ("head-chunk", -1, 0),
+        ("memory.micro-tokens", -1, 0),
+        ("memory.head-chunk", -1, 0),
         ("evaluate-every", 0, 1),
     ],
 )
@@ -154,11 +153,10 @@ def test_not_a_number_is_no_learning_rate(run_config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("quorum", [0.0, -0.5, 1.01, 2])
 def test_a_quorum_outside_its_range_is_refused(run_config: dict[str, Any], quorum: float) -> None:
     message = refusal(run_config, quorum=quorum)
-    assert f"quorum = {float(quorum)}" in message
-    assert "more than 0 and at most 1" in message
+    assert f"quorum = {float(quorum)} is too {'small' if quorum < 1 else 'large'}; wanted more than 0 and at most 1" in message
 
 
-@pytest.mark.parametrize("key", ["quorum", "meta-learning-rate", "meta-bytes-weight", "server-learning-rate", "deadline-s"])
+@pytest.mark.parametrize("key", ["quorum", "meta.learning-rate", "meta.bytes-weight", "server.learning-rate", "deadline.phase-s"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_none_is_refused(run_config: dict[str, Any], key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"{key} = {value!r}; wanted a finite number")):
@@ -168,10 +166,10 @@ def test_a_number_that_is_none_is_refused(run_config: dict[str, Any], key: str, 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"selection": "metasend-g", "meta-learning-rate": 0.0}, "meta-learning-rate = 0 learns nothing"),
-        ({"selection": "apf", "apf-threshold": 1.0}, "1 and above freeze everything"),
-        ({"server-optimizer": "sgd", "server-momentum": 1.0}, "server-momentum = 1; wanted a share"),
-        ({"server-optimizer": "adam", "server-learning-rate": 0.0}, "server-learning-rate = 0 never moves anything"),
+        ({"send.rule": "metasend-g", "meta.learning-rate": 0.0}, "meta.learning-rate = 0 learns nothing"),
+        ({"apf.threshold": 1.0}, "apf.threshold = 1.0 is too large; wanted at least 0 and below 1"),
+        ({"server.momentum": 1.0}, "server.momentum = 1.0 is too large; wanted at least 0 and below 1"),
+        ({"server.learning-rate": 0.0}, "server.learning-rate = 0.0 is too small; wanted more than 0"),
     ],
 )
 def test_what_would_never_move_anything_is_refused(run_config: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
@@ -204,22 +202,19 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
     ("changes", "reason"),
     [
         ({"method": "adapter-gradients", "tensor-set": "lora"}, "takes the gradient of an adapter, and the tensor set is 'lora'"),
-        ({"method": "adapter-fed", "cluster-parts": "encoder"}, "method adapter-fed has no clusters; leave it 'both'"),
-        ({"method": "model-fed", "adapter-layers": "middle"}, "prunes adapters, and the tensor set is 'full'"),
-        ({"signature-adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
-        ({"signature-adapter": "encoder.0.fc2,encoder.-1.fc2"}, "of the encoder and of the decoder with a comma between them"),
-        ({"signature-adapter": "encoder.0.fc2, decoder.0.fc2, decoder.1.fc2"}, "or one for both"),
-        ({"signature-form": "private", "signature-dim": 65}, "a private signature has at most 64 numbers"),
-        (
-            {"signature-form": "private", "signature-noise": 0.0},
-            "signature-noise = 0; a private signature needs more",
-        ),
-        ({"signature-form": "private", "signature-clip": 0.0}, "signature-clip = 0; a private signature needs more than 0"),
-        ({"signature-form": "private", "signature-delta": 1.0}, "signature-delta = 1 is no probability"),
-        ({"signature-form": "private", "signature-noise": math.inf}, "signature-noise = inf; wanted a finite number"),
-        ({"method": "adapter-families", "num-clusters": 3}, "method adapter-families takes no number of clusters"),
-        ({"method": "adapter-random", "num-clusters": -1}, "give adapter-random a number, or 0"),
-        ({"num-clusters": -2}, "num-clusters = -2 is too small; wanted at least -1"),
+        ({"method": "adapter-fed", "cluster.parts": "encoder"}, "method adapter-fed has no clusters; leave it 'both'"),
+        ({"method": "model-fed", "adapter.layers": "middle"}, "prunes adapters, and the tensor set is 'full'"),
+        ({"signature.adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
+        ({"signature.adapter": "encoder.0.fc2,encoder.-1.fc2"}, "of the encoder and of the decoder with a comma between them"),
+        ({"signature.adapter": "encoder.0.fc2, decoder.0.fc2, decoder.1.fc2"}, "or one for both"),
+        ({"signature.dim": 65}, "signature.dim = 65 is too large; wanted at least 1 and at most 64"),
+        ({"signature.noise": 0.0}, "signature.noise = 0.0 is too small; wanted more than 0"),
+        ({"signature.clip": 0.0}, "signature.clip = 0.0 is too small; wanted more than 0"),
+        ({"signature.delta": 1.0}, "signature.delta = 1.0 is too large; wanted more than 0 and below 1"),
+        ({"signature.noise": math.inf}, "signature.noise = inf; wanted a finite number"),
+        ({"method": "adapter-families", "cluster.number": 3}, "method adapter-families takes no number of clusters"),
+        ({"method": "adapter-random", "cluster.number": -1}, "give adapter-random a number, or 0"),
+        ({"cluster.number": -2}, "cluster.number = -2 is too small; wanted at least -1"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
@@ -248,7 +243,9 @@ def test_a_centralized_method_trains_the_whole_model_on_its_pool(run_config: dic
 @pytest.mark.parametrize("key", ["mask-share", "evaluate-share"])
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.01])
 def test_what_is_no_share_is_refused(run_config: dict[str, Any], key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"{key} = {value:g} is no share; wanted more than 0 and at most 1")):
+    with pytest.raises(
+        ConfigError, match=re.escape(f"{key} = {value!r} is too {'small' if value < 1 else 'large'}; wanted more")
+    ):
         settings_from({**run_config, key: value})
     assert settings_from({**run_config, key: 1.0}).flat()[key] == 1.0
 
@@ -259,16 +256,16 @@ MASKED = {"task": "masked-language", "method": "model-fed"}
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"sampling-temperature": 0.5}, "sampling-temperature = 0.5; wanted 1 (by size) or more (more alike)"),
+        ({"sampling-temperature": 0.5}, "sampling-temperature = 0.5 is too small; wanted at least 1"),
         (
-            {"method": "centralized", "sample-least": 5, "sample-replacement": False, "sampling-temperature": 5.0},
+            {"method": "centralized", "sample.least": 5, "sample.replacement": False, "sampling-temperature": 5.0},
             "every example of the pool comes once before any comes again",
         ),
         ({"method": "adapter-fed", "optimizer-state": "kept"}, "under method adapter-fed a round begins with other tensors"),
         ({"method": "base", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adam divides by it"),
         ({"optimizer": "adamw", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adamw divides by it"),
         ({"method": "silo-es", "score-split": "dev"}, "only the pool's own dev text is kept, which chooses its best round"),
-        ({"selection": "metasend-g", "evaluate-every": 2}, "selection metasend-g learns from every round's dev text; leave it 1"),
+        ({"send.rule": "metasend-g", "evaluate-every": 2}, "send.rule metasend-g learns from every round's dev text; leave it 1"),
         ({**MASKED, "keep-translations": 2}, "keep-translations = 2, and nothing is translated under task = 'masked-language'"),
         ({**MASKED, "tensor-set": "controllers"}, "give full, adapters or lora under task = 'masked-language'"),
     ],
@@ -286,7 +283,7 @@ def test_keys_of_training_that_do_not_go_together_are_refused(
         {"optimizer": "sgd", "optimizer-epsilon": 0.0},
         {"method": "adapter-local", "optimizer-state": "kept"},
         {"method": "silo-madrid", "optimizer-state": "kept", "task": "masked-language"},
-        {"sample-least": 500, "sample-share": 0.8e-4, "sampling-temperature": 2.0},
+        {"sample.least": 500, "sample.share": 0.8e-4, "sampling-temperature": 2.0},
         {**MASKED, "aggregation": "fed-avg", "evaluate-every": 100, "evaluate-share": 0.1},
     ],
 )
@@ -295,12 +292,12 @@ def test_keys_of_training_that_go_together_are_taken(run_config: dict[str, Any],
 
 
 def test_a_site_draws_with_either_key_above_nothing(run_config: dict[str, Any]) -> None:
-    draws = [settings_from({**run_config, **c}).draws for c in ({}, {"sample-least": 1}, {"sample-share": 0.1})]
+    draws = [settings_from({**run_config, **c}).draws for c in ({}, {"sample.least": 1}, {"sample.share": 0.1})]
     assert draws == [False, True, True]
 
 
 def test_a_smoothing_that_leaves_nothing_is_refused(run_config: dict[str, Any]) -> None:
-    assert "label-smoothing = 1 leaves nothing for what is to be predicted" in refusal(run_config, label_smoothing=1)
+    assert "label-smoothing = 1.0 is too large; wanted at least 0 and below 1" in refusal(run_config, label_smoothing=1)
     assert settings_from({**run_config, "label-smoothing": 0.99}).label_smoothing == 0.99
 
 

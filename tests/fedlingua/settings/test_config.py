@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.config import MAY_CHANGE, Settings, known_keys
+from fedlingua.settings.config import Settings
+from fedlingua.settings.table import KEYS, MAY_CHANGE, OPTIONS
 
 
 def test_every_key_becomes_an_attribute_and_is_written_back(run_config: dict[str, Any]) -> None:
     settings = settings_from(run_config)
     assert settings.flat() == run_config
     assert settings.batch_size == run_config["batch-size"]
-    assert known_keys() == list(settings.flat())
+    assert list(settings.flat()) == list(OPTIONS)
 
 
 def test_a_learning_rate_of_zero_takes_the_papers(run_config: dict[str, Any]) -> None:
@@ -31,65 +32,62 @@ def test_a_tensor_set_of_its_own_goes_before_the_methods(run_config: dict[str, A
 
 
 NEEDED = {
-    "send-share": "top-k",
-    "fixed-threshold": "fixed-g",
-    "random-threshold": "random-l",
-    "zero-norm": "fixed-l",
+    "send_share": "top-k",
+    "fixed_threshold": "fixed-g",
+    "random_threshold": "random-l",
+    "zero_norm": "fixed-l",
     "missing": "dp-g",
-    "apf-window": "apf",
-    "apf-threshold": "apf",
+    "apf_window": "apf",
+    "apf_threshold": "apf",
 }
-"""Key -> a selection under which it means something."""
+"""Attribute -> a rule of sending under which it means something."""
 
 
-@pytest.mark.parametrize("key", sorted(set(MAY_CHANGE) - {"resume"}))
-def test_the_hash_ignores_where_and_until_when_a_run_runs(run_config: dict[str, Any], key: str) -> None:
+@pytest.mark.parametrize("name", sorted({OPTIONS[key].attribute for key in MAY_CHANGE} - {"resume"}))
+def test_the_hash_ignores_where_and_until_when_a_run_runs(run_config: dict[str, Any], name: str) -> None:
     settings = settings_from(run_config)
-    name = key.replace("-", "_")
     assert getattr(settings, name) != changed(settings, name)
     assert replace(settings, **{name: changed(settings, name)}).hash() == settings.hash()
 
 
-@pytest.mark.parametrize("key", [key for key in known_keys() if key not in MAY_CHANGE])
-def test_the_hash_changes_with_every_other_key_where_it_has_an_effect(run_config: dict[str, Any], key: str) -> None:
-    settings = replace(settings_from(run_config), **with_effect(key))
-    name = key.replace("-", "_")
+@pytest.mark.parametrize("name", [name for name, key in KEYS.items() if key not in MAY_CHANGE])
+def test_the_hash_changes_with_every_other_key_where_it_has_an_effect(run_config: dict[str, Any], name: str) -> None:
+    settings = replace(settings_from(run_config), **with_effect(name))
     assert replace(settings, **{name: changed(settings, name)}).hash() != settings.hash()
 
 
 @pytest.mark.parametrize(
-    "key",
-    [key for key in known_keys() if key.startswith(("signature", "controllers", "lora", "meta-", "second-")) or key in NEEDED],
+    "name",
+    [name for name in KEYS if name.startswith(("signature", "controllers", "lora", "meta_", "second_")) or name in NEEDED],
 )
-def test_the_hash_ignores_what_the_method_does_not_have(run_config: dict[str, Any], key: str) -> None:
+def test_the_hash_ignores_what_the_method_does_not_have(run_config: dict[str, Any], name: str) -> None:
     settings = replace(settings_from(run_config), method="adapter-families")
-    name = key.replace("-", "_")
     assert replace(settings, **{name: changed(settings, name)}).hash() == settings.hash()
 
 
-def with_effect(key: str) -> dict[str, Any]:
-    """Settings under which a key means something."""
-    if key.startswith("signature"):
+def with_effect(name: str) -> dict[str, Any]:
+    """Settings under which an option means something."""
+    if name.startswith("signature"):
         return {"method": "adapter-gradients", "signature_form": "private"}
-    if key.startswith(("lora", "controllers")):
-        return {"tensor_set": key.partition("-")[0]}
-    if key.startswith(("meta-", "second-filter")):
+    if name.startswith(("lora", "controllers")):
+        return {"tensor_set": name.partition("_")[0]}
+    if name.startswith(("meta_", "second_filter")):
         return {"selection": "metasend-g", "meta_estimator": "loss", "second_filter": True}
-    if key.startswith("server-"):
-        return {"server_optimizer": "sgd" if key == "server-momentum" else "adam", "server_schedule": "linear"}
-    if key in ("byzantine-sites", "clip-update-norm"):
-        return {"aggregation": "krum" if key == "byzantine-sites" else "norm-clip"}
-    if key == "max-site-share":
+    if name.startswith("server_"):
+        return {"server_optimizer": "sgd" if name == "server_momentum" else "adam", "server_schedule": "linear"}
+    if name in ("byzantine_sites", "clip_update_norm"):
+        return {"aggregation": "krum" if name == "byzantine_sites" else "norm-clip"}
+    if name == "max_site_share":
         return {"aggregation": "fed-avg"}
-    if key == "loss-temperature":
+    if name == "loss_temperature":
         return {"aggregation": "by-loss"}
-    if key == "sampling-temperature":
+    if name == "sampling_temperature":
         return {"aggregation": "fed-avg"}
-    if key == "sample-replacement":
+    if name == "sample_replacement":
         return {"sample_least": 5}
-    if key == "mask-share":
+    if name == "mask_share":
         return {"task": "masked-language"}
-    return {"selection": NEEDED[key]} if key in NEEDED else {}
+    return {"selection": NEEDED[name]} if name in NEEDED else {}
 
 
 def changed(settings: Settings, name: str) -> Any:
@@ -107,35 +105,34 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(run_config: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("key", "changes", "matters"),
+    ("name", "changes", "matters"),
     [
-        ("sampling-temperature", {"aggregation": "fed-avg"}, True),
-        ("sampling-temperature", {"method": "centralized"}, True),
-        ("sampling-temperature", {"aggregation": "fed-mean"}, False),
-        ("sample-replacement", {"sample_share": 0.5}, True),
-        ("sample-replacement", {}, False),
-        ("optimizer-epsilon", {"optimizer": "adamw"}, True),
-        ("optimizer-epsilon", {"optimizer": "sgd"}, False),
-        ("batch-size", {"tokens_per_batch": 500}, False),
-        ("whole-steps", {"tokens_per_batch": 500}, False),
+        ("sampling_temperature", {"aggregation": "fed-avg"}, True),
+        ("sampling_temperature", {"method": "centralized"}, True),
+        ("sampling_temperature", {"aggregation": "fed-mean"}, False),
+        ("sample_replacement", {"sample_share": 0.5}, True),
+        ("sample_replacement", {}, False),
+        ("optimizer_epsilon", {"optimizer": "adamw"}, True),
+        ("optimizer_epsilon", {"optimizer": "sgd"}, False),
+        ("batch_size", {"tokens_per_batch": 500}, False),
+        ("whole_steps", {"tokens_per_batch": 500}, False),
         ("accumulation", {"tokens_per_batch": 500}, True),
-        ("mask-share", {"task": "masked-language"}, True),
-        ("mask-share", {"task": "translation"}, False),
+        ("mask_share", {"task": "masked-language"}, True),
+        ("mask_share", {"task": "translation"}, False),
         ("beam", {"task": "translation"}, True),
         ("beam", {"task": "masked-language"}, False),
     ],
 )
 def test_the_hash_follows_a_key_only_where_it_has_an_effect(
-    run_config: dict[str, Any], key: str, changes: dict[str, Any], matters: bool
+    run_config: dict[str, Any], name: str, changes: dict[str, Any], matters: bool
 ) -> None:
     settings = replace(settings_from(run_config), **changes)
-    name = key.replace("-", "_")
     assert (replace(settings, **{name: changed(settings, name)}).hash() != settings.hash()) == matters
 
 
 def test_the_defaults_hash_is_what_it_was_before_training_had_options(run_config: dict[str, Any]) -> None:
     """An option that is off is not there: results that came before it keep their hash. A changed default changes this number."""
-    before = {**run_config, "adapter-place": "before-dropout", "max-update-ratio": 100.0}
+    before = {**run_config, "adapter.place": "before-dropout", "robust.max-ratio": 100.0}
     assert settings_from(before).hash() == "243b60c9ba67f704"
 
 
@@ -152,14 +149,14 @@ def test_the_defaults_hash_is_what_it_was_before_training_had_options(run_config
 def test_each_part_that_is_clustered_has_an_adapter_or_one_is_both_parts(
     run_config: dict[str, Any], adapters: str, parts: str, named: dict[str, str]
 ) -> None:
-    changes = {"method": "adapter-gradients", "signature-adapter": adapters, "cluster-parts": parts}
+    changes = {"method": "adapter-gradients", "signature.adapter": adapters, "cluster.parts": parts}
     assert settings_from({**run_config, **changes}).signature_adapters == named
 
 
 def test_where_adapters_stand_matters_to_the_hash_of_runs_with_adapters_alone(run_config: dict[str, Any]) -> None:
     for method, matters in (("adapter-fed", True), ("model-fed", False)):
         hashes = {
-            settings_from({**run_config, "method": method, "adapter-place": place}).hash()
+            settings_from({**run_config, "method": method, "adapter.place": place}).hash()
             for place in ("after-dropout", "before-dropout")
         }
         assert len(hashes) == 1 + matters

@@ -68,13 +68,13 @@ def profiles(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 def settings(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Keys of a run config, as `rounds=`; behind one of those, the values that it may have."""
     from fedlingua.settings.checks import choices_of
-    from fedlingua.settings.config import known_keys
+    from fedlingua.settings.table import OPTIONS
 
     key, equals, value = incomplete.partition("=")
     if equals:
         before = "" if os.environ.get(_SPLIT) else f"{key}="
         return [f"{before}{choice}" for choice in _of(choices_of(key), value)]
-    return [f"{name}=" for name in _of(known_keys(), incomplete)]
+    return [f"{name}=" for name in _of(OPTIONS, incomplete)]
 
 
 def mend_words(environment: MutableMapping[str, str]) -> None:

@@ -52,10 +52,11 @@ class AnsweringCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from fedlingua.settings.config import known_keys  # only once something is wrong
+            from fedlingua.settings.table import OLD_NAMES, OPTIONS  # only once something is wrong
 
-            key = error.option_name.lstrip("-")
-            if self.name in ("run", "suite") and key in known_keys():
+            name = error.option_name.lstrip("-")
+            key = OLD_NAMES.get(name, name)
+            if self.name in ("run", "suite") and key in OPTIONS:
                 raise click.UsageError(
                     f"{error.option_name} is no option but a key: give it as --set {key}=VALUE", ctx
                 ) from error

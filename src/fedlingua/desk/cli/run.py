@@ -36,7 +36,7 @@ from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
-from fedlingua.settings.experiment import parse_override, read_experiment
+from fedlingua.settings.experiment import given_settings, read_experiment
 from fedlingua.settings.trackers import check_trackers, tracker_names
 
 
@@ -202,7 +202,7 @@ def _at_home_anywhere(settings: Settings) -> Settings:
 
 
 def _given(data: Path | None, overrides: list[str], seed: int | None) -> dict[str, Scalar]:
-    given: dict[str, Scalar] = dict(parse_override(text) for text in overrides)
+    given = given_settings(overrides)
     if seed is not None:
         given["seed"] = seed
     if data is not None:

@@ -30,7 +30,7 @@ from fedlingua.desk.deployment.programs import believed_there, refused_bundles, 
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import default_run_config, parse_override, read_experiment
+from fedlingua.settings.experiment import default_run_config, given_settings, read_experiment
 
 if TYPE_CHECKING:
     from fedlingua.desk.cli.translate import Asked
@@ -100,7 +100,7 @@ def approve(
         from fedlingua.consent.approval import approval_hash, in_words, sends
         from fedlingua.exchange.trainable import build_trainable
 
-        settings, rules = read_experiment(run[0], dict(map(parse_override, overrides))), read_federation(run[1], Path()).rules
+        settings, rules = read_experiment(run[0], given_settings(overrides)), read_federation(run[1], Path()).rules
         for words in [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]:
             console.print(f"  - {words}", soft_wrap=True, highlight=False, markup=False)
         if not agreed:

@@ -30,8 +30,7 @@ from fedlingua.desk.suites.result import read_result, write_result, write_tables
 from fedlingua.desk.suites.runs import Run, make_ready, plan, standing
 from fedlingua.desk.suites.table import metric_of, score_rows
 from fedlingua.runs.folder import RunFolder
-from fedlingua.settings.config import Scalar
-from fedlingua.settings.experiment import parse_override
+from fedlingua.settings.experiment import given_settings
 
 LOOK_S = 0.5
 RESULTS = APP_DIR / "experiments" / "results"
@@ -53,7 +52,7 @@ def run_suite(
     Raises:
         ConfigError, CorpusError: before anything is started. RunError: a run failed; the result names it.
     """
-    given: dict[str, Scalar] = dict(parse_override(text) for text in overrides)
+    given = given_settings(overrides)
     suite = read_suite(file, given, str(data.expanduser().resolve()) if data else "")
     result_dir = _result_dir(suite, to)
     Profile.read(APP_DIR / PROFILES_FILE, profile)

@@ -32,6 +32,7 @@ from fedlingua.desk.suites.paper import PAPERS, unlike_the_paper
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.kinds import flat_keys
 from fedlingua.settings.methods import METHOD_NAMES
 
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -111,7 +112,7 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     if not is_suite(raw):
         raise ConfigError(f"{where} has no [[row]], so it is no suite; `fedlingua run` runs an experiment file")
     refuse_unknown(raw, {"title", "seeds", "settings", "row", "paper"}, where)
-    shared = table(raw, "settings", where)
+    shared = flat_keys(table(raw, "settings", where))
     _refuse_the_suites_keys(shared, f"{where} [settings]")
     _refuse_the_suites_keys(overrides, "--set")
     seeds = _seeds(raw.get("seeds"), where)
@@ -173,7 +174,7 @@ def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:
         raise ConfigError(f"{where}: row = {raw!r}; write [[row]] for each row")
     entries: dict[str, dict[str, Scalar]] = {}
     for number, entry in enumerate(raw, start=1):
-        keys = dict(_table(entry, f"{where}, row {number}", "[[row]] with keys below it"))
+        keys = flat_keys(_table(entry, f"{where}, row {number}", "[[row]] with keys below it"))
         name = keys.pop("name", keys.get("method"))
         if "method" not in keys:
             raise ConfigError(f"{where}, row {name or number}: method is missing; choose one of {METHOD_NAMES}")

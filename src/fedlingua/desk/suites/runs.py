@@ -23,6 +23,7 @@ from fedlingua.evaluation.tasks import check_task
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.config import MAY_CHANGE, Settings
+from fedlingua.settings.experiment import config_of_run
 from fedlingua.settings.trackers import check_trackers, tracker_names
 from fedlingua_demo import phrasebook
 
@@ -151,7 +152,7 @@ def standing(run: Run) -> Standing:
         return "new"
     assert content is not None
     fixed = {key: value for key, value in run.settings.flat().items() if key not in MAY_CHANGE}
-    same = {key: value for key, value in content["config"].items() if key not in MAY_CHANGE} == fixed
+    same = {key: value for key, value in config_of_run(content["config"]).items() if key not in MAY_CHANGE} == fixed
     return "broken off" if same and folder.checkpoints.rounds() else "new"
 
 

@@ -10,6 +10,7 @@ from fedlingua.desk.suites.paper import FED_MNMT, METASEND, unlike_the_paper
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.table import KEYS
 
 PAPERS = {
     "backbone": "facebook/mbart-large-50-many-to-many-mmt",
@@ -18,7 +19,7 @@ PAPERS = {
     "batch-size": 8,
     "accumulation": 16,
     "learning-rate": 0.0,
-    "adapter-dim": 64,
+    "adapter.dim": 64,
     "max-tokens": 256,
     "max-decode-tokens": 256,
 }
@@ -73,7 +74,7 @@ def test_the_papers_learning_rate_may_be_written_out(settings: Settings) -> None
 )
 def test_one_key_that_differs_is_another_setting_and_is_named(settings: Settings, field: str, value: object) -> None:
     other = replace(settings, **{field: value})  # type: ignore[arg-type]
-    assert set(unlike_the_paper(other)) == {field.replace("_", "-")}
+    assert set(unlike_the_paper(other)) == {KEYS[field]}
 
 
 def test_metasend_has_a_setting_of_its_own() -> None:

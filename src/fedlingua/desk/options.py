@@ -1,0 +1,118 @@
+"""What is written from the table of options: pyproject.toml's `[tool.flwr.app.config]` and docs/options.md. `make options` writes both."""
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+
+from fedlingua.common.files import CHECKOUT, replace_text
+from fedlingua.settings import table
+from fedlingua.settings.options import PAPERS, Option, Scalar
+from fedlingua.settings.table import CHANGES_WITHOUT_ASKING, MAY_CHANGE, OLD_NAMES, OPTIONS, SECTIONS
+
+PROJECT, PAGE = CHECKOUT / "pyproject.toml", CHECKOUT / "docs" / "options.md"
+BEGIN, END = "[tool.flwr.app.config]\n", "\n# --- The gate"
+"""Between these lines of pyproject.toml lies what is written."""
+_COLUMN, _WIDTH = 37, 130
+
+
+def meanings() -> dict[str, str]:
+    """Key -> what it means: the text below its field in the table, on one line."""
+    by_attribute = {}
+    for section in ast.parse(inspect.getsource(table)).body:
+        body = section.body if isinstance(section, ast.ClassDef) else []
+        for field, below in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                assert isinstance(field.target, ast.Name)
+                by_attribute[field.target.id] = " ".join(str(below.value.value).split())
+    return {key: by_attribute[option.attribute] for key, option in OPTIONS.items()}
+
+
+def defaults_text() -> str:
+    """All keys with their defaults as TOML: those without a group first, then a table for each group."""
+    said, lines, group = meanings(), list[str](), ""
+    for key, option in sorted(OPTIONS.items(), key=lambda item: item[0].rpartition(".")[0]):
+        if (of := key.rpartition(".")[0]) != group:
+            group = of
+            lines += ["", f"{BEGIN.rstrip()[:-1]}.{group}]"]
+        comment = f"{said[key]} {_conditions(option, said[key])}".strip()
+        first = f"{key.removeprefix(f'{group}.')} = {_toml(option.default)}".ljust(_COLUMN - 1)
+        wrapped = textwrap.wrap(comment, _WIDTH - _COLUMN - 2, break_on_hyphens=False, break_long_words=False)
+        lines += [
+            f"{start} # {line}" for start, line in zip([first, *[" " * (_COLUMN - 1)] * len(wrapped)], wrapped, strict=False)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _conditions(option: Option, meaning: str) -> str:
+    """Choices where the meaning does not name them all, where it has an effect, and the papers' other values, in brackets."""
+    unsaid = [choice for choice in filter(None, option.choices) if not re.search(rf"(?<![\w-]){choice}(?![\w-])", meaning)]
+    named = [f"one of {', '.join(filter(None, option.choices))}"] if unsaid and not option.check else []
+    named += [f"with {option.when.words}"] if option.when.words else []
+    named += [f"{PAPERS[name]}: {_toml(value)}" for name, value in option.papers.items() if value != option.default]
+    return f"[{'; '.join(named)}]" if named else ""
+
+
+def page() -> str:
+    """The reference page."""
+    said = meanings()
+    parts = [
+        "# Options of a run",
+        "Written by `make options` from `src/fedlingua/settings/table.py`, where every option is said once. Give one in an experiment "
+        "file (`adapter.dim = 64`, or `dim = 64` below `[adapter]`), with `--set adapter.dim=64`, or to Flower itself: "
+        "`flwr run . --run-config 'adapter.dim=64'`. The defaults are the demo's.",
+        "**Effect** says under which other settings an option matters; empty: always. Values that a paper uses are in the last column.",
+    ]
+    for section in SECTIONS:
+        rows = [_row(option, said[key]) for key, option in OPTIONS.items() if option.section is section]
+        head = "| key | default | values | meaning | effect | papers |\n|---|---|---|---|---|---|"
+        parts += [f"## {str(inspect.getdoc(section)).removesuffix('.')}", "\n".join([head, *rows])]
+    old = "\n".join(f"| `{old}` | `{new}` |" for old, new in sorted(OLD_NAMES.items()))
+    parts += [
+        "## On resuming",
+        f"A resumed run may change {_listed(MAY_CHANGE)}. None of these is part of a run's hash.",
+        "## At a site",
+        f"A site approves every option but {_listed(CHANGES_WITHOUT_ASKING)}: they change neither its work nor what leaves it.",
+        "## Old names",
+        "Keys before they were grouped. Files and kept runs that have them are still read.\n\n| was | is |\n|---|---|\n" + old,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(option: Option, meaning: str) -> str:
+    values = ", ".join(f"`{choice}`" for choice in filter(None, option.choices)) if option.choices else option.value_type.__name__
+    if option.check and option.choices:
+        values = option.value_type.__name__
+    papers = ", ".join(f"{PAPERS[name]}: `{_toml(value)}`" for name, value in option.papers.items())
+    cells = [f"`{option.key}`", f"`{_toml(option.default)}`", " ".join(filter(None, [values, option.bounds]))]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, meaning, option.when.words, papers]) + " |"
+
+
+def _listed(keys: tuple[str, ...]) -> str:
+    return ", ".join(f"`{key}`" for key in keys)
+
+
+def _toml(value: Scalar) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def with_defaults(project: str) -> str:
+    """The text of pyproject.toml with the table's defaults in their place."""
+    before, begin, rest = project.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin, f"pyproject.toml lacks {BEGIN!r}"
+    assert end, f"pyproject.toml lacks {END!r} behind it"
+    return before + begin + defaults_text() + end + after
+
+
+def write(project: Path = PROJECT, to: Path = PAGE) -> None:
+    """Write both files."""
+    replace_text(project, with_defaults(project.read_text(encoding="utf-8")))
+    replace_text(to, page())
+
+
+if __name__ == "__main__":
+    write()

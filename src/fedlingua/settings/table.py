@@ -1,0 +1,399 @@
+"""Every option of a run, said once: name, type, default, meaning, choices, bounds, where it has an effect, the papers' values.
+
+From here come `Settings` and its checks, pyproject.toml's `[tool.flwr.app.config]`, docs/options.md, what a shell completes,
+a run's hash, what a resumed run may change, and what a site approves. A new option is one field here, and then `make options`.
+`Option` says what a field may say; the text below a field is what it means.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedlingua.settings.methods import AGGREGATIONS, METHODS, SELECTIONS, SERVER_OPTIMIZERS, check_method
+from fedlingua.settings.metrics import metric_names
+from fedlingua.settings.options import When, among, option, options_of
+from fedlingua.settings.schedules import SCHEDULES
+from fedlingua.settings.tasks import TASKS
+from fedlingua.settings.trackers import tracker_names
+
+task_is = among("task", lambda s: s.task)
+trains = among("tensor-set", lambda s: s.trained_set)
+aggregates = among("aggregation", lambda s: s.aggregation)
+server_takes = among("server.optimizer", lambda s: s.optimized_by)
+sends = among("send.rule", lambda s: s.selected_by)
+estimates = among("meta.estimator", lambda s: s.meta_estimator)
+
+ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
+STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
+LINEAR = When("server.schedule = linear", lambda s: s.server_schedule == "linear")
+NOT_THE_METHODS_OPTIMIZER = When("a value other than the method's", lambda s: s.optimized_by not in ("none", s.how.optimizer))
+NOT_THE_METHODS_RULE = When("a value other than the method's", lambda s: s.selected_by != s.how.selection)
+CLUSTERED = When("a method with clusters", lambda s: s.how.clustering not in ("none", "alone"))
+GRADIENTS = When("method = adapter-gradients", lambda s: s.how.clustering == "gradients")
+PRIVATE = GRADIENTS & When("signature.form = private", lambda s: s.signature_form == "private")
+DEVIATES = When("send.rule = fixed-, random- or metasend-", lambda s: s.by_deviation)
+SENDS_LESS = When("a send.rule other than all", lambda s: s.selected_by != "all")
+METASENDS = sends("metasend-g", "metasend-l")
+FILTERED = METASENDS & When("meta.second-filter = true", lambda s: s.second_filter)
+DRAWS = When("sample.least or sample.share above 0", lambda s: s.draws)
+BY_SENTENCES = When("tokens-per-batch = 0", lambda s: not s.tokens_per_batch)
+BY_SIZE = When("aggregation = fed-avg, or a centralized method", lambda s: s.how.pooled or s.aggregation == "fed-avg")
+NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
+
+SERVERS_OWN: dict[str, Any] = {"resumable": True, "approved": False}
+"""Of the server's own affairs: paths there, how long it waits, what it keeps."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is run, with whom, where, and for how long."""
+
+    task: str = option("translation", choices=TASKS, off=("translation",))
+    """What sites train for: to translate, or to predict masked pieces of text in one language each."""
+    method: str = option("adapter-families", choices=tuple(METHODS), check=check_method)
+    """A row of the papers' tables. base; centralized-model, centralized-adapter; adapter-local; model-fed;
+    adapter-fed, adapter-random, adapter-gradients, adapter-families; of the full model: pmfl, the name of
+    every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb; of pooled text, in
+    simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site's)."""
+    federation: str = option("demo", approved=False)
+    """The sites: a federation file, absolute or relative to the app; "demo": the one that ships."""
+    backbone: str = option("demo")
+    """The model to start from: "demo", a recipe that `fedlingua pretrain` has trained, a hub id, or a
+    directory."""
+    backbone_revision: str = option("")
+    """Pinned revision of a hub id; "" takes the one this project pins."""
+    backbone_weights: str = option("published", choices=("published", "random"), off=("published",), liu="published")
+    """published, or random: only the backbone's shape and tokenizer are used, for training from nothing."""
+    data_dir: str = option("", **SERVERS_OWN)
+    """Folder that the paths of corpora are relative to."""
+    run_dir: str = option("", **SERVERS_OWN)
+    """Where the run folder is written; "": a folder under the user's data directory."""
+    resume: bool = option(False, **SERVERS_OWN)
+    """Resume the run in run-dir after its last complete round."""
+    strategy: str = option("", liu="", chu="")
+    """A strategy class of your own, as "my_file:MyStrategy"; "": the method's."""
+    seed: int = option(2022, least=0)
+    """Of everything random: order of text, initial tensors, dropout, drawn thresholds."""
+    rounds: int = option(16, least=1, liu=5)
+    """How many rounds there are at most."""
+    patience: int = option(0, least=0, approved=False, liu=0, chu=0)
+    """Stop after this many rounds without a dev loss better by min-gain; 0: never."""
+    min_gain: float = option(0.0, least=0, approved=False)
+    """By which share the dev loss has to fall to count as better, for patience."""
+    best_by: str = option("examples", choices=("examples", "tokens", "last"), liu="examples", manoel="last")
+    """The round whose model is the result: the one with the least dev loss, sites weighted by examples or by
+    tokens, or the last one, whatever its loss (patience then goes by examples)."""
+    threads: int = option(1, least=1)
+    """Torch threads of a client; another number changes the last bits."""
+    processes: int = option(1, least=1, off=(1,))
+    """Processes that a site trains in, each with a share of every batch and, with device = "cuda", a GPU of
+    its own. The steps are the same up to the last bits, and dropout. A site's file may give another
+    number."""
+    precision: str = option("fp32", choices=("fp32", "bf16"))
+    """Of the arithmetic. What trains, its optimizer and all that travels are fp32 in both; a CPU without
+    native bf16 (avx512_bf16, amx_bf16, ARM's bf16) computes in fp32 and says so."""
+    device: str = option("cpu", choices=("cpu", "cuda"))
+    """Where clients compute."""
+    overlap: str = option("off", choices=("off", "report", "remove"), off=("off", "report"))
+    """Compare sites' sentences by keyed hashes before the first round. report: sentences that two sites have
+    are counted, in overlap.json; remove: pairs of dev and test with a sentence that another site trains on
+    are left out."""
+    keep_translations: int = option(0, least=0, resumable=True)
+    """How many dev sentences, the first ones, each site also translates after every round, with the run's
+    beam, and keeps in its own folder (translations-by-round/) for the report. Changes no tensor, score or
+    byte sent."""
+    keep_every: int = option(0, least=0, **SERVERS_OWN)
+    """Also keep the checkpoint of every Nth round, for personalization; 0: none."""
+    track: str = option("", check=tracker_names, **SERVERS_OWN)
+    """Experiment trackers that `fedlingua run` and `suite` log every round and the scores to, with commas:
+    tensorboard, mlflow, trackio (each is an extra of that name). `fedlingua track` logs other runs."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a site trains in a round."""
+
+    tensor_set: str = option("", choices=("", "adapters", "full", "controllers", "lora"), liu="", chu="")
+    """What trains and travels; "": the method's. controllers: the added layers travel, everything trains."""
+    batch_size: int = option(16, least=1, when=BY_SENTENCES, liu=8, chu=2)
+    """Sentences in a batch."""
+    accumulation: int = option(1, least=1, liu=16, chu=1)
+    """Batches in an optimizer step."""
+    local_epochs: int = option(1, least=1, liu=1, chu=1)
+    """Passes over a site's training text in a round."""
+    whole_steps: bool = option(True, when=BY_SENTENCES, liu=True)
+    """Cut the training text to a multiple of batch-size x accumulation, as the paper's code does."""
+    tokens_per_batch: int = option(0, least=0, off=(0,))
+    """Make batches of sentences of similar length with at most this many tokens, padding included; 0: by
+    batch-size."""
+    max_tokens: int = option(128, least=4, liu=256)
+    """A longer sentence is cut, on both sides. masked-language: length of a sequence, filled with
+    sentences."""
+    sampling_temperature: float = option(1.0, least=1, when=BY_SIZE, off=(1.0,))
+    """A site counts by its size to the power of 1 / this in fed-avg, and so do the texts a centralized method
+    draws; 1: by size, above 1: more alike."""
+    optimizer: str = option("adam", choices=("adam", "adamw", "sgd"))
+    """A site's optimizer."""
+    optimizer_state: str = option("fresh", choices=("fresh", "kept"))
+    """fresh: reset for each round; kept: carried over, where nothing leaves a site."""
+    optimizer_epsilon: float = option(1e-8, least=0, when=NOT_SGD)
+    """What adam and adamw add to what they divide by."""
+    weight_decay: float = option(0.0, least=0)
+    """Weight decay of a site's optimizer."""
+    learning_rate: float = option(0.01, least=0)
+    """A site's learning rate; 0: the paper's, 1e-3 for adapters and lora, 5e-5 for full and controllers."""
+    schedule: str = option("constant", choices=tuple(SCHEDULES), off=("constant",))
+    """How a site's learning rate changes over its steps in all rounds."""
+    warmup_steps: int = option(0, least=0, off=(0,))
+    """Steps, from the first round on, in which the rate rises to learning-rate."""
+    clip_norm: float = option(0.0, least=0, off=(0.0,))
+    """Scale a step's gradient down to this L2 norm, over all that trains; 0: never."""
+    label_smoothing: float = option(0.0, least=0, below=1, off=(0.0,))
+    """Share of a prediction that is spread over the whole vocabulary."""
+    head_vocabulary: str = option("all", choices=("all", "text"), off=("all",))
+    """What training spreads probability over: all pieces, or those in the site's own training text. The dev
+    loss and translations are over all."""
+    mask_share: float = option(0.15, above=0, most=1, when=task_is("masked-language"))
+    """Share of a sequence's pieces that are masked and predicted."""
+    sample_least: int = option(0, least=0, manoel=500)
+    """A site draws examples for a round: this many, or sample.share where that is more; both 0: no draw,
+    every example once."""
+    sample_share: float = option(0.0, least=0, manoel=0.8e-4)
+    """Share of its examples that a site draws for a round, see sample.least."""
+    sample_replacement: bool = option(True, when=DRAWS, off=(True,))
+    """false: draws go through the whole text in a random order, on from round to round, so that every example
+    comes once an epoch (as in the centralized row of Manoel et al., with whole-steps = false)."""
+    micro_tokens: int = option(0, key="memory.micro-tokens", least=0, off=(0,))
+    """Divide a step's sentences into batches of similar length with at most this many tokens, padding
+    included (a longer sentence is a batch by itself): the same step with less padding; 0: as they come."""
+    head_chunk: int = option(0, key="memory.head-chunk", least=0, off=(0,))
+    """Let the output head score this many predicted tokens at a time, in training and for the dev loss: the
+    same loss and gradient; 0: a whole batch."""
+    gradient_checkpointing: bool = option(False, key="memory.gradient-checkpointing", off=(False,))
+    """Compute layers again on the way back instead of storing them: more time, the same numbers."""
+
+
+@dataclass(frozen=True)
+class AddedLayers:
+    """What is added to the backbone: adapters, low-rank matrices (LoRA), controllers."""
+
+    adapter_layers: str = option("all", choices=("all", "input-end", "middle", "output-end"))
+    """Layers that get adapters or lora: all, or one third of each stack."""
+    adapter_dim: int = option(32, least=1, when=trains("adapters"), liu=64)
+    """Neurons of an adapter's bottleneck."""
+    adapter_init: str = option("paper", choices=("paper", "zero"), when=trains("adapters"), liu="paper")
+    """paper: both projections from N(0, adapter.init-std); zero: up-projection 0, an identity at the
+    start."""
+    adapter_init_std: float = option(0.02, least=0, when=trains("adapters"))
+    """Standard deviation of an adapter's initial numbers, see adapter.init."""
+    adapter_place: str = option(
+        "after-dropout",
+        choices=("after-dropout", "before-dropout"),
+        when=trains("adapters"),
+        off=("before-dropout",),
+        liu="after-dropout",
+    )
+    """after-dropout: residual + adapter(dropout(h)), as in the paper's code; before-dropout: residual +
+    dropout(adapter(h)), as in runs of before there was this key. The same where dropout is 0, and in
+    evaluation."""
+    lora_rank: int = option(8, least=1, when=trains("lora"))
+    """Rank of the added matrices."""
+    lora_alpha: float = option(16.0, when=trains("lora"))
+    """What they add is scaled by alpha / rank."""
+    lora_targets: str = option("q_proj,v_proj", when=trains("lora"))
+    """Linear layers that get them, by the end of their names, with commas; of XLM-R: query,value."""
+    controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
+    """Layers added to each of encoder and decoder."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Which sites are averaged together; signatures of gradients by which adapter-gradients finds out."""
+
+    cluster_by: str = option("group", choices=("group", "family", "given"), when=CLUSTERED, liu="group")
+    """What makes a cluster of adapter-families: a group (Germanic, ...), a family (Indo-European, ...), or
+    [clusters] of the federation file (given)."""
+    cluster_parts: str = option("both", choices=("both", "encoder", "decoder"), when=CLUSTERED)
+    """The part that is clustered; the other one is averaged over all sites."""
+    num_clusters: int = option(0, key="cluster.number", least=-1, when=CLUSTERED, liu=0)
+    """Number of clusters of each part, for adapter-random and adapter-gradients; 0: as many as cluster.by
+    makes; -1: by silhouette (gradients)."""
+    signature_adapter: str = option("encoder.0.self_attn,decoder.-1.fc2", when=GRADIENTS)
+    """Adapters whose gradients are a site's signatures, as part.layer.place, -1 for the last layer. The
+    encoder is clustered by the first and the decoder by the second, or both by the only one. The defaults
+    separate the phrasebook's groups best, each of its part (results/benchmarks/signatures.json)."""
+    signature_examples: int = option(0, least=0, when=GRADIENTS)
+    """Training sentences that the gradient is computed over; 0: all."""
+    signature_distance: str = option("cosine", choices=("cosine", "euclidean"), when=GRADIENTS)
+    """Distance between signatures."""
+    signature_algorithm: str = option("k-means", choices=("agglomerative", "k-means"), when=GRADIENTS)
+    """How signatures are clustered; agglomerative (average linkage) leaves more sites alone."""
+    signature_form: str = option("raw", choices=("raw", "private"), when=GRADIENTS)
+    """raw: the gradient itself, which can leak text; private: projected, clipped and noised."""
+    signature_dim: int = option(64, least=1, most=64, when=PRIVATE)
+    """Dimensions of a private signature; noise grows with each."""
+    signature_clip: float = option(0.2, above=0, when=PRIVATE)
+    """L2 norm that a sentence's projected gradient is clipped to; the default is about the median on the
+    phrasebook."""
+    signature_noise: float = option(2.0, above=0, when=PRIVATE)
+    """Standard deviation of the noise on the sum, as a multiple of signature.clip."""
+    signature_delta: float = option(1e-5, above=0, below=1, when=PRIVATE)
+    """Delta of the (epsilon, delta) that signatures.json states, for all signatures together."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """What the server makes of a cluster's updates, and of those that look wrong."""
+
+    aggregation: str = option("fed-mean", choices=AGGREGATIONS, chu="fed-avg")
+    """How a cluster's updates are combined: a mean in which every site counts the same (fed-mean, eq. 3 of
+    Liu et al.), by its sentences (fed-avg, eq. 2), or more the lower its training loss is (by-loss,
+    Dimitriadis et al. 2021); or a rule that a few lying sites cannot decide: median, trimmed-mean, norm-clip,
+    krum, multi-krum."""
+    loss_temperature: float = option(1.0, above=0, when=aggregates("by-loss"))
+    """Weights are softmax(-loss / loss-temperature), with the loss in nats a token."""
+    byzantine_sites: int = option(1, key="robust.byzantine-sites", least=1, when=aggregates("trimmed-mean", "krum", "multi-krum"))
+    """How many sites of a cluster may lie; trimmed-mean needs twice as many and one more, the others twice as
+    many and three."""
+    clip_update_norm: float = option(0.0, key="robust.clip-norm", least=0, when=aggregates("norm-clip"))
+    """Scale longer updates down to this L2 norm before they are averaged; 0: to the round's median."""
+    max_site_share: float = option(
+        0.5, key="robust.max-share", least=0.5, when=aggregates("fed-avg", "by-loss"), off=(1.0,), approved=False
+    )
+    """The most that one site of three or more counts in its cluster's mean, whatever size or loss it claims;
+    1: no bound."""
+    max_update_norm: float = option(0.0, key="robust.max-norm", least=0, approved=False, liu=0.0, chu=0.0)
+    """Refuse an update farther than this L2 norm from what the site was given; 0: no bound."""
+    max_update_ratio: float = option(2.5, key="robust.max-ratio", least=0, approved=False)
+    """Leave out an update whose root mean square change is more than this multiple of what the other sites'
+    updates and the steps behind them lead to expect, and scale it down beyond 0.8 of that; so is what no
+    honest site can reach. Single tensors have 1.25 times as much, and under Adam at least twice rate x steps;
+    0: no bound."""
+    max_bad_replies: int = option(3, key="robust.max-bad-replies", least=0, **SERVERS_OWN)
+    """Set a site aside after this many refused replies; 0: never."""
+    server_optimizer: str = option("", choices=("", *SERVER_OPTIMIZERS), when=NOT_THE_METHODS_OPTIMIZER, liu="", chu="")
+    """What makes the next tensors of a cluster's mean; "": the method's; none: the mean itself."""
+    server_learning_rate: float = option(3e-4, above=0, when=STEPPED, manoel=3e-4)
+    """The server optimizer's learning rate."""
+    server_schedule: str = option("constant", choices=tuple(SCHEDULES), when=STEPPED, manoel="linear")
+    """How that rate changes from round to round; linear: times 1 - server.decay x r in round r, from 0 on."""
+    server_decay: float = option(1e-3, least=0, when=STEPPED & LINEAR, manoel=1e-3)
+    """Share of its rate that the server loses with every round."""
+    server_momentum: float = option(0.9, least=0, below=1, when=server_takes("sgd"))
+    """Share of the step before that sgd takes again."""
+    server_beta1: float = option(0.9, least=0, below=1, when=ADAPTIVE)
+    """Decay of the mean of gradients."""
+    server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
+    """Decay of the mean of their squares."""
+    server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE)
+    """What is added to what is divided by; Reddi et al. 2021 have 1e-3 and a beta2 of 0.99, which damps
+    single updates."""
+    server_weight_decay: float = option(0.0, least=0, when=STEPPED)
+    """Weight decay of the server's optimizer."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What a site sends of its update. Equations are of Chu et al. 2024 (MetaSend)."""
+
+    selection: str = option("", key="send.rule", choices=("", *SELECTIONS), when=NOT_THE_METHODS_RULE, liu="")
+    """Which part of its update a site sends; "": the method's; -g: what deviates most, -l: what deviates
+    least."""
+    send_share: float = option(0.5, key="send.share", above=0, most=1, when=sends("rand-send", "top-k"))
+    """Share that is sent, of tensors (rand-send) or of numbers (top-k)."""
+    fixed_threshold: str = option("0.5", key="send.fixed-threshold", when=sends("fixed-g", "fixed-l"))
+    """A number, or "median": that of a site's deviations in the round."""
+    random_threshold: str = option(
+        "unit", key="send.random-threshold", choices=("unit", "range"), when=sends("random-g", "random-l")
+    )
+    """Draw the threshold from [0, 1] (unit), or from the range of a site's deviations in the round."""
+    zero_norm: str = option("send", key="send.zero-norm", choices=("send", "stay", "refuse"), when=DEVIATES)
+    """A tensor that was 0 everywhere has no deviation (eq. 2): send it, let it stay, or refuse such a
+    start."""
+    missing: str = option("previous", key="send.missing", choices=("previous", "renormalise"), when=SENDS_LESS)
+    """A tensor that a site did not send counts as the site was given it (previous), or not at all
+    (renormalise)."""
+    apf_window: int = option(4, least=1, when=sends("apf"), chu=4)
+    """Rounds over which a number's movement is judged."""
+    apf_threshold: float = option(0.3, least=0, below=1, when=sends("apf"))
+    """Freeze a number while its movement is below this share of all its steps. With a window of 4 a number
+    that swings to and fro has 0.14, so less than that freezes only what stands still."""
+    meta_estimator: str = option("cross", choices=("cross", "own", "loss"), when=METASENDS)
+    """How the slope of the loss by the threshold is estimated."""
+    meta_scale: str = option("round", choices=("first", "round"), when=METASENDS)
+    """The threshold is a multiple of the median deviation of each round, or of the first one for good."""
+    meta_frozen: bool = option(False, when=METASENDS)
+    """Leave the threshold's network untrained."""
+    meta_neurons: int = option(100, least=1, when=METASENDS)
+    """Neurons of the hidden layer of the threshold's network."""
+    meta_learning_rate: float = option(1e-3, least=0, when=METASENDS, chu=1e-3)
+    """Adam's learning rate, for the threshold's network."""
+    meta_batches: int = option(16, least=1, when=METASENDS)
+    """Random dev batches of each site that judge a round's model (b)."""
+    meta_batch_size: int = option(2, least=1, when=METASENDS, chu=2)
+    """Sentences in each of them."""
+    meta_temperature: float = option(0.1, above=0, when=METASENDS)
+    """Width of the soft gate in the backward pass, as a share of the deviations' scale."""
+    meta_noise: float = option(0.25, above=0, when=METASENDS & estimates("loss"))
+    """Standard deviation of the thresholds that are tried, as a share of the threshold."""
+    meta_bytes_weight: float = option(0.0, least=0, when=METASENDS, chu=0.0)
+    """Weight of the share of numbers sent beside the dev loss (lambda)."""
+    second_filter: bool = option(False, key="meta.second-filter", when=FILTERED)
+    """A second network leaves out more of what the threshold lets through, by tensors' magnitudes."""
+    second_filter_weight: float = option(0.001, key="meta.second-filter-weight", least=0, when=FILTERED)
+    """The second filter's price of all numbers of an update, in nats a token."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is measured, of what."""
+
+    evaluate_every: int = option(1, least=1)
+    """Measure the dev loss after every Nth round, and after the last."""
+    evaluate_share: float = option(1.0, above=0, most=1)
+    """Share of each site's dev text for that, the same in every round; Manoel et al. draw 10 % of test anew
+    every 5."""
+    beam: int = option(5, least=1, when=task_is("translation"), liu=5)
+    """Beam of the search for translations."""
+    max_decode_tokens: int = option(128, least=4, when=task_is("translation"), liu=256)
+    """Tokens of a translation at most."""
+    score_split: str = option("test", choices=("test", "dev"), liu="test", chu="test")
+    """Text that is scored at the end: test, or dev while settings are being chosen."""
+    metrics: str = option("bleu,chrf", check=metric_names, off=("bleu,chrf",))
+    """What each site measures at the end, with commas: besides these two chrf++, ter, length-ratio,
+    off-target, comet."""
+    comet_model: str = option("wmt22-comet-da", off=("wmt22-comet-da",))
+    """COMET's model: a name on the hub, or the path of a checkpoint (.ckpt), which every site has there."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Whom the server waits for, and how long."""
+
+    quorum: float = option(1.0, above=0, most=1, liu=1.0, chu=1.0, **SERVERS_OWN)
+    """Share of the sites whose replies a round needs."""
+    below_quorum: str = option("fail", choices=("fail", "wait", "go-on"), **SERVERS_OWN)
+    """What happens when too few reply in time: fail (resumable), wait (ask those again), go-on (skip the
+    round)."""
+    wait_s: float = option(86400.0, least=0, **SERVERS_OWN)
+    """Seconds to wait under below-quorum = "wait"."""
+    deadline_s: float = option(3600.0, key="deadline.phase-s", least=0.001, **SERVERS_OWN)
+    """Seconds for one phase: joining, training, evaluating, finishing."""
+    join_deadline_s: float = option(0.0, key="deadline.join-s", least=0, **SERVERS_OWN)
+    """Seconds for all sites to join at the start; 0: deadline.phase-s, as for the next two."""
+    evaluate_deadline_s: float = option(0.0, key="deadline.evaluate-s", least=0, **SERVERS_OWN)
+    """Seconds for evaluating."""
+    finish_deadline_s: float = option(0.0, key="deadline.finish-s", least=0, **SERVERS_OWN)
+    """Seconds for what sites do after the last round."""
+
+
+SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Waiting)
+OPTIONS = options_of(SECTIONS)
+"""Key -> option."""
+KEYS = {said.attribute: key for key, said in OPTIONS.items()}
+"""Attribute of `Settings` -> key."""
+OLD_NAMES = {said.first_name: key for key, said in OPTIONS.items() if said.first_name != key}
+"""Names of before keys were grouped, in kept runs and old files -> today's."""
+MAY_CHANGE = tuple(key for key, said in OPTIONS.items() if said.resumable)
+"""Keys that a resumed run may change: paths, deadlines, what is kept for inspection, trackers."""
+CHANGES_WITHOUT_ASKING = tuple(key for key, said in OPTIONS.items() if not said.approved)
+"""Keys that a site does not approve: nothing of them reaches what runs there or what leaves it."""
