@@ -22,7 +22,6 @@ from fedlingua.desk.report.comparison_plots import (
     seconds_of,
     seconds_plot,
 )
-from fedlingua.desk.report.comparison_template import COMPARISON_TEMPLATE
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.publish import put_page, render_page
 from fedlingua.desk.report.values import mapping, text
@@ -67,13 +66,14 @@ def render_comparison(found: Comparison) -> str:
     metric, first = found.metric, found.runs[0]
     in_all = bytes_of(found.runs)
     return render_page(
-        COMPARISON_TEMPLATE,
+        "comparison.html",
+        _title(found),
         _figures(found),
+        heading=_title(found),
         found=found,
         metric=metric,
         scale=metric.scale,
         first=first,
-        title=_title(found),
         split=first.scores.get("split", "test"),
         key_figures=[_key_figure(found, one) for one in found.beside[:MOST_FIGURES]],
         sampled=any(one.macro.p is not None for one in found.beside),

@@ -17,7 +17,6 @@ from fedlingua.desk.report.sent import Sent, what_was_sent
 from fedlingua.desk.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
 from fedlingua.desk.report.sentences import SHOWN_SENTENCES, Line, shown_lines
 from fedlingua.desk.report.tables import averages, headers
-from fedlingua.desk.report.template import TEMPLATE
 from fedlingua.desk.report.translations import Sentence, Text, Translations, read_translations
 from fedlingua.desk.report.values import mapping, number, text, whole
 
@@ -42,7 +41,8 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     communication = run_communication(folder, bandwidth_mbps)
     colours, sent = _cluster_colours(folder), what_was_sent(folder)
     return render_page(
-        TEMPLATE,
+        "run.html",
+        folder.name,
         _figures(folder, communication, colours) | (_sent_figures(folder, sent) if sent else {}),
         folder=folder,
         run=folder.run,

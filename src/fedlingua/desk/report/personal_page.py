@@ -11,7 +11,6 @@ from fedlingua.common import units
 from fedlingua.desk.report.canvas import BEFORE, DOWN, INK, UP, frame, title_panels
 from fedlingua.desk.report.personal_table import MODELS, PersonalLine, metrics_of_table, personal_cells, personal_lines
 from fedlingua.desk.report.publish import put_page, render_page
-from fedlingua.desk.report.style import page_template
 from fedlingua.desk.report.values import text
 from fedlingua.settings.metrics import Metric
 
@@ -19,41 +18,6 @@ PAGE = "personalization.html"
 LEARNED, CHOSEN = UP, DOWN
 """Colours of the two alphas."""
 
-HEAD = """
-<header><h1>{{ about.site }}, {{ about.direction }}: personalized from round {{ about.round }} of {{ about.run }}</h1>
-{{ cards(key_figures) }}</header>
-"""
-
-SWEEP = """
-<section id="sweep"><h2>Between the federation's model and the site's own</h2>
-<p class="soft">alpha = 0 is the federation's model, alpha = 1 the site's own after {{ about.epochs }}
-{{ "pass" if about.epochs == 1 else "passes" }} over its training text. Above: the dev loss of 21 values, by which one is chosen. Below: the
-test text, which judges four models and chooses none.</p>
-{{ plot("sweep", "Dev loss and test scores by alpha", "personalization.json") }}</section>
-"""
-
-TABLE = """
-<section id="table"><h2>On the test text</h2>
-<p class="soft">{{ about.test_split.sentences|count }} sentences. Bold: the best of a line.</p>
-<div class="scroll"><table><thead><tr><th scope="col">metric</th>
-{% for model, name in models.items() %}
-<th scope="col" class="n">{{ name }}{% if model in alphas %}, {{ alphas[model]|score }}{% endif %}</th>
-{% endfor %}</tr></thead><tbody>
-{% for metric, cells in lines %}<tr><th scope="row">{{ metric }}</th>
-{% for shown, best in cells %}<td class="n">{% if best %}<b>{{ shown }}</b>{% else %}{{ shown }}{% endif %}</td>{% endfor %}</tr>
-{% endfor %}
-</tbody></table></div></section>
-"""
-
-PATH = """
-<section id="path"><h2>Alpha, learned step by step</h2>
-<p class="soft">Deng et al. 2020: down the slope of the training loss between the two models, on the text of each step before the site's
-own model learns from it; rate {{ about.alpha_rate }}.</p>
-{{ plot("path", "Alpha by training step", "personalization.json") }}</section>
-<section id="settings"><h2>Settings and versions</h2><details><summary>Show</summary>{{ pairs(settings) }}</details></section>
-"""
-
-TEMPLATE = page_template("{{ about.site }}, personalized", HEAD, SWEEP + TABLE + PATH)
 _TOLD_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction"}
 
 
@@ -70,14 +34,15 @@ def render_personal_page(about: Mapping[str, Any]) -> str:
     """The page as text."""
     (line,), metrics = personal_lines([about]), metrics_of_table([about])
     return render_page(
-        TEMPLATE,
+        "personal.html",
+        f"{about['site']}, personalized",
         {"sweep": sweep_plot(about, line, metrics[0]), "path": path_plot(about)},
         about=about,
         key_figures=_key_figures(about, line, metrics[0]),
         models=MODELS,
         alphas={"apfl": about["apfl"]["alpha"], "chosen": about["chosen_alpha"]},
         lines=[(metric.name, personal_cells(line, metric)) for metric in metrics],
-        settings={key: text(value) for key, value in about.items() if key not in _TOLD_ELSEWHERE},
+        shown_settings={key: text(value) for key, value in about.items() if key not in _TOLD_ELSEWHERE},
         note=lambda name: f"{name} holds nothing to show.",
     )
 

@@ -7,42 +7,40 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import right_to_left, written_sides
+from fedlingua.desk.templates import environment
+
+TEMPLATES = environment(Path(__file__).parent / "pages")
+TEMPLATES.filters |= {
+    "score": units.score,
+    "gain": units.gain,
+    "count": units.count,
+    "data": units.data,
+    "duration": units.duration,
+    "seconds": units.seconds,
+    "transfer": units.transfer,
+    "parameters": units.parameters,
+    "share": units.share,
+    "bandwidth": units.bandwidth,
+    "dir": lambda language: "rtl" if right_to_left(language) else "ltr",
+    "sides": written_sides,
+}
 
 
-def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) -> str:
-    """The page as text: `template` is Jinja, as `style.page_template` makes it."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "score": units.score,
-        "gain": units.gain,
-        "count": units.count,
-        "data": units.data,
-        "duration": units.duration,
-        "seconds": units.seconds,
-        "transfer": units.transfer,
-        "parameters": units.parameters,
-        "share": units.share,
-        "bandwidth": units.bandwidth,
-        "dir": _dir,
-        "sides": written_sides,
-    }
-    return environment.from_string(template).render(
+def render_page(template: str, title: str, figures: Mapping[str, go.Figure], **values: Any) -> str:
+    """The page as text. template: a file of `pages`."""
+    return TEMPLATES.get_template(template).render(
+        title=f"{title} – fedlingua report",
         figures={name: json.loads(figure.to_json()) for name, figure in figures.items()},
         # Nothing to draw, nothing to draw it with: a page without plots stays small.
         plotly=Markup(get_plotlyjs()) if figures else "",
         **values,
     )
-
-
-def _dir(language: str) -> str:
-    return "rtl" if right_to_left(language) else "ltr"
 
 
 _CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - set(map(ord, "\t\n\r")))

@@ -11,7 +11,6 @@ from fedlingua.desk.report.publish import put_page, render_page
 from fedlingua.desk.report.saving_plots import base_in_view, saving_plot, saving_points, uplink_plot, uplink_points
 from fedlingua.desk.report.suite_plots import convergence_curves, convergence_plot, gain_plot, macro_plot, suite_cost_plot
 from fedlingua.desk.report.suite_result import BASE, Paper, Row, SuiteResult, mean, read_suite
-from fedlingua.desk.report.suite_template import SUITE_TEMPLATE
 from fedlingua.desk.report.values import text
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import BLEU, Metric
@@ -47,7 +46,8 @@ def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) ->
         for row, each in traffic.items()
     }
     return render_page(
-        SUITE_TEMPLATE,
+        "suite.html",
+        result.title,
         _figures(result, costs),
         result=result,
         metric=result.metric.name,
@@ -59,7 +59,7 @@ def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) ->
         costs=costs,
         bandwidth_mbps=bandwidth,
         base_in_view=base_in_view(result),
-        settings={key: text(value) for key, value in result.settings.items()},
+        shown_settings={key: text(value) for key, value in result.settings.items()},
         note=lambda name: result.notes.get(name, f"{name} holds nothing to show."),
     )
 
