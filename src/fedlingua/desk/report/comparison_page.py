@@ -1,29 +1,24 @@
 """The page of a comparison: runs beside each other in their scores, in what they cost, and for whom."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import plotly.graph_objects as go
+
 from fedlingua.common import units
-from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.errors import ConfigError
+from fedlingua.desk.comparison.bootstrap import Difference
 from fedlingua.desk.comparison.compare import Beside, Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
-from fedlingua.desk.report.comparison_plots import (
-    LONGEST_RUN,
-    SIGNIFICANT,
-    bytes_of,
-    bytes_plot,
-    difference_plot,
-    gain_plot,
-    macro_of,
-    score_plot,
-    seconds_of,
-    seconds_plot,
-)
-from fedlingua.desk.report.keep import without_place
-from fedlingua.desk.report.publish import put_page, render_page
+from fedlingua.desk.report.canvas import PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
+from fedlingua.desk.report.pareto import Point, pareto_plot
+from fedlingua.desk.report.publish import make_folder, put_page, render_page, sites_by_signature
+from fedlingua.desk.report.tables import without_place
 from fedlingua.desk.report.values import mapping, text
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
@@ -31,6 +26,13 @@ MOST_FIGURES = 4
 """Runs that are told in the row under the title."""
 FEWEST_POINTS = 2
 """That are worth a plot of quality against a price."""
+MACRO, POOLED = "macro", "pooled"
+SIGNIFICANT = 0.05
+"""A difference with a smaller p is told apart from chance."""
+MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
+LONGEST_RUN = 40
+STEP = 0.6
+"""Share of a row's height that its marks are spread over."""
 
 
 def check_page(target: Path) -> None:
@@ -52,10 +54,7 @@ def write_comparison(found: Comparison, target: Path) -> Path:
         ConfigError: no page's name. RunError: it cannot be written there.
     """
     check_page(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"The folder for the page cannot be made: {target.parent}: {error}; name another one") from error
+    make_folder(target.parent, "the page")
     return put_page(render_comparison(found), target)
 
 
@@ -93,12 +92,12 @@ def render_comparison(found: Comparison) -> str:
 
 def labelled(found: Comparison) -> Comparison:
     """With runs that are named by what they did, as far as that is short and tells them apart; otherwise by their folders."""
-    told = variants(found.runs)
-    if len(set(told)) < len(told):
-        told = [f"{variant}, seed {run.seed}" for variant, run in zip(told, found.runs, strict=True)]
-    if len(set(told)) < len(told) or max(map(len, told)) > LONGEST_RUN:
+    labels = variants(found.runs)
+    if len(set(labels)) < len(labels):
+        labels = [f"{variant}, seed {run.seed}" for variant, run in zip(labels, found.runs, strict=True)]
+    if len(set(labels)) < len(labels) or max(map(len, labels)) > LONGEST_RUN:
         return found
-    names = {run.name: label for run, label in zip(found.runs, told, strict=True)}
+    names = {run.name: label for run, label in zip(found.runs, labels, strict=True)}
     return replace(
         found,
         runs=[replace(run, name=names[run.name]) for run in found.runs],
@@ -140,11 +139,153 @@ def _figures(found: Comparison) -> dict[str, Any]:
 
 def _signatures(found: Comparison) -> list[tuple[str, str]]:
     """The metric's signatures, and the sites they hold for; one line where all have the same."""
-    of_signature: dict[str, list[str]] = {}
-    for site in found.scores:
-        entry = mapping(found.runs[0].scores["sites"][site])
-        own = "signature" if found.metric.key == "bleu" else f"{found.metric.key}_signature"
-        signature = mapping(entry.get("signatures")).get(found.metric.key) or entry.get(own)
-        if signature:
-            of_signature.setdefault(str(signature), []).append(site)
-    return [(signature, "all" if len(on) == len(found.scores) else ", ".join(on)) for signature, on in of_signature.items()]
+    key = found.metric.key
+    own = "signature" if key == "bleu" else f"{key}_signature"
+    entries = {site: mapping(found.runs[0].scores["sites"][site]) for site in found.scores}
+    signed = [(site, mapping(each.get("signatures")).get(key) or each.get(own)) for site, each in entries.items()]
+    return sites_by_signature(signed, len(found.scores))
+
+
+def score_plot(found: Comparison) -> go.Figure:
+    """Every run's score at each site, a mark a run."""
+    scores = [[found.metric.scale * of_site[place] for of_site in found.scores.values()] for place in range(len(found.runs))]
+    series = [(place, run.name, scores[place]) for place, run in enumerate(found.runs)]
+    return _site_marks(found, series, found.metric.name)
+
+
+def gain_plot(found: Comparison) -> go.Figure:
+    """By how much each site fares better with a run than with its own model; only runs that can be held against one."""
+    series = [
+        (place, run.name, [found.metric.scale * fair.gains[site] if site in fair.gains else None for site in found.scores])
+        for place, (run, fair) in enumerate(zip(found.runs, found.fairness, strict=True))
+        if fair.gains
+    ]
+    figure = _site_marks(found, series, f"{found.metric.name}, better than the site's own model")
+    dotted(figure, x=0)
+    return figure
+
+
+def _site_marks(found: Comparison, series: Sequence[tuple[int, str, Values]], x_title: str) -> go.Figure:
+    """A row for each site. series: the run's place among all, which decides its look in every plot, its name, a value a site."""
+    figure = go.Figure()
+    hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
+    for place, (index, name, values) in enumerate(series):
+        rows = [row + _offset(place, len(series)) for row in range(len(values))]
+        look: Look = {"size": 10, "color": colour(index), "symbol": _mark(index), "text": [escape(site) for site in found.scores]}
+        marks(figure, values, rows, short(name, LONGEST_RUN), hover, **look)
+    _frame_rows(figure, list(found.scores), len(series), x_title)
+    return figure
+
+
+def difference_plot(found: Comparison) -> go.Figure:
+    """By how much each run's score is above the first's: by site, of their mean, and pooled; with 95 % intervals where these are known.
+
+    A mark that is hollow lies within what chance does.
+    """
+    rows = [*found.scores, MACRO, *([POOLED] if any(beside.pooled for beside in found.beside) else [])]
+    figure = go.Figure()
+    for place, beside in enumerate(found.beside):
+        offset = _offset(place, len(found.beside))
+        differences = [beside.sites.get(row, beside.macro if row == MACRO else beside.pooled) for row in rows]
+        known = [(row + offset, rows[row], each) for row, each in enumerate(differences) if each]
+        _add_differences(figure, beside.run, place + 1, known, found.metric.scale)
+    _frame_rows(figure, rows, len(found.beside), f"{found.metric.name} above {short(found.runs[0].name, LONGEST_RUN)}")
+    dotted(figure, x=0)
+    return figure
+
+
+def _add_differences(
+    figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], scale: float
+) -> None:
+    """known: where it stands, its row, and the difference."""
+    differences = [each for *_, each in known]
+    values = [scale * each.value for each in differences]
+    color, mark = colour(index), _mark(index)
+    error: dict[str, Any] | None = None
+    if any(each.p is not None for each in differences):
+        ends = [
+            (each.value if each.low is None else each.low, each.value if each.high is None else each.high) for each in differences
+        ]
+        error = {"color": color, "thickness": 2, "width": 4, "symmetric": False}
+        error["array"] = [scale * high - value for (_, high), value in zip(ends, values, strict=True)]
+        error["arrayminus"] = [value - scale * low for (low, _), value in zip(ends, values, strict=True)]
+    by_chance = [each.p is not None and each.p >= SIGNIFICANT for each in differences]
+    marks(
+        figure,
+        values,
+        [place for place, *_ in known],
+        short(name, LONGEST_RUN),
+        "%{text}<br>%{fullData.name}",
+        size=9,
+        color=color,
+        symbol=[f"{mark}-open" if hollow else mark for hollow in by_chance],
+        marker={"line": {"width": 2, "color": color}},
+        error_x=error,
+        text=[_in_words(row, each, scale) for _, row, each in known],
+    )
+
+
+def _in_words(row: str, difference: Difference, scale: float) -> str:
+    first, second, value = (scale * each for each in (difference.first, difference.second, difference.value))
+    words = f"{escape(row)}<br>{units.score(first)} → {units.score(second)}, {units.gain(value)}"
+    if difference.low is None or difference.high is None or difference.p is None:
+        return words
+    interval = f"95 % from {units.gain(scale * difference.low)} to {units.gain(scale * difference.high)}"
+    return f"{words}<br>{interval}, p = {difference.p:.3f}"
+
+
+def _mark(index: int) -> str:
+    """Another one where the colours start again, so that 36 runs look different."""
+    return MARKS[(index + index // len(PALETTE)) % len(MARKS)]
+
+
+def _offset(place: int, number: int) -> float:
+    """Of one of several marks in a row, from its middle."""
+    return STEP * ((place + 0.5) / number - 0.5)
+
+
+def _frame_rows(figure: go.Figure, rows: Sequence[str], series: int, x_title: str) -> None:
+    frame(figure, height=110 + (18 + 12 * series) * len(rows) + 20 * series, x_title=x_title)
+    figure.update_layout(showlegend=True)
+    row_axis(figure, rows)
+
+
+def macro_of(found: Comparison, run: ComparedRun) -> float:
+    """The mean over the sites that all runs have, as it is shown."""
+    return found.metric.scale * fmean(run.values(found.metric.key)[site] for site in found.scores)
+
+
+def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
+    """Run -> bytes that a site sent and was given in all rounds; not of runs that have the text of several sites in one place."""
+    total = {}
+    for run in runs:
+        up, down, rounds = (run.costs[key] for key in ("uplink_bytes_per_round", "downlink_bytes_per_round", "rounds"))
+        if not run.method.startswith((CENTRALIZED, SILO)) and up is not None and down is not None and rounds is not None:
+            total[run.name] = (up + down) * rounds
+    return total
+
+
+def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
+    """Run -> seconds that it took, where it says so."""
+    known = {run.name: run.costs["seconds"] for run in runs}
+    return {name: seconds for name, seconds in known.items() if seconds is not None}
+
+
+def bytes_plot(found: Comparison) -> go.Figure:
+    """Quality against bytes."""
+    price = bytes_of(found.runs)
+    size, unit = units.byte_unit(max(price.values(), default=0.0))
+    scaled = {name: value / size for name, value in price.items()}
+    return _price_plot(found, scaled, f"up and down, a site, all rounds, {unit}")
+
+
+def seconds_plot(found: Comparison) -> go.Figure:
+    """Quality against time."""
+    return _price_plot(found, seconds_of(found.runs), "seconds of the whole run")
+
+
+def _price_plot(found: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure:
+    """The mean over sites against a price. price: run -> what it cost, of those runs where it is known."""
+    scores = {run.name: macro_of(found, run) for run in found.runs if run.name in price}
+    points = [Point(name, price[name], score, hover=f"{escape(name)}<br>{units.score(score)}") for name, score in scores.items()]
+    return pareto_plot(points, found.metric, False, x_title)

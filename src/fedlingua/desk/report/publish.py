@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedlingua.common.languages import right_to_left, written_sides
 from fedlingua.desk.templates import environment
 
 TEMPLATES = environment(Path(__file__).parent / "pages")
-TEMPLATES.filters |= {
+FILTERS: dict[str, Callable[..., Any]] = {
     "score": units.score,
     "gain": units.gain,
     "count": units.count,
@@ -30,6 +31,7 @@ TEMPLATES.filters |= {
     "dir": lambda language: "rtl" if right_to_left(language) else "ltr",
     "sides": written_sides,
 }
+TEMPLATES.filters |= FILTERS
 
 
 def render_page(template: str, title: str, figures: Mapping[str, go.Figure], **values: Any) -> str:
@@ -43,7 +45,20 @@ def render_page(template: str, title: str, figures: Mapping[str, go.Figure], **v
     )
 
 
-_CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - set(map(ord, "\t\n\r")))
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def make_folder(folder: Path, what: str) -> Path:
+    """Make the folder of a page, with those above it, and return it. what: the page.
+
+    Raises:
+        RunError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"The folder for {what} cannot be made: {folder}: {error}; name another one") from error
+    return folder
 
 
 def put_page(page: str, target: Path) -> Path:
@@ -56,7 +71,7 @@ def put_page(page: str, target: Path) -> Path:
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
         # What no text file holds (half of a surrogate pair) is spelt out, and what a terminal would obey is gone.
-        aside.write_bytes(page.translate(_CONTROLS).encode("utf-8", "backslashreplace"))
+        aside.write_bytes(_CONTROLS.sub("", page).encode("utf-8", "backslashreplace"))
         os.replace(aside, target)
     except OSError as error:
         aside.unlink(missing_ok=True)
@@ -67,3 +82,12 @@ def put_page(page: str, target: Path) -> Path:
             "  to do:  mend the folder's permissions or free space, then write the report again"
         ) from error
     return target
+
+
+def sites_by_signature(signed: Iterable[tuple[str, Any]], count: int) -> list[tuple[str, str]]:
+    """Each signature and the sites that it holds for, "all" where these are `count`. signed: (site, its signature or None)."""
+    sites: dict[str, list[str]] = {}
+    for site, signature in signed:
+        if signature:
+            sites.setdefault(str(signature), []).append(site)
+    return [(signature, "all" if len(names) == count else ", ".join(names)) for signature, names in sites.items()]

@@ -12,9 +12,18 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.report import write_suite_report
-from fedlingua.desk.report.saving_plots import saving_plot, saving_points, uplink_plot
-from fedlingua.desk.report.suite_page import best_values, row_traffic, suite_key_figures
-from fedlingua.desk.report.suite_plots import convergence_curves, convergence_plot, gain_plot, macro_plot
+from fedlingua.desk.report.suite_page import (
+    best_values,
+    convergence_curves,
+    convergence_plot,
+    gain_plot,
+    macro_plot,
+    row_traffic,
+    saving_plot,
+    saving_points,
+    suite_key_figures,
+    uplink_plot,
+)
 from fedlingua.desk.report.suite_result import read_suite
 from fedlingua.settings.metrics import PERPLEXITY
 

@@ -2,22 +2,26 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+
+import plotly.graph_objects as go
 
 from fedlingua.common import units
-from fedlingua.desk.report import plots
-from fedlingua.desk.report.canvas import PALETTE
-from fedlingua.desk.report.communication import BANDWIDTH_MBPS
-from fedlingua.desk.report.dendrogram import cut_height, dendrogram_plot
-from fedlingua.desk.report.publish import put_page, render_page
+from fedlingua.desk.report import run_plots
+from fedlingua.desk.report.canvas import colour
+from fedlingua.desk.report.communication import (
+    BANDWIDTH_MBPS,
+    RunCommunication,
+    communication_plot,
+    mean_bytes,
+    run_communication,
+)
+from fedlingua.desk.report.publish import put_page, render_page, sites_by_signature
 from fedlingua.desk.report.read import RunFolder, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
-from fedlingua.desk.report.run_communication import RunCommunication, communication_plot, mean_bytes, run_communication
-from fedlingua.desk.report.sent import Sent, what_was_sent
-from fedlingua.desk.report.sent_plots import deviation_plot, share_plot, shown_rounds, threshold_plot
-from fedlingua.desk.report.sentences import SHOWN_SENTENCES, Line, shown_lines
+from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
+from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
 from fedlingua.desk.report.tables import averages, headers
-from fedlingua.desk.report.translations import Sentence, Text, Translations, read_translations
+from fedlingua.desk.report.translations import SHOWN_SENTENCES, Line, Sentence, Text, read_translations, shown_lines
 from fedlingua.desk.report.values import mapping, number, text, whole
 
 BADGES = {"completed": "✓", "running": "▶", "failed": "✗", "interrupted": "‖"}
@@ -39,7 +43,8 @@ def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
 def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     """The page as text."""
     communication = run_communication(folder, bandwidth_mbps)
-    colours, sent = _cluster_colours(folder), what_was_sent(folder)
+    colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
+    keeps_translations = (whole(config.get("keep-translations")) or 0) > 0
     return render_page(
         "run.html",
         folder.name,
@@ -51,13 +56,13 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         averages=averages(folder),
         headers=headers(folder),
         communication=communication,
-        translations=_translations(folder),
+        translations=read_translations(folder.path, keeps_translations, [site.name for site in folder.sites]),
         shown_sentences=SHOWN_SENTENCES,
         shown_lines=partial(_shown_lines, folder),
         sent=sent,
         seconds=_seconds(folder),
         seconds_reading=READING,
-        not_drawn=_not_drawn(sent) if sent else (0, 0),
+        not_drawn=not_drawn(sent.deviations) if sent else (0, 0),
         cuts={known.part: cut_height(known) for known in folder.site_signatures},
         note=partial(_note, folder),
         reasons=_drop_reasons(folder),
@@ -66,7 +71,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         members=_cluster_members(folder),
         metric_signatures=_metric_signatures(folder.scores),
         facts=_facts(folder),
-        config=mapping(folder.run.get("config")),
+        config=config,
         versions=mapping(folder.run.get("versions")),
     )
 
@@ -79,24 +84,28 @@ def key_figures(folder: RunFolder) -> list[tuple[str, str, str]]:
     return [
         (f"macro {metric.name}", value, "" if macro.gain is None else f"{units.gain(macro.gain)} over the base"),
         _round_figure(folder),
-        ("exchanged parameters", units.parameters(number(_exchanged(folder))), _trained_word(folder)),
+        ("exchanged parameters", units.parameters(folder.exchanged_parameters), _trained_word(folder)),
         ("uplink a round and site", units.data(mean_bytes(folder, "uplink")), ""),
         _time_figure(folder),
     ]
 
 
-def _figures(folder: RunFolder, communication: RunCommunication | None, colours: dict[str, str]) -> dict[str, Any]:
+def _figures(folder: RunFolder, communication: RunCommunication | None, colours: dict[str, str]) -> dict[str, go.Figure]:
     """The plots that there is something to draw for."""
-    figures = {"scores": plots.score_plot(folder)} if folder.scores else {}
+    figures = {"scores": run_plots.score_plot(folder)} if folder.scores else {}
     if folder.round_sites:
-        figures |= {"loss": plots.loss_plot(folder), "bytes": plots.bytes_plot(folder), "time": plots.time_plot(folder)}
+        figures |= {
+            "loss": run_plots.loss_plot(folder),
+            "bytes": run_plots.bytes_plot(folder),
+            "time": run_plots.time_plot(folder),
+        }
     figures |= {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
     if communication:
         figures["communication"] = communication_plot(communication)
     return figures
 
 
-def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, Any]:
+def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, go.Figure]:
     """The same of a run that selects what it sends."""
     figures = {"shares": share_plot(folder.rounds, sent)} if sent.tensors or sent.numbers else {}
     if sent.thresholds or sent.own_thresholds:
@@ -108,24 +117,13 @@ def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, Any]:
 
 def _seconds(folder: RunFolder) -> list[dict[str, float]]:
     """Of a round, by part: of the whole, and inside the meta module."""
-    found = round_seconds(folder.rounds)
-    parts = [{part: found[part] for part in group if part in found} for group in (PHASES, META)]
-    return [seconds for seconds in parts if seconds]
-
-
-def _translations(folder: RunFolder) -> Translations:
-    asked = whole(mapping(folder.run.get("config")).get("keep-translations")) or 0
-    return read_translations(folder.path, asked > 0, [site.name for site in folder.sites])
+    by_part = round_seconds(folder.rounds)
+    groups = [{part: by_part[part] for part in group if part in by_part} for group in (PHASES, META)]
+    return [seconds for seconds in groups if seconds]
 
 
 def _shown_lines(folder: RunFolder, text: Text, sentence: Sentence) -> list[Line]:
     return shown_lines(text, sentence, folder.best_rounds.get(text.site, folder.best_round))
-
-
-def _not_drawn(sent: Sent) -> tuple[int, int]:
-    """Of the updates whose deviations are drawn, the tensors that are not: those that did not move, and those that were zero before."""
-    shown = [site for index in shown_rounds(sent.deviations) for site in sent.deviations.rounds[index].values()]
-    return sum(site.still for site in shown), sum(site.without for site in shown)
 
 
 def _note(folder: RunFolder, name: str) -> str:
@@ -151,20 +149,15 @@ def _best_word(folder: RunFolder) -> str:
     return f"best round by site: {min(own)}–{max(own)}" if min(own) < max(own) else f"best round {min(own)} at every site"
 
 
-def _exchanged(folder: RunFolder) -> Any:
-    found = folder.run.get("exchanged_parameters")
-    return folder.summary.get("exchanged_parameters") if found is None else found
-
-
 def _trained_word(folder: RunFolder) -> str:
     trained = number(folder.run.get("trained_parameters"))
     return "" if trained is None else f"of {units.parameters(trained)} trained"
 
 
 def _time_figure(folder: RunFolder) -> tuple[str, str, str]:
-    told = number(folder.run.get("seconds"))
-    if told is not None:
-        return "wall time", units.duration(told), ""
+    whole_run = number(folder.run.get("seconds"))
+    if whole_run is not None:
+        return "wall time", units.duration(whole_run), ""
     known = [each.seconds for each in folder.rounds if each.seconds is not None]
     return "wall time", units.duration(sum(known) if known else None), "finished rounds so far" if known else ""
 
@@ -191,18 +184,18 @@ def _cluster_colours(folder: RunFolder) -> dict[str, str]:
     """A colour for each cluster name, so that a family looks the same in every part."""
     names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
     names |= dict.fromkeys(cluster for known in folder.site_signatures for cluster in known.clusters.values())
-    return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(names)}
+    return {name: colour(index) for index, name in enumerate(names)}
 
 
 def _metric_signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
     """Each metric's signatures and the sites they hold for; one line where all have the same."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for label, line in zip(plots.score_labels(scores), scores, strict=True):
-        for metric, signature in (("BLEU", line.signature), ("chrF", line.chrf_signature)):
-            if signature:
-                found.setdefault((metric, signature), []).append(label)
-    lines = [(metric, sign, "all" if len(on) == len(scores) else ", ".join(on)) for (metric, sign), on in found.items()]
-    return sorted(lines, key=lambda line: line[0])
+    labels = run_plots.score_labels(scores)
+    signed = {"BLEU": [line.signature for line in scores], "chrF": [line.chrf_signature for line in scores]}
+    return [
+        (metric, signature, sites)
+        for metric, signatures in signed.items()
+        for signature, sites in sites_by_signature(zip(labels, signatures, strict=True), len(scores))
+    ]
 
 
 def _facts(folder: RunFolder) -> dict[str, str]:
@@ -213,5 +206,5 @@ def _facts(folder: RunFolder) -> dict[str, str]:
     facts["backbone fingerprint"] = text(backbone.get("fingerprint"), units.NOTHING)
     for name, value in (("backbone", backbone.get("parameters")), ("trained", folder.run.get("trained_parameters"))):
         facts[f"{name} parameters"] = units.count(number(value))
-    facts["exchanged parameters"] = units.count(number(_exchanged(folder)))
+    facts["exchanged parameters"] = units.count(folder.exchanged_parameters)
     return facts
