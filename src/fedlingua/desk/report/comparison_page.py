@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.comparison.bootstrap import Difference
-from fedlingua.desk.comparison.compare import Beside, Comparison
+from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
 from fedlingua.desk.report.canvas import PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.pareto import Point, pareto_plot
@@ -22,8 +22,6 @@ from fedlingua.desk.report.tables import without_place
 from fedlingua.desk.report.values import mapping, text
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
-MOST_FIGURES = 4
-"""Runs that are told in the row under the title."""
 FEWEST_POINTS = 2
 """That are worth a plot of quality against a price."""
 MACRO, POOLED = "macro", "pooled"
@@ -74,7 +72,6 @@ def render_comparison(found: Comparison) -> str:
         scale=metric.scale,
         first=first,
         split=first.scores.get("split", "test"),
-        key_figures=[_key_figure(found, one) for one in found.beside[:MOST_FIGURES]],
         sampled=any(one.macro.p is not None for one in found.beside),
         significant=SIGNIFICANT,
         with_pooled=all(one.pooled for one in found.beside),
@@ -116,14 +113,6 @@ def _title(found: Comparison) -> str:
     """The methods, as far as they are few."""
     methods = list(dict.fromkeys(run.method for run in found.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
-
-
-def _key_figure(found: Comparison, one: Beside) -> tuple[str, str, str]:
-    macro, scale = one.macro, found.metric.scale
-    word = f"{units.gain(scale * macro.value)} beside {found.runs[0].name}"
-    if macro.low is not None and macro.high is not None:
-        word += f", 95 % from {units.gain(scale * macro.low)} to {units.gain(scale * macro.high)}"
-    return f"macro {found.metric.name}, {one.run}", units.score(scale * macro.second), word
 
 
 def _figures(found: Comparison) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def render_personal_page(about: Mapping[str, Any]) -> str:
         f"{about['site']}, personalized",
         {"sweep": sweep_plot(about, of_site, metrics[0]), "path": path_plot(about)},
         about=about,
-        key_figures=_key_figures(about, of_site, metrics[0]),
+        metric=metrics[0],
+        values={model: metrics[0].scale * value for model, value in of_site.values[metrics[0].key].items()},
         models=MODELS,
         alphas={"apfl": about["apfl"]["alpha"], "chosen": about["chosen_alpha"]},
         lines=[(metric.name, of_site.cells([metric])) for metric in metrics],
@@ -191,14 +192,3 @@ def path_plot(about: Mapping[str, Any]) -> go.Figure:
     frame(figure, height=260, x_title="step of training", y_title="alpha")
     figure.update_yaxes(range=[-0.03, 1.03])
     return figure
-
-
-def _key_figures(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) -> list[tuple[str, str, str]]:
-    values = {model: metric.scale * value for model, value in of_site.values[metric.key].items()}
-    gains = {model: metric.gain(value, values["federated"]) for model, value in values.items()}
-    words = {model: "" if model == "federated" else f"{units.gain(gain)} over the federation's" for model, gain in gains.items()}
-    steps = f"{about['training']['steps']} steps of training"
-    return [
-        *((f"{metric.name}, {name}", units.score(values[model]), words[model]) for model, name in MODELS.items()),
-        ("took", units.duration(about["seconds"]), steps),
-    ]

@@ -52,7 +52,12 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         folder=folder,
         run=folder.run,
         badge=BADGES.get(folder.status, "?"),
-        key_figures=key_figures(folder),
+        macro=change(folder.metrics[0], folder.summary, "macro_"),
+        done_rounds=max((each.number for each in folder.rounds), default=None),
+        planned_rounds=whole(folder.run.get("rounds")),
+        run_seconds=number(folder.run.get("seconds")),
+        trained_parameters=number(folder.run.get("trained_parameters")),
+        mean_uplink=mean_bytes(folder, "uplink"),
         averages=averages(folder),
         headers=headers(folder),
         communication=communication,
@@ -74,20 +79,6 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         config=config,
         versions=mapping(folder.run.get("versions")),
     )
-
-
-def key_figures(folder: RunFolder) -> list[tuple[str, str, str]]:
-    """The row under the title: name, value, and a word on it."""
-    metric = folder.metrics[0]
-    macro = change(metric, folder.summary, "macro_")
-    value = f"{units.score(macro.before)} → {units.score(macro.after)}" if macro.after is not None else "not yet"
-    return [
-        (f"macro {metric.name}", value, "" if macro.gain is None else f"{units.gain(macro.gain)} over the base"),
-        _round_figure(folder),
-        ("exchanged parameters", units.parameters(folder.exchanged_parameters), _trained_word(folder)),
-        ("uplink a round and site", units.data(mean_bytes(folder, "uplink")), ""),
-        _time_figure(folder),
-    ]
 
 
 def _figures(folder: RunFolder, communication: RunCommunication | None, colours: dict[str, str]) -> dict[str, go.Figure]:
@@ -130,36 +121,6 @@ def _note(folder: RunFolder, name: str) -> str:
     """Why a section has nothing to show."""
     note = folder.notes.get(name, f"{name} holds nothing to show.")
     return f"{note} The run is still going." if folder.status == "running" else note
-
-
-def _round_figure(folder: RunFolder) -> tuple[str, str, str]:
-    planned = whole(folder.run.get("rounds"))
-    done = max((each.number for each in folder.rounds), default=None)
-    unfinished = folder.status != "completed" and planned is not None and (done or 0) < planned
-    value = f"{done or 0} of {planned}" if unfinished else units.count(planned if planned is not None else done)
-    return "rounds", value, _best_word(folder)
-
-
-def _best_word(folder: RunFolder) -> str:
-    if folder.best_round is not None:
-        return f"best round {folder.best_round}"
-    own = folder.best_rounds.values()
-    if not own:
-        return ""
-    return f"best round by site: {min(own)}–{max(own)}" if min(own) < max(own) else f"best round {min(own)} at every site"
-
-
-def _trained_word(folder: RunFolder) -> str:
-    trained = number(folder.run.get("trained_parameters"))
-    return "" if trained is None else f"of {units.parameters(trained)} trained"
-
-
-def _time_figure(folder: RunFolder) -> tuple[str, str, str]:
-    whole_run = number(folder.run.get("seconds"))
-    if whole_run is not None:
-        return "wall time", units.duration(whole_run), ""
-    known = [each.seconds for each in folder.rounds if each.seconds is not None]
-    return "wall time", units.duration(sum(known) if known else None), "finished rounds so far" if known else ""
 
 
 def _drop_reasons(folder: RunFolder) -> list[str]:

@@ -12,22 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedlingua.common import units
-from fedlingua.desk.report.canvas import (
-    BEFORE,
-    DOWN,
-    INK,
-    PALETTE,
-    SHARES,
-    UP,
-    bars,
-    colour,
-    dotted,
-    frame,
-    frame_stacked,
-    line,
-    round_axis,
-    stacked,
-)
+from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import Round, RoundThreshold, RunFolder, read_lines
 from fedlingua.desk.report.values import number, sequence, whole
 
@@ -168,16 +153,16 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
     """Dev loss over the share of tensors and of numbers that were sent, by round: MetaSend's journal, figure 7."""
-    figure = stacked(["dev loss, nats a token", "sent of an update, %, mean over sites"], 0.14)
+    figure = canvas.stacked(["dev loss, nats a token", "sent of an update, %, mean over sites"], 0.14)
     losses = {each.number: each.dev_loss for each in rounds}
-    line(figure, losses, "dev loss", "round %{x}<br>dev loss %{y:.4f}", 1, color=INK, width=3)
-    for name, shares, color in (("tensors", sent.tensors, UP), ("numbers", sent.numbers, DOWN)):
+    canvas.line(figure, losses, "dev loss", "round %{x}<br>dev loss %{y:.4f}", 1, color=canvas.INK, width=3)
+    for name, shares, color in (("tensors", sent.tensors, canvas.UP), ("numbers", sent.numbers, canvas.DOWN)):
         points = {index: 100 * share.mean for index, share in shares.items()}
         shown = [str(share) for share in shares.values()]
-        line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", 2, color=color, width=3, customdata=shown)
-    frame_stacked(figure, 480, "round")
-    round_axis(figure, losses)
-    figure.update_yaxes(**SHARES, row=2, col=1)
+        canvas.line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", 2, color=color, width=3, customdata=shown)
+    canvas.frame_stacked(figure, 480, "round")
+    canvas.round_axis(figure, losses)
+    figure.update_yaxes(**canvas.SHARES, row=2, col=1)
     return figure
 
 
@@ -190,24 +175,27 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
     own = sent.own_thresholds if not theta else {}
     theta |= {index: each.mean for index, each in own.items()}
     lines: dict[str, tuple[Mapping[int, float], dict[str, Any]]] = {
-        "median deviation": ({i: each.mean for i, each in sent.medians.items()}, {"width": 2, "color": BEFORE, "dash": "dash"})
+        "median deviation": (
+            {i: each.mean for i, each in sent.medians.items()},
+            {"width": 2, "color": canvas.BEFORE, "dash": "dash"},
+        )
     }
     tried = {index: each.mu for index, each in sent.thresholds.items() if each.mu is not None and each.mu != each.theta}
     if tried:  # theta is then drawn around what the network says
-        lines["the network's own"] = tried, {"width": 2, "color": DOWN}
-    lines["threshold"] = theta, {"width": 3, "color": UP}
+        lines["the network's own"] = tried, {"width": 2, "color": canvas.DOWN}
+    lines["threshold"] = theta, {"width": 3, "color": canvas.UP}
     if any(each.low < each.high for each in own.values()):
-        end = {"width": 1.5, "color": UP, "dash": "dot"}
+        end = {"width": 1.5, "color": canvas.UP, "dash": "dot"}
         lines["least of the sites'"] = {i: each.low for i, each in own.items()}, end
         lines["greatest"] = {i: each.high for i, each in own.items()}, end
     figure = go.Figure()
     for name, (values, look) in lines.items():
-        line(figure, values, name, f"round %{{x}}<br>{name} %{{y:.3g}}", **look)
-    frame(figure, height=340, x_title="round", y_title="deviation")
+        canvas.line(figure, values, name, f"round %{{x}}<br>{name} %{{y:.3g}}", **look)
+    canvas.frame(figure, height=340, x_title="round", y_title="deviation")
     if sent.scale is not None:
-        dotted(figure, y=sent.scale)
+        canvas.dotted(figure, y=sent.scale)
     figure.update_layout(showlegend=True)
-    round_axis(figure, (each.number for each in rounds))
+    canvas.round_axis(figure, (each.number for each in rounds))
     shown = [value for values, _ in lines.values() for value in values.values()]
     figure.update_yaxes(**_axis([*shown, *_known([sent.scale])]))
     return figure
@@ -221,14 +209,14 @@ def deviation_plot(sent: Sent) -> go.Figure:
     by_site = {index: _counts(sites, sent.sites, edges) for index, sites in rounds.items()}
     top = 1.08 * max(int(np.sum(list(counts.values()), axis=0).max()) for counts in by_site.values())
     titles = [f"round {i}" if theta is None else f"round {i}, threshold {theta:.2g}" for i, theta in thetas.items()]
-    figure = stacked(titles, 0.2 / len(rounds))
+    figure = canvas.stacked(titles, 0.2 / len(rounds))
     for row, (index, sites) in enumerate(by_site.items(), start=1):
         for place, (site, counts) in enumerate(sites.items()):
             _add_histogram(figure, edges, site, counts, place, row)
         theta = thetas[index]
         if theta is not None and edges[0] / FAR < theta < edges[-1] * FAR:
             _add_threshold(figure, theta, top, row)
-    frame_stacked(figure, 90 + 150 * len(rounds), "deviation")
+    canvas.frame_stacked(figure, 90 + 150 * len(rounds), "deviation")
     figure.update_layout(barmode="stack", bargap=0, showlegend=True)
     figure.update_yaxes(range=[0, top], nticks=4, title_text="tensors")
     figure.update_xaxes(**_axis(edges))
@@ -271,19 +259,19 @@ def _axis(values: Sequence[float]) -> dict[str, object]:
 def _counts(of_round: Mapping[str, SiteDeviations], sites: Sequence[str], edges: Sequence[float]) -> dict[str, list[int]]:
     """Site -> how many of its tensors lie in each bin; all together where there are more sites than colours."""
     moved = {site: of_round[site].moved if site in of_round else [] for site in sites}
-    if len(sites) > len(PALETTE):
+    if len(sites) > len(canvas.PALETTE):
         moved = {"all sites": [value for values in moved.values() for value in values]}
     return {site: [int(count) for count in np.histogram(values, edges)[0]] for site, values in moved.items()}
 
 
 def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts: Sequence[int], place: int, row: int) -> None:
     bins = list(pairwise(edges))
-    bars(
+    canvas.bars(
         figure,
         [(low + high) / 2 for low, high in bins],
         counts,
         escape(site),
-        colour(place),
+        canvas.colour(place),
         "%{fullData.name}: %{y} tensors<br>deviation %{customdata}",
         width=[high - low for low, high in bins],
         legendgroup=site,
@@ -306,7 +294,7 @@ def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> Non
         legendrank=2000,
         showlegend=first,
         mode="lines",
-        line={"color": INK, "width": 2.5},
+        line={"color": canvas.INK, "width": 2.5},
         hovertemplate="threshold %{x:.3g}<extra></extra>",
         row=row,
         col=1,

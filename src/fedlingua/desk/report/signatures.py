@@ -19,11 +19,6 @@ from fedlingua.desk.report.canvas import BEFORE, INK, TWO_PANELS, dotted, frame,
 from fedlingua.desk.report.values import Number, Text, Texts, Whole, mapping, number, numbers, read_as, sequence, text, whole
 
 FILE = "signatures.json"
-CHOOSERS = {
-    "families": "as many as the language families make",
-    "silhouette": "the number with the highest mean silhouette",
-    "setting": "the number that the settings give",
-}
 LEAF_STEP = 10
 """scipy puts leaf i at 10 i + 5."""
 # Alike is strong, far apart is the ground: it holds on light and dark.
@@ -66,24 +61,10 @@ class SiteSignatures:
     clip: Number = None
 
     @property
-    def choice(self) -> str:
-        """Who chose the number of clusters, in words."""
-        return CHOOSERS.get(self.chosen_by, self.chosen_by or "not said by whom chosen")
-
-    @property
-    def privacy(self) -> str:
-        """What the form of the signatures gives away, in words."""
-        if self.form == "raw":
-            return "Raw: each site sent the gradient itself, out of which a curious server can read training text."
-        if self.form != "private":
-            return f"Form {self.form or 'not given'}: what it gives away is not known here."
-        clipped = "clipped" if self.clip is None else f"clipped to {self.clip:g}"
-        done = f"projected to {NOTHING if self.dimensions is None else self.dimensions} dimensions, {clipped}, noised"
-        if self.epsilon is None:
-            return f"Private in form only: {done}, but no epsilon is given, so no guarantee holds."
-        together = f", of {self.signatures} signatures together" if self.signatures > 1 else ""
-        delta = _power_of_ten(self.delta)
-        return f"Private: {done}; epsilon {self.epsilon:.3g} at delta {delta} for each sentence of a site{together}."
+    def shown_delta(self) -> str:
+        """As a power of ten where it is one."""
+        power = math.log10(self.delta) if self.delta is not None and self.delta > 0 else 0.5
+        return f"1e{power:.0f}" if power == round(power) and power < 0 else NOTHING if self.delta is None else f"{self.delta:g}"
 
 
 def read_site_signatures(path: Path) -> list[SiteSignatures]:
@@ -124,13 +105,6 @@ def _merges(value: Any, count: int) -> list[list[float]]:
     if len(rows) != count - 1:
         raise ValueError(f"merges has {len(rows)} rows; {count} sites need {count - 1}")
     return rows
-
-
-def _power_of_ten(value: float | None) -> str:
-    if value is None:
-        return NOTHING
-    power = math.log10(value) if value > 0 else 0.5
-    return f"1e{power:.0f}" if power == round(power) and power < 0 else f"{value:g}"
 
 
 def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> go.Figure:

@@ -8,23 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from fedlingua.common import units
-from fedlingua.desk.report.canvas import (
-    BEFORE,
-    GRID,
-    INK,
-    UP,
-    WORSE,
-    Look,
-    dotted,
-    frame,
-    keep_wide,
-    line,
-    look_of_line,
-    marks,
-    round_axis,
-    row_axis,
-    short,
-)
+from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, cost_plot, full_model, round_cost
 from fedlingua.desk.report.convergence import ALL, Curve
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
@@ -34,7 +18,6 @@ from fedlingua.desk.report.values import text
 from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.metrics import BLEU, Metric
 
-LOCAL = "adapter-local"
 FULL = "full model"
 LONGEST_ROW = 26
 # Nothing gained is the ground itself; neither end is so strong that the figure on it could not be read.
@@ -73,7 +56,6 @@ def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) ->
         _figures(result, costs),
         result=result,
         metric=result.metric.name,
-        key_figures=suite_key_figures(result),
         best=best_values(_without_base(columns), result.metric),
         columns=columns,
         paper_best=best_values(_without_base(of_paper)),
@@ -114,34 +96,6 @@ def row_traffic(result: SuiteResult) -> dict[str, Traffic]:
     return traffic
 
 
-def suite_key_figures(result: SuiteResult) -> list[tuple[str, str, str]]:
-    """The row under the title: name, value, and a word on it."""
-    seeds = list(dict.fromkeys(run.seed for run in result.runs))
-    ended = len(result.runs) - len(result.failed)
-    count = len(seeds) or max((row.seeds or 0 for row in result.rows), default=0)
-    return [
-        ("rows", str(len(result.rows)), f"{len(result.sites)} sites"),
-        ("seeds", str(count), ", ".join(seeds) if len(seeds) <= 5 else ""),
-        *_best_figures(result),
-        ("all runs, added up", units.duration(result.seconds), f"{ended} of {len(result.runs)} runs completed"),
-    ]
-
-
-def _best_figures(result: SuiteResult) -> list[tuple[str, str, str]]:
-    best, local = result.best, result.row(LOCAL)
-    if best is None:
-        return [(f"best macro {result.metric.name}", "not yet", "")]
-    over_base = result.gain(best.macro, result.base_macro)
-    figures = [
-        (f"best macro {result.metric.name}", units.score(best.macro), best.name),
-        ("its gain over base", units.gain(over_base), f"base {units.score(result.base_macro)}"),
-    ]
-    if local is None:
-        return figures
-    word = f"{LOCAL} {units.score(local.macro)}"
-    return [*figures, (f"over {LOCAL}", units.gain(result.gain(best.macro, local.macro)), word)]
-
-
 def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
     """The plots that there is something to draw for."""
     figures = {"macro": macro_plot(result)} if any(row.macro is not None for row in result.rows) else {}
@@ -172,22 +126,22 @@ def macro_plot(result: SuiteResult) -> go.Figure:
         for run in result.runs_of(row.name)
         if run.macro is not None
     ]
-    gray = {"size": 7, "color": BEFORE, "opacity": 0.8}
+    gray = {"size": 7, "color": canvas.BEFORE, "opacity": 0.8}
     x, y = [x for x, *_ in seeds], [y for _, y, _ in seeds]
-    marks(figure, x, y, "a seed", "%{text}<br>%{x:.2f}", text=[said for *_, said in seeds], marker=gray)
-    error = {"array": [row.macro_sd or 0.0 for row in rows], "color": UP, "thickness": 2.5, "width": 6}
-    look: Look = {"size": 11, "color": UP, "error_x": error, "text": names}
+    canvas.marks(figure, x, y, "a seed", "%{text}<br>%{x:.2f}", text=[said for *_, said in seeds], marker=gray)
+    error = {"array": [row.macro_sd or 0.0 for row in rows], "color": canvas.UP, "thickness": 2.5, "width": 6}
+    look: canvas.Look = {"size": 11, "color": canvas.UP, "error_x": error, "text": names}
     shown = [units.score(row.macro_sd) for row in rows]
     hover = "%{text}<br>%{x:.2f} ± %{customdata}"
-    marks(figure, [row.macro for row in rows], places, "mean ± sd", hover, customdata=shown, **look)
+    canvas.marks(figure, [row.macro for row in rows], places, "mean ± sd", hover, customdata=shown, **look)
     if result.paper:
         of_paper = [result.paper.rows.get(row.name, {}).get("macro") for row in rows]
-        diamond = {"size": 11, "symbol": "diamond-open", "color": WORSE, "line": {"width": 2}}
-        marks(figure, of_paper, places, "the paper's", "%{text}, the paper's<br>%{x:.2f}", text=names, marker=diamond)
-    frame(figure, height=120 + 30 * len(rows), x_title=f"macro {result.metric.name}")
+        diamond = {"size": 11, "symbol": "diamond-open", "color": canvas.WORSE, "line": {"width": 2}}
+        canvas.marks(figure, of_paper, places, "the paper's", "%{text}, the paper's<br>%{x:.2f}", text=names, marker=diamond)
+    canvas.frame(figure, height=120 + 30 * len(rows), x_title=f"macro {result.metric.name}")
     if result.base_macro is not None:
-        dotted(figure, x=result.base_macro)
-    row_axis(figure, [row.name for row in rows], LONGEST_ROW)
+        canvas.dotted(figure, x=result.base_macro)
+    canvas.row_axis(figure, [row.name for row in rows], LONGEST_ROW)
     return figure
 
 
@@ -211,24 +165,24 @@ def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> 
         ygap=2,
         text=[["" if value is None else f"{round(value, 1) + 0.0:+.1f}" for value in values] for values in cells],
         texttemplate="%{text}",
-        textfont={"size": 11 if len(sites) <= 12 else 10, "color": INK},
+        textfont={"size": 11 if len(sites) <= 12 else 10, "color": canvas.INK},
         customdata=[[f"{escape(name)} at {escape(site)}" for site in sites] for name in names],
         hovertemplate="%{customdata}<br>%{z:+.2f} " + result.metric.name + "<extra></extra>",
         hoverongaps=False,
         showscale=False,
     )
-    frame(figure, height=60 + 9 * _longest(sites) + 27 * len(rows))
-    keep_wide(figure, 8 * _longest(names) + 44 * len(sites))
-    row_axis(figure, names, LONGEST_ROW)
+    canvas.frame(figure, height=60 + 9 * _longest(sites) + 27 * len(rows))
+    canvas.keep_wide(figure, 8 * _longest(names) + 44 * len(sites))
+    canvas.row_axis(figure, names, LONGEST_ROW)
     figure.update_yaxes(showgrid=False)
-    ticks = {"tickvals": list(range(len(sites))), "ticktext": [short(site) for site in sites]}
+    ticks = {"tickvals": list(range(len(sites))), "ticktext": [canvas.short(site) for site in sites]}
     figure.update_xaxes(side="top", showgrid=False, tickangle=-90, **ticks)
     return figure
 
 
 def _longest(names: Sequence[str]) -> int:
     """Characters of the longest label as a tick shows it."""
-    return max((len(short(name)) for name in names), default=0)
+    return max((len(canvas.short(name)) for name in names), default=0)
 
 
 def convergence_curves(result: SuiteResult) -> dict[str, dict[str, Curve]]:
@@ -243,18 +197,19 @@ def convergence_plot(result: SuiteResult, texts: Mapping[str, Mapping[str, Curve
     first = next(iter(texts))
     figure = go.Figure()
     for of_text, row, curve in drawn:
-        look: Look = {"width": 2, **look_of_line(place[row]), "marker": {"size": 5}, "visible": of_text == first}
+        look: canvas.Look = {"width": 2, **canvas.look_of_line(place[row]), "marker": {"size": 5}, "visible": of_text == first}
         said = [f"{escape(row)}, {escape(of_text)}"] * len(curve)
-        line(figure, curve, short(row, LONGEST_ROW), "%{text}<br>round %{x}<br>%{y:.2f}", text=said, **look)
+        canvas.line(figure, curve, canvas.short(row, LONGEST_ROW), "%{text}<br>round %{x}<br>%{y:.2f}", text=said, **look)
     legend_rows = (max(len(curves) for curves in texts.values()) + 2) // 3
-    frame(figure, height=420 + 20 * legend_rows, x_title="round", y_title=f"dev {result.metric.name}")
-    round_axis(figure, (index for *_, curve in drawn for index in curve))
+    canvas.frame(figure, height=420 + 20 * legend_rows, x_title="round", y_title=f"dev {result.metric.name}")
+    canvas.round_axis(figure, (index for *_, curve in drawn for index in curve))
     figure.update_yaxes(type="log")
     choices = [
-        {"label": short(text), "method": "restyle", "args": [{"visible": [of == text for of, *_ in drawn]}]} for text in texts
+        {"label": canvas.short(text), "method": "restyle", "args": [{"visible": [of == text for of, *_ in drawn]}]}
+        for text in texts
     ]
     # plotly's own mark of a choice is light on any ground
-    colours = {"bgcolor": "#eeeeee", "bordercolor": GRID, "font": {"color": "#222222"}}
+    colours = {"bgcolor": "#eeeeee", "bordercolor": canvas.GRID, "font": {"color": "#222222"}}
     menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top"} | colours
     figure.update_layout(updatemenus=[menu] if len(choices) > 1 else [], showlegend=True)
     return figure

@@ -81,9 +81,9 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def read_as(kind: type[Read], content: dict[str, Any], **known: Any) -> Read:
     """An object of JSON as a dataclass of such fields. known: fields that the object does not tell."""
-    values = {**content, **known}
+    model: Any = kind
+    names = [field.name for field in fields(model)]
     # Other keys may be no text that pydantic reads, such as half a character.
-    read: Read = _adapter(kind).validate_python(
-        {field.name: values[field.name] for field in fields(kind) if field.name in values}
-    )
+    values = {name: value for name, value in {**content, **known}.items() if name in names}
+    read: Read = _adapter(model).validate_python(values)
     return read
