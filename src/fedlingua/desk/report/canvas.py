@@ -78,6 +78,13 @@ def bars(figure: go.Figure, x: Values, y: Values, name: str, color: str, hover: 
     figure.add_bar(x=x, y=y, name=name, marker=marker, hovertemplate=f"{hover}<extra></extra>", **style)
 
 
+def heat_map(figure: go.Figure, cells: Sequence[Values], said: Sequence[Sequence[str]], hover: str, **style: Any) -> None:
+    """Cells in colours, each with what `hover` says when it is pointed at, `said` being its customdata; style is the trace's."""
+    look = {"x": list(range(len(cells[0]) if cells else 0)), "y": list(range(len(cells))), "xgap": 2, "ygap": 2}
+    hovertemplate = f"{hover}<extra></extra>"
+    figure.add_heatmap(z=cells, customdata=said, hovertemplate=hovertemplate, hoverongaps=False, **look, **style)
+
+
 def dotted(figure: go.Figure, x: float | None = None, y: float | None = None, **panel: int) -> None:
     """A dotted line through a plot or a panel of it, upright at x or level at y."""
     look = {"color": INK, "width": 1.5, "dash": "dot"}

@@ -45,7 +45,7 @@ def check_page(target: Path) -> None:
         )
 
 
-def write_comparison(found: Comparison, target: Path) -> Path:
+def write_comparison(comparison: Comparison, target: Path) -> Path:
     """Write the page and return its path; folders above it are made.
 
     Raises:
@@ -53,52 +53,52 @@ def write_comparison(found: Comparison, target: Path) -> Path:
     """
     check_page(target)
     make_folder(target.parent, "the page")
-    return put_page(render_comparison(found), target)
+    return put_page(render_comparison(comparison), target)
 
 
-def render_comparison(found: Comparison) -> str:
+def render_comparison(comparison: Comparison) -> str:
     """The page as text."""
-    folders = [run.name for run in found.runs]
-    found = labelled(found)
-    metric, first = found.metric, found.runs[0]
-    in_all = bytes_of(found.runs)
+    folders = [run.name for run in comparison.runs]
+    comparison = labelled(comparison)
+    metric, first = comparison.metric, comparison.runs[0]
+    in_all = bytes_of(comparison.runs)
     return render_page(
         "comparison.html",
-        _title(found),
-        _figures(found),
-        heading=_title(found),
-        found=found,
+        _title(comparison),
+        _figures(comparison),
+        heading=_title(comparison),
+        comparison=comparison,
         metric=metric,
         scale=metric.scale,
         first=first,
         split=first.scores.get("split", "test"),
-        sampled=any(one.macro.p is not None for one in found.beside),
+        sampled=any(one.macro.p is not None for one in comparison.beside),
         significant=SIGNIFICANT,
-        with_pooled=all(one.pooled for one in found.beside),
-        macros={run.name: macro_of(found, run) for run in found.runs},
+        with_pooled=all(one.pooled for one in comparison.beside),
+        macros={run.name: macro_of(comparison, run) for run in comparison.runs},
         in_all=in_all,
-        pooled_text=any(run.method.startswith((CENTRALIZED, SILO)) for run in found.runs),
-        any_gains=any(fair.gains for fair in found.fairness),
-        sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(found.sentences, key=lambda each: each.site)],
-        differing=_differing(found.runs),
+        pooled_text=any(run.method.startswith((CENTRALIZED, SILO)) for run in comparison.runs),
+        any_gains=any(fair.gains for fair in comparison.fairness),
+        sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(comparison.sentences, key=lambda each: each.site)],
+        differing=_differing(comparison.runs),
         folders=folders,
-        signatures=_signatures(found),
+        signatures=_signatures(comparison),
         note=lambda name: f"{name} holds nothing to show.",
     )
 
 
-def labelled(found: Comparison) -> Comparison:
+def labelled(comparison: Comparison) -> Comparison:
     """With runs that are named by what they did, as far as that is short and tells them apart; otherwise by their folders."""
-    labels = variants(found.runs)
+    labels = variants(comparison.runs)
     if len(set(labels)) < len(labels):
-        labels = [f"{variant}, seed {run.seed}" for variant, run in zip(labels, found.runs, strict=True)]
+        labels = [f"{variant}, seed {run.seed}" for variant, run in zip(labels, comparison.runs, strict=True)]
     if len(set(labels)) < len(labels) or max(map(len, labels)) > LONGEST_RUN:
-        return found
-    names = {run.name: label for run, label in zip(found.runs, labels, strict=True)}
+        return comparison
+    names = {run.name: label for run, label in zip(comparison.runs, labels, strict=True)}
     return replace(
-        found,
-        runs=[replace(run, name=names[run.name]) for run in found.runs],
-        beside=[replace(one, run=names[one.run]) for one in found.beside],
+        comparison,
+        runs=[replace(run, name=names[run.name]) for run in comparison.runs],
+        beside=[replace(one, run=names[one.run]) for one in comparison.beside],
     )
 
 
@@ -109,76 +109,90 @@ def _differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     }
 
 
-def _title(found: Comparison) -> str:
+def _title(comparison: Comparison) -> str:
     """The methods, as far as they are few."""
-    methods = list(dict.fromkeys(run.method for run in found.runs))
+    methods = list(dict.fromkeys(run.method for run in comparison.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
-def _figures(found: Comparison) -> dict[str, Any]:
-    figures = {"scores": score_plot(found), "differences": difference_plot(found)}
-    if len(bytes_of(found.runs)) >= FEWEST_POINTS:
-        figures["bytes"] = bytes_plot(found)
-    if len(seconds_of(found.runs)) >= FEWEST_POINTS:
-        figures["seconds"] = seconds_plot(found)
-    if any(fair.gains for fair in found.fairness):
-        figures["gains"] = gain_plot(found)
+def _figures(comparison: Comparison) -> dict[str, Any]:
+    figures = {"scores": score_plot(comparison), "differences": difference_plot(comparison)}
+    if len(bytes_of(comparison.runs)) >= FEWEST_POINTS:
+        figures["bytes"] = bytes_plot(comparison)
+    if len(seconds_of(comparison.runs)) >= FEWEST_POINTS:
+        figures["seconds"] = seconds_plot(comparison)
+    if any(fair.gains for fair in comparison.fairness):
+        figures["gains"] = gain_plot(comparison)
     return figures
 
 
-def _signatures(found: Comparison) -> list[tuple[str, str]]:
+def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
     """The metric's signatures, and the sites they hold for; one line where all have the same."""
-    key = found.metric.key
+    key = comparison.metric.key
     own = "signature" if key == "bleu" else f"{key}_signature"
-    entries = {site: mapping(found.runs[0].scores["sites"][site]) for site in found.scores}
+    entries = {site: mapping(comparison.runs[0].scores["sites"][site]) for site in comparison.scores}
     signed = [(site, mapping(each.get("signatures")).get(key) or each.get(own)) for site, each in entries.items()]
-    return sites_by_signature(signed, len(found.scores))
+    return sites_by_signature(signed, len(comparison.scores))
 
 
-def score_plot(found: Comparison) -> go.Figure:
+def score_plot(comparison: Comparison) -> go.Figure:
     """Every run's score at each site, a mark a run."""
-    scores = [[found.metric.scale * of_site[place] for of_site in found.scores.values()] for place in range(len(found.runs))]
-    series = [(place, run.name, scores[place]) for place, run in enumerate(found.runs)]
-    return _site_marks(found, series, found.metric.name)
+    scores = [
+        [comparison.metric.scale * of_site[place] for of_site in comparison.scores.values()]
+        for place in range(len(comparison.runs))
+    ]
+    series = [(place, run.name, scores[place]) for place, run in enumerate(comparison.runs)]
+    return _site_marks(comparison, series, comparison.metric.name)
 
 
-def gain_plot(found: Comparison) -> go.Figure:
+def gain_plot(comparison: Comparison) -> go.Figure:
     """By how much each site fares better with a run than with its own model; only runs that can be held against one."""
     series = [
-        (place, run.name, [found.metric.scale * fair.gains[site] if site in fair.gains else None for site in found.scores])
-        for place, (run, fair) in enumerate(zip(found.runs, found.fairness, strict=True))
+        (
+            place,
+            run.name,
+            [comparison.metric.scale * fair.gains[site] if site in fair.gains else None for site in comparison.scores],
+        )
+        for place, (run, fair) in enumerate(zip(comparison.runs, comparison.fairness, strict=True))
         if fair.gains
     ]
-    figure = _site_marks(found, series, f"{found.metric.name}, better than the site's own model")
+    figure = _site_marks(comparison, series, f"{comparison.metric.name}, better than the site's own model")
     dotted(figure, x=0)
     return figure
 
 
-def _site_marks(found: Comparison, series: Sequence[tuple[int, str, Values]], x_title: str) -> go.Figure:
+def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]], x_title: str) -> go.Figure:
     """A row for each site. series: the run's place among all, which decides its look in every plot, its name, a value a site."""
     figure = go.Figure()
     hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
     for place, (index, name, values) in enumerate(series):
         rows = [row + _offset(place, len(series)) for row in range(len(values))]
-        look: Look = {"size": 10, "color": colour(index), "symbol": _mark(index), "text": [escape(site) for site in found.scores]}
+        look: Look = {
+            "size": 10,
+            "color": colour(index),
+            "symbol": _mark(index),
+            "text": [escape(site) for site in comparison.scores],
+        }
         marks(figure, values, rows, short(name, LONGEST_RUN), hover, **look)
-    _frame_rows(figure, list(found.scores), len(series), x_title)
+    _frame_rows(figure, list(comparison.scores), len(series), x_title)
     return figure
 
 
-def difference_plot(found: Comparison) -> go.Figure:
+def difference_plot(comparison: Comparison) -> go.Figure:
     """By how much each run's score is above the first's: by site, of their mean, and pooled; with 95 % intervals where these are known.
 
     A mark that is hollow lies within what chance does.
     """
-    rows = [*found.scores, MACRO, *([POOLED] if any(beside.pooled for beside in found.beside) else [])]
+    rows = [*comparison.scores, MACRO, *([POOLED] if any(beside.pooled for beside in comparison.beside) else [])]
     figure = go.Figure()
-    for place, beside in enumerate(found.beside):
-        offset = _offset(place, len(found.beside))
+    for place, beside in enumerate(comparison.beside):
+        offset = _offset(place, len(comparison.beside))
         differences = [beside.sites.get(row, beside.macro if row == MACRO else beside.pooled) for row in rows]
         known = [(row + offset, rows[row], each) for row, each in enumerate(differences) if each]
-        _add_differences(figure, beside.run, place + 1, known, found.metric.scale)
-    _frame_rows(figure, rows, len(found.beside), f"{found.metric.name} above {short(found.runs[0].name, LONGEST_RUN)}")
+        _add_differences(figure, beside.run, place + 1, known, comparison.metric.scale)
+    _frame_rows(
+        figure, rows, len(comparison.beside), f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
+    )
     dotted(figure, x=0)
     return figure
 
@@ -239,9 +253,9 @@ def _frame_rows(figure: go.Figure, rows: Sequence[str], series: int, x_title: st
     row_axis(figure, rows)
 
 
-def macro_of(found: Comparison, run: ComparedRun) -> float:
+def macro_of(comparison: Comparison, run: ComparedRun) -> float:
     """The mean over the sites that all runs have, as it is shown."""
-    return found.metric.scale * fmean(run.values(found.metric.key)[site] for site in found.scores)
+    return comparison.metric.scale * fmean(run.values(comparison.metric.key)[site] for site in comparison.scores)
 
 
 def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
@@ -260,21 +274,21 @@ def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
     return {name: seconds for name, seconds in known.items() if seconds is not None}
 
 
-def bytes_plot(found: Comparison) -> go.Figure:
+def bytes_plot(comparison: Comparison) -> go.Figure:
     """Quality against bytes."""
-    price = bytes_of(found.runs)
+    price = bytes_of(comparison.runs)
     size, unit = units.byte_unit(max(price.values(), default=0.0))
     scaled = {name: value / size for name, value in price.items()}
-    return _price_plot(found, scaled, f"up and down, a site, all rounds, {unit}")
+    return _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}")
 
 
-def seconds_plot(found: Comparison) -> go.Figure:
+def seconds_plot(comparison: Comparison) -> go.Figure:
     """Quality against time."""
-    return _price_plot(found, seconds_of(found.runs), "seconds of the whole run")
+    return _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run")
 
 
-def _price_plot(found: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure:
+def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure:
     """The mean over sites against a price. price: run -> what it cost, of those runs where it is known."""
-    scores = {run.name: macro_of(found, run) for run in found.runs if run.name in price}
+    scores = {run.name: macro_of(comparison, run) for run in comparison.runs if run.name in price}
     points = [Point(name, price[name], score, hover=f"{escape(name)}<br>{units.score(score)}") for name, score in scores.items()]
-    return pareto_plot(points, found.metric, False, x_title)
+    return pareto_plot(points, comparison.metric, False, x_title)

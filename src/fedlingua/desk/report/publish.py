@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
+from jinja2 import Undefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import right_to_left, written_sides
+from fedlingua.desk.report.values import number, text
 from fedlingua.desk.templates import environment
 
 TEMPLATES = environment(Path(__file__).parent / "pages")
@@ -30,6 +32,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "bandwidth": units.bandwidth,
     "dir": lambda language: "rtl" if right_to_left(language) else "ltr",
     "sides": written_sides,
+    "number": number,
+    "text": lambda value: units.NOTHING if isinstance(value, Undefined) else text(value, units.NOTHING),
 }
 TEMPLATES.filters |= FILTERS
 

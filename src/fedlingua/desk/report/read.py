@@ -157,29 +157,20 @@ class Site:
     test: Whole = None
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class SharedLanguage:
-    """One language of a site: distinct sentences, those that another site has too, and those of dev and test that another trains on."""
+    """One language of a site, by split and of "all": its distinct sentences; elsewhere: those that another site has or trains on."""
 
-    site: str
-    language: str
-    sentences: int
-    elsewhere: int
-    dev: int
-    test: int
-
-    @property
-    def share(self) -> str:
-        return f"{100 * self.elsewhere / self.sentences:.1f} %" if self.sentences else ""
+    sentences: Integers = field(default_factory=dict)
+    elsewhere: Integers = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SitesOverlap:
-    """What a comparison of the sites' text found. leaks: site -> (pairs of dev, of test); removed: whether these were left out."""
+@read_dataclass(frozen=True)
+class SiteOverlap:
+    """What of a site's text other sites have. leaks: by split, pairs of which another site trains on a sentence."""
 
-    removed: bool
-    languages: list[SharedLanguage]
-    leaks: dict[str, tuple[int, int]]
+    languages: dict[Text, SharedLanguage]
+    leaks: Integers = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -195,7 +186,8 @@ class RunFolder:
     scores: list[Score] = field(default_factory=list)
     site_signatures: list[SiteSignatures] = field(default_factory=list)
     traffic: Traffic = field(default_factory=dict)
-    overlap: SitesOverlap | None = None
+    overlap: dict[str, SiteOverlap] = field(default_factory=dict)
+    overlap_removed: bool = False
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -250,6 +242,7 @@ def read_run(run_dir: Path) -> RunFolder:
     notes: dict[str, str] = {}
     run = _read_run_file(run_dir / "run.json")
     summary = read_object(run_dir / "scores.json", notes)
+    overlap = read_object(run_dir / "overlap.json", notes)
     return RunFolder(
         path=run_dir,
         run=run,
@@ -260,7 +253,8 @@ def read_run(run_dir: Path) -> RunFolder:
         scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
         site_signatures=_site_signatures(run_dir / signatures.FILE, notes),
         traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
-        overlap=_overlap(read_object(run_dir / "overlap.json", notes)),
+        overlap={name: _site_overlap(each) for name, each in objects(overlap.get("sites")).items()},
+        overlap_removed=overlap.get("removed") is True,
         notes=notes,
     )
 
@@ -381,21 +375,10 @@ def _clusters(content: dict[str, Any]) -> Clusters:
     }
 
 
-def _overlap(content: dict[str, Any]) -> SitesOverlap | None:
-    """None where a run compared nothing. Languages that one site alone has are left out."""
-    sites = objects(content.get("sites"))
-    if not sites:
-        return None
-    languages = []
-    for site, each in sites.items():
-        for language, counts in objects(each.get("languages")).items():
-            have, shared = integers(counts.get("sentences")), integers(counts.get("elsewhere"))
-            if counts.get("at"):
-                of_splits = (shared.get(split, 0) for split in ("all", "dev", "test"))
-                languages.append(SharedLanguage(site, language, have.get("all", 0), *of_splits))
-    leaks = {site: integers(each.get("leaks")) for site, each in sites.items()}
-    pairs = {site: (count.get("dev", 0), count.get("test", 0)) for site, count in leaks.items()}
-    return SitesOverlap(content.get("removed") is True, languages, pairs)
+def _site_overlap(content: dict[str, Any]) -> SiteOverlap:
+    """Languages that one site alone has are left out."""
+    shared = {language: each for language, each in objects(content.get("languages")).items() if each.get("at")}
+    return read_as(SiteOverlap, content, languages=shared)
 
 
 def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Change:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from fedlingua.common import units
 from fedlingua.desk.report import run_plots
 from fedlingua.desk.report.canvas import colour
 from fedlingua.desk.report.communication import (
@@ -22,10 +21,7 @@ from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_pl
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
 from fedlingua.desk.report.tables import averages, headers
 from fedlingua.desk.report.translations import SHOWN_SENTENCES, Line, Sentence, Text, read_translations, shown_lines
-from fedlingua.desk.report.values import mapping, number, text, whole
-
-BADGES = {"completed": "✓", "running": "▶", "failed": "✗", "interrupted": "‖"}
-FACTS = ("name", "flower_run_id", "config_hash", "git_revision", "started", "finished")
+from fedlingua.desk.report.values import mapping, number, whole
 
 
 def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
@@ -51,7 +47,6 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         _figures(folder, communication, colours) | (_sent_figures(folder, sent) if sent else {}),
         folder=folder,
         run=folder.run,
-        badge=BADGES.get(folder.status, "?"),
         macro=change(folder.metrics[0], folder.summary, "macro_"),
         done_rounds=max((each.number for each in folder.rounds), default=None),
         planned_rounds=whole(folder.run.get("rounds")),
@@ -65,17 +60,17 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         shown_sentences=SHOWN_SENTENCES,
         shown_lines=partial(_shown_lines, folder),
         sent=sent,
-        seconds=_seconds(folder),
+        seconds_by_part=round_seconds(folder.rounds),
+        seconds_groups=(PHASES, META),
         seconds_reading=READING,
         not_drawn=not_drawn(sent.deviations) if sent else (0, 0),
         cuts={known.part: cut_height(known) for known in folder.site_signatures},
         note=partial(_note, folder),
         reasons=_drop_reasons(folder),
-        failed_documents=_failed_documents(folder),
         colours=colours,
         members=_cluster_members(folder),
         metric_signatures=_metric_signatures(folder.scores),
-        facts=_facts(folder),
+        backbone=mapping(folder.run.get("backbone")),
         config=config,
         versions=mapping(folder.run.get("versions")),
     )
@@ -106,13 +101,6 @@ def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, go.Figure]:
     return figures
 
 
-def _seconds(folder: RunFolder) -> list[dict[str, float]]:
-    """Of a round, by part: of the whole, and inside the meta module."""
-    by_part = round_seconds(folder.rounds)
-    groups = [{part: by_part[part] for part in group if part in by_part} for group in (PHASES, META)]
-    return [seconds for seconds in groups if seconds]
-
-
 def _shown_lines(folder: RunFolder, text: Text, sentence: Sentence) -> list[Line]:
     return shown_lines(text, sentence, folder.best_rounds.get(text.site, folder.best_round))
 
@@ -126,12 +114,6 @@ def _note(folder: RunFolder, name: str) -> str:
 def _drop_reasons(folder: RunFolder) -> list[str]:
     accounts = [account for site in folder.sites for account in site.accounts]
     return list(dict.fromkeys(reason for account in accounts for reason in account.dropped))
-
-
-def _failed_documents(folder: RunFolder) -> list[tuple[str, str, int]]:
-    """Site, type of failure, documents."""
-    accounts = [(site.name, account) for site in folder.sites for account in site.accounts]
-    return [(name, kind, count) for name, account in accounts for kind, count in sorted(account.failed_documents.items())]
 
 
 def _cluster_members(folder: RunFolder) -> list[str]:
@@ -157,15 +139,3 @@ def _metric_signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
         for metric, signatures in signed.items()
         for signature, sites in sites_by_signature(zip(labels, signatures, strict=True), len(scores))
     ]
-
-
-def _facts(folder: RunFolder) -> dict[str, str]:
-    """Where the run came from, for the settings."""
-    backbone = mapping(folder.run.get("backbone"))
-    facts = {key.replace("_", " "): text(folder.run.get(key), units.NOTHING) for key in FACTS}
-    facts["backbone"] = text(backbone.get("name"), units.NOTHING)
-    facts["backbone fingerprint"] = text(backbone.get("fingerprint"), units.NOTHING)
-    for name, value in (("backbone", backbone.get("parameters")), ("trained", folder.run.get("trained_parameters"))):
-        facts[f"{name} parameters"] = units.count(number(value))
-    facts["exchanged parameters"] = units.count(folder.exchanged_parameters)
-    return facts

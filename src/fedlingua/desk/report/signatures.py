@@ -15,7 +15,19 @@ from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
 from fedlingua.common.units import NOTHING
-from fedlingua.desk.report.canvas import BEFORE, INK, TWO_PANELS, dotted, frame, joined, keep_wide, marks, row_axis, short
+from fedlingua.desk.report.canvas import (
+    BEFORE,
+    INK,
+    TWO_PANELS,
+    dotted,
+    frame,
+    heat_map,
+    joined,
+    keep_wide,
+    marks,
+    row_axis,
+    short,
+)
 from fedlingua.desk.report.values import Number, Text, Texts, Whole, mapping, number, numbers, read_as, sequence, text, whole
 
 FILE = "signatures.json"
@@ -172,18 +184,9 @@ def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[floa
 def _add_distances(figure: go.Figure, signatures: SiteSignatures, order: Sequence[int]) -> None:
     """The distances in the order of the leaves; a site's distance to itself is no news and stays empty."""
     names = [escape(signatures.sites[leaf]) for leaf in order]
-    figure.add_heatmap(
-        z=[[None if a == b else signatures.distances[a][b] for b in order] for a in order],
-        x=list(range(len(order))),
-        y=list(range(len(order))),
-        colorscale=ALIKE,
-        xgap=2,
-        ygap=2,
-        text=[[f"{a} – {b}" for b in names] for a in names],
-        hovertemplate="%{text}<br>distance %{z:.3f}<extra></extra>",
-        hoverongaps=False,
-        colorbar={"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
-        | {"lenmode": "fraction", "len": 0.45, "thickness": 10, "outlinewidth": 0, "nticks": 4, "tickfont": {"size": 12}},
-        row=1,
-        col=1,
-    )
+    cells = [[None if a == b else signatures.distances[a][b] for b in order] for a in order]
+    said = [[f"{a} – {b}" for b in names] for a in names]
+    bar = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
+    bar |= {"lenmode": "fraction", "len": 0.45, "thickness": 10, "outlinewidth": 0, "nticks": 4, "tickfont": {"size": 12}}
+    hover = "%{customdata}<br>distance %{z:.3f}"
+    heat_map(figure, cells, said, hover, colorscale=ALIKE, colorbar=bar, row=1, col=1)

@@ -154,23 +154,12 @@ def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> 
     cells = [[result.gain(row.sites.get(site), base.get(site)) for site in sites] for row in rows]
     reach = max((abs(value) for values in cells for value in values if value is not None), default=1.0) or 1.0
     figure = go.Figure()
-    figure.add_heatmap(
-        z=cells,
-        x=list(range(len(sites))),
-        y=list(range(len(rows))),
-        colorscale=LOST + GAINED,
-        zmin=-reach,
-        zmax=reach,
-        xgap=2,
-        ygap=2,
-        text=[["" if value is None else f"{round(value, 1) + 0.0:+.1f}" for value in values] for values in cells],
-        texttemplate="%{text}",
-        textfont={"size": 11 if len(sites) <= 12 else 10, "color": canvas.INK},
-        customdata=[[f"{escape(name)} at {escape(site)}" for site in sites] for name in names],
-        hovertemplate="%{customdata}<br>%{z:+.2f} " + result.metric.name + "<extra></extra>",
-        hoverongaps=False,
-        showscale=False,
-    )
+    style: canvas.Look = {"colorscale": LOST + GAINED, "zmin": -reach, "zmax": reach, "showscale": False}
+    shown = [["" if value is None else f"{round(value, 1) + 0.0:+.1f}" for value in values] for values in cells]
+    style |= {"text": shown, "texttemplate": "%{text}"}
+    style |= {"textfont": {"size": 11 if len(sites) <= 12 else 10, "color": canvas.INK}}
+    said = [[f"{escape(name)} at {escape(site)}" for site in sites] for name in names]
+    canvas.heat_map(figure, cells, said, f"%{{customdata}}<br>%{{z:+.2f}} {result.metric.name}", **style)
     canvas.frame(figure, height=60 + 9 * _longest(sites) + 27 * len(rows))
     canvas.keep_wide(figure, 8 * _longest(names) + 44 * len(sites))
     canvas.row_axis(figure, names, LONGEST_ROW)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,6 @@ class Page:
     headers: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One endpoint. answers: (status, schema, description) of each."""
-
-    method: str
-    path: str
-    description: str
-    takes: str
-    example: str
-    answers: list[tuple[str, str, str]]
-
-
 def translation_page(run: str) -> Page:
     """The page to type in, for a run of that name."""
     return _page("translate.html", f"{run} – fedlingua translate", run=run)
@@ -41,14 +30,12 @@ def translation_page(run: str) -> Page:
 
 def docs_page(openapi: Mapping[str, Any], base: str) -> Page:
     """The HTTP interface. base: what the addresses in its examples begin with."""
-    schemas = openapi["components"]["schemas"]
-    paths = openapi["paths"].items()
-    operations = [_operation(method, path, about, schemas) for path, methods in paths for method, about in methods.items()]
-    named = {each.takes for each in operations} | {schema for each in operations for _, schema, _ in each.answers}
     # FastAPI's own schemas of errors are answered by none.
-    shown = {name: schema for name, schema in schemas.items() if name in named or not name.startswith(("HTTP", "Validation"))}
+    schemas = {
+        name: schema for name, schema in openapi["components"]["schemas"].items() if not name.startswith(("HTTP", "Validation"))
+    }
     return _page(
-        "docs.html", "HTTP interface – fedlingua", about=openapi["info"], operations=operations, schemas=shown, base=base
+        "docs.html", "HTTP interface – fedlingua", about=openapi["info"], paths=openapi["paths"], schemas=schemas, base=base
     )
 
 
@@ -76,15 +63,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _operation(method: str, path: str, about: Mapping[str, Any], schemas: Mapping[str, Any]) -> Operation:
-    takes = _schema_name(about.get("requestBody", {}))
-    examples = schemas.get(takes, {}).get("examples", [])
-    answers = [(code, _schema_name(answer), answer["description"]) for code, answer in sorted(about["responses"].items())]
-    example = json.dumps(examples[0], ensure_ascii=False) if examples else ""
-    return Operation(method.upper(), path, about.get("description", ""), takes, example, answers)
-
-
-def _schema_name(body: Mapping[str, Any]) -> str:
+def schema_name(body: Mapping[str, Any]) -> str:
     """Of a request's or an answer's JSON; empty where it has none."""
     schema = body.get("content", {}).get("application/json", {}).get("schema", {})
     return str(schema.get("$ref", "")).rpartition("/")[2]
@@ -103,4 +82,4 @@ def type_name(field: Mapping[str, Any]) -> str:
     return str(field.get("type", "any"))
 
 
-TEMPLATES.filters["type"] = type_name
+TEMPLATES.filters |= {"type": type_name, "schema": schema_name, "json": partial(json.dumps, ensure_ascii=False)}
