@@ -24,6 +24,9 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy src clients strategies
+	$(BIN)/djlint --check --lint --quiet src/fedlingua/desk
+	$(BIN)/deno fmt --check --quiet
+	$(BIN)/deno lint --quiet
 
 # Three sites across processes, over gRPC with TLS and authenticated nodes, compared with their simulation. OPTIONS: --hang, --keep FILE, --set KEY=VALUE.
 deploy-demo: .venv/ready

@@ -12,7 +12,7 @@ from fedlingua.corpora.overlap import digests_of, figures, leaks, left_out, with
 from fedlingua.corpora.simulated import texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
-from fedlingua.desk.report.page import write_report
+from fedlingua.desk.report.run_page import write_report
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import from_record, to_record

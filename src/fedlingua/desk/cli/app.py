@@ -173,7 +173,7 @@ def serve(
 ) -> None:
     """Translate over HTTP, for all sites and directions of a run, with a page to type in."""
     from fedlingua.desk.cli.serve import serve_run
-    from fedlingua.desk.serving.limits import Limits
+    from fedlingua.desk.serving.guard import Limits
     from fedlingua.desk.translator import Decoding
 
     limits = Limits(max_sentences, max_characters, max_waiting, timeout)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from fedlingua.desk.cli.progress import duration
-from fedlingua.desk.report.personal_table import personal_csv, personal_markdown, personal_table
+from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs.folder import replace_text

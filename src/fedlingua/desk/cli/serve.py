@@ -12,9 +12,7 @@ import uvicorn
 from fedlingua.desk.cli.output import INTERRUPTED, AnsweringConsole, asks_json, print_json
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.batching import is_translating
-from fedlingua.desk.serving.connections import Connection
-from fedlingua.desk.serving.guard import Guard
-from fedlingua.desk.serving.limits import Limits
+from fedlingua.desk.serving.guard import Connection, Guard, Limits
 from fedlingua.desk.serving.listening import is_loopback, listen, url_of
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Decoding

@@ -1,21 +1,29 @@
-"""What all plots have in common: colours that hold on light and on dark ground, the frame, the axis of named rows."""
+"""How a plot is said: colours that hold on light and on dark ground, a frame, axes, panels, and lines, marks and bars in it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 # Okabe and Ito's colours that are told apart with any colour vision, less black and yellow, which one ground swallows.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("solid", "dash", "dot", "dashdot")
 UP, DOWN, BEFORE = "#0072B2", "#E69F00", "#8C8C8C"
 WORSE = "#D55E00"
-# The page's style sheet finds this very colour and puts the text colour of the ground in its place; see style.py.
+# The page's style sheet finds this very colour and puts the text colour of the ground in its place; see style.css.
 INK = "rgb(119, 119, 120)"
 GRID = "rgba(128, 128, 128, 0.25)"
 LONGEST_LABEL = 18
 TWO_PANELS = 600
 """Pixels that two panels side by side need at least."""
+SHARES = {"range": [-4, 104], "tickvals": [0, 25, 50, 75, 100]}
+"""Of an axis of per cent."""
+
+Values = Sequence[float | None]
+Look = dict[str, Any]
+"""How a trace looks: what plotly takes, and of its line or marks alone color, width, dash, size and symbol."""
 
 
 def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") -> None:
@@ -37,6 +45,65 @@ def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") 
     figure.update_yaxes(title={"text": y_title, "standoff": 6, "font": {"size": 13}}, **axis)
 
 
+def stacked(titles: Sequence[str], spacing: float) -> go.Figure:
+    """Panels one below the other over the same x-axis."""
+    return make_subplots(rows=len(titles), cols=1, shared_xaxes=True, vertical_spacing=spacing, subplot_titles=titles)
+
+
+def frame_stacked(figure: go.Figure, height: int, x_title: str) -> None:
+    """Frame panels one below the other; their titles stand as the text around them, from their left edge, and x at the lowest."""
+    frame(figure, height)
+    figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": INK})
+    lowest = max(len(figure.layout.annotations), 1)
+    figure.update_xaxes(title={"text": x_title, "standoff": 6}, row=lowest, col=1)
+
+
+def line(figure: go.Figure, points: Mapping[Any, Any], name: str, hover: str, row: int | None = None, **style: Any) -> None:
+    """A line with a mark at each point. points: x -> y. style: color, width and dash of the line; the rest is the trace's."""
+    of_line = {key: style.pop(key) for key in ("color", "width", "dash") if key in style}
+    marks(figure, list(points), list(points.values()), name, hover, row, **{"mode": "lines+markers", "line": of_line, **style})
+
+
+def marks(figure: go.Figure, x: Values, y: Values, name: str, hover: str, row: int | None = None, **style: Any) -> None:
+    """Marks, each with what `hover` says when it is pointed at. style: color, size and symbol of the marks; the rest is the trace's."""
+    marker = {key: style.pop(key) for key in ("color", "size", "symbol") if key in style} | style.pop("marker", {})
+    place = {} if row is None else {"row": row, "col": style.pop("col", 1)}
+    look = {"mode": "markers"} | ({"marker": marker} if marker else {}) | style
+    figure.add_scatter(x=x, y=y, name=name, hovertemplate=f"{hover}<extra></extra>", **look, **place)
+
+
+def bars(figure: go.Figure, x: Values, y: Values, name: str, color: str, hover: str, **style: Any) -> None:
+    """Bars in one colour, each with what `hover` says when it is pointed at; style is the trace's."""
+    marker = {"color": color} | style.pop("marker", {})
+    figure.add_bar(x=x, y=y, name=name, marker=marker, hovertemplate=f"{hover}<extra></extra>", **style)
+
+
+def heat_map(figure: go.Figure, cells: Sequence[Values], said: Sequence[Sequence[str]], hover: str, **style: Any) -> None:
+    """Cells in colours, each with what `hover` says when it is pointed at, `said` being its customdata; style is the trace's."""
+    look = {"x": list(range(len(cells[0]) if cells else 0)), "y": list(range(len(cells))), "xgap": 2, "ygap": 2}
+    hovertemplate = f"{hover}<extra></extra>"
+    figure.add_heatmap(z=cells, customdata=said, hovertemplate=hovertemplate, hoverongaps=False, **look, **style)
+
+
+def dotted(figure: go.Figure, x: float | None = None, y: float | None = None, **panel: int) -> None:
+    """A dotted line through a plot or a panel of it, upright at x or level at y."""
+    look = {"color": INK, "width": 1.5, "dash": "dot"}
+    if x is not None:
+        figure.add_vline(x=x, line=look, **panel)
+    if y is not None:
+        figure.add_hline(y=y, line=look, **panel)
+
+
+def colour(index: int) -> str:
+    """Of one of several things, over again where they are many."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def look_of_line(index: int) -> dict[str, str]:
+    """The dash changes where the colours start again, so that two lines never look the same."""
+    return {"color": colour(index), "dash": DASHES[index // len(PALETTE) % len(DASHES)]}
+
+
 def keep_wide(figure: go.Figure, pixels: int) -> None:
     """Of a plot whose figures would overlap on a phone: there it keeps this width, and scrolls in a box of its own."""
     figure.update_layout(meta={"least_width": pixels})
@@ -49,21 +116,16 @@ def short(label: str, longest: int = LONGEST_LABEL) -> str:
 
 def row_axis(figure: go.Figure, labels: Sequence[str], longest: int = LONGEST_LABEL) -> None:
     """Name the rows of a plot; by place and not by name, as two names may be alike once shortened."""
-    shown = [short(label, longest) for label in labels]
-    figure.update_yaxes(
-        tickmode="array",
-        tickvals=list(range(len(shown))),
-        ticktext=shown,
-        range=[len(shown) - 0.4, -0.6],
-        ticksuffix=" ",
-    )
+    ticks = {"tickvals": list(range(len(labels))), "ticktext": [short(label, longest) for label in labels]}
+    figure.update_yaxes(tickmode="array", range=[len(labels) - 0.4, -0.6], ticksuffix=" ", **ticks)
 
 
-def round_step(rounds: Iterable[int]) -> int:
-    """The distance of ticks on a round axis: whole rounds, at most about eight ticks."""
-    return max(1, -(-max(rounds, default=1) // 8))
+def round_axis(figure: go.Figure, rounds: Iterable[int]) -> None:
+    """Ticks at whole rounds, at most about eight."""
+    figure.update_xaxes(tickformat="d", dtick=max(1, -(-max(rounds, default=1) // 8)))
 
 
-def title_panels(figure: go.Figure) -> None:
-    """The titles of the panels as the text around them, and from their left edge: of rows, not of columns."""
-    figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": INK})
+def joined(pieces: Iterable[Sequence[tuple[Any, Any]]]) -> dict[str, list[Any]]:
+    """x and y of lines that are one trace, with a gap after each."""
+    points = [point for piece in pieces for point in (*piece, (None, None))]
+    return {"x": [x for x, _ in points], "y": [y for _, y in points]}

@@ -3,14 +3,24 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from statistics import fmean
 
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk.report.canvas import DOWN, INK, PALETTE, SHARES, TWO_PANELS, UP, Look, bars, frame, keep_wide, marks, row_axis
+from fedlingua.desk.report.read import RunFolder
+from fedlingua.desk.report.values import mapping, number
 
 BANDWIDTH_MBPS = 1000.0
 """The paper's server: 1000 Mbit/s, which all sites share."""
 BYTES_PER_PARAMETER = 4
 """fp32, in which a full model would travel."""
+COLOURS = (UP, DOWN, *PALETTE[1:4])
+MARKS = ("circle", "diamond", "square", "cross", "x")
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,26 @@ class Cost:
     def share(self) -> float | None:
         """Transfer as a share of the round, 0 to 1."""
         return None if self.training_s is None else transfer_share(self.transfer_s, self.training_s)
+
+    @property
+    def in_words(self) -> str:
+        """Both ways, and the share where it is known."""
+        both = f"up {units.transfer(self.up_s)}, down {units.transfer(self.down_s)}"
+        return both if self.share is None else f"{both}<br>{units.share(self.share)} of the round"
+
+
+@dataclass(frozen=True)
+class RunCommunication:
+    """Who exchanges how much, and its cost at three bandwidths in Mbit/s; `training_s`: see `training_seconds`."""
+
+    num_sites: int
+    training_s: float | None
+    bandwidths_mbps: tuple[float, ...]
+    traffic: dict[str, Traffic]
+
+    def costs(self, name: str) -> list[Cost]:
+        """The cost of a round at each bandwidth."""
+        return [round_cost(self.traffic[name], self.num_sites, each, self.training_s) for each in self.bandwidths_mbps]
 
 
 def transfer_seconds(site_bytes: float, num_sites: int, bandwidth_mbps: float) -> float:
@@ -85,3 +115,91 @@ def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float
     if not 0 < middle_mbps < math.inf:
         raise ConfigError(f"bandwidth = {middle_mbps:g} is no positive number; give the server's line in Mbit/s, such as 1000")
     return middle_mbps / 10, middle_mbps, middle_mbps * 10
+
+
+def run_communication(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> RunCommunication | None:
+    """The communication of a run beside what the full model would cost; None as long as the bytes of no round are known.
+
+    Raises:
+        ConfigError: a bandwidth not above 0.
+    """
+    lines = bandwidths(bandwidth_mbps)
+    uplink, downlink = mean_bytes(folder, "uplink"), mean_bytes(folder, "downlink")
+    if uplink is None or downlink is None:
+        return None
+    traffic = {"this run": Traffic(folder.exchanged_parameters, uplink, downlink)}
+    parameters = number(mapping(folder.run.get("backbone")).get("parameters"))
+    if parameters is not None:
+        traffic["full model"] = full_model(parameters)
+    num_sites = len(folder.sites) or len(folder.round_sites)
+    return RunCommunication(num_sites, training_seconds([each.train_seconds for each in folder.rounds]), lines, traffic)
+
+
+def mean_bytes(folder: RunFolder, way: str) -> float | None:
+    """Bytes of a site and round, `way` "uplink" or "downlink": what the scores say, else the mean over the rounds so far."""
+    of_scores = number(folder.summary.get(f"{way}_bytes_per_round"))
+    trained = [each for each in folder.rounds if each.number > 0]
+    moved = [getattr(site, f"{way}_bytes") for each in trained for site in each.sites.values()]
+    return fmean(moved) if of_scores is None and moved else of_scores
+
+
+def communication_plot(communication: RunCommunication) -> go.Figure:
+    """Transfer time and share at each bandwidth, of the run and of the full model."""
+    rows = [units.bandwidth(each) for each in communication.bandwidths_mbps]
+    return cost_plot(rows, {name: communication.costs(name) for name in communication.traffic}, log=True)
+
+
+def cost_plot(
+    rows: Sequence[str], series: Mapping[str, Sequence[Cost | None]], log: bool = False, longest: int = 18
+) -> go.Figure:
+    """A bar of transfer time for each row and series, and in a panel beside it the share of the round.
+
+    `series`: name -> a cost for each row, None where it is not known. `log`: for rows that lie powers of ten apart.
+    """
+    known = [cost for costs in series.values() for cost in costs if cost is not None]
+    panels = 1 + any(cost.share is not None for cost in known)
+    figure = make_subplots(
+        cols=panels,
+        shared_yaxes=True,
+        horizontal_spacing=0.06,
+        column_widths=[0.62, 0.38][:panels],
+        subplot_titles=["transfer time of a round", "its share of the round"][:panels],
+    )
+    places = list(range(len(rows)))
+    for index, (name, costs) in enumerate(series.items()):
+        color = COLOURS[index % len(COLOURS)]
+        said = [
+            f"{escape(row)}, {escape(name)}<br>{cost.in_words}" if cost else "" for row, cost in zip(rows, costs, strict=True)
+        ]
+        style: Look = {"name": escape(name), "hover": "%{hovertext}", "hovertext": said, "legendgroup": name, "row": 1}
+        times = [cost.transfer_s if cost and (cost.transfer_s or not log) else None for cost in costs]
+        shown: Look = {"text": ["" if value is None else units.transfer(value) for value in times], "textposition": "outside"}
+        shown |= {"textfont": {"color": INK, "size": 12}, "cliponaxis": False, "orientation": "h"}
+        bars(figure, times, places, color=color, col=1, **shown, **style)
+        if panels > 1:
+            shares = [100 * cost.share if cost and cost.share is not None else None for cost in costs]
+            look: Look = {"mode": "lines+markers", "line": {"color": color, "width": 2}, "showlegend": False}
+            look |= {"size": 9, "symbol": MARKS[index % len(MARKS)], "color": color}
+            marks(figure, shares, places, col=2, **look, **style)
+    frame(figure, height=110 + (14 + 22 * len(series)) * len(rows))
+    figure.update_annotations(font={"size": 13, "color": INK})
+    figure.update_layout(barmode="group", bargap=0.3, showlegend=len(series) > 1, legend_traceorder="normal")
+    row_axis(figure, rows, longest)
+    figure.update_xaxes(**_time_axis([cost.transfer_s for cost in known], log), row=1, col=1)
+    if panels > 1:
+        keep_wide(figure, TWO_PANELS)
+        figure.update_xaxes(title_text="%", **SHARES, row=1, col=2)
+        figure.update_yaxes(showticklabels=False, row=1, col=2)
+    return figure
+
+
+def _time_axis(seconds: Sequence[float], log: bool) -> dict[str, object]:
+    """Seconds, with room at the end for the figure that stands beside the longest bar."""
+    known = [value for value in seconds if value > 0]
+    if not (log and known):
+        return {"title_text": "seconds", "range": [0, 1.4 * max(known, default=1.0)], "nticks": 6}
+    low, high = math.floor(math.log10(min(known))) - 0.3, math.log10(max(known))
+    room = (high - low) * 0.3
+    powers = [10.0**each for each in range(math.ceil(low), math.floor(high + room) + 1)]
+    axis = {"type": "log", "range": [low, high + room], "tickvals": powers, "ticktext": [f"{each:,.10g}" for each in powers]}
+    return {"title_text": "seconds, each line ten times the one before", **axis}

@@ -1,37 +1,36 @@
 """The page of a comparison: runs beside each other in their scores, in what they cost, and for whom."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import plotly.graph_objects as go
+
 from fedlingua.common import units
-from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.desk.comparison.compare import Beside, Comparison
+from fedlingua.common.errors import ConfigError
+from fedlingua.desk.comparison.bootstrap import Difference
+from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
-from fedlingua.desk.report.comparison_plots import (
-    LONGEST_RUN,
-    SIGNIFICANT,
-    bytes_of,
-    bytes_plot,
-    difference_plot,
-    gain_plot,
-    macro_of,
-    score_plot,
-    seconds_of,
-    seconds_plot,
-)
-from fedlingua.desk.report.comparison_template import COMPARISON_TEMPLATE
-from fedlingua.desk.report.keep import without_place
-from fedlingua.desk.report.publish import put_page, render_page
+from fedlingua.desk.report.canvas import PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
+from fedlingua.desk.report.pareto import Point, pareto_plot
+from fedlingua.desk.report.publish import make_folder, put_page, render_page, sites_by_signature
+from fedlingua.desk.report.tables import without_place
 from fedlingua.desk.report.values import mapping, text
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
-MOST_FIGURES = 4
-"""Runs that are told in the row under the title."""
 FEWEST_POINTS = 2
 """That are worth a plot of quality against a price."""
+MACRO, POOLED = "macro", "pooled"
+SIGNIFICANT = 0.05
+"""A difference with a smaller p is told apart from chance."""
+MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
+LONGEST_RUN = 40
+STEP = 0.6
+"""Share of a row's height that its marks are spread over."""
 
 
 def check_page(target: Path) -> None:
@@ -46,63 +45,60 @@ def check_page(target: Path) -> None:
         )
 
 
-def write_comparison(found: Comparison, target: Path) -> Path:
+def write_comparison(comparison: Comparison, target: Path) -> Path:
     """Write the page and return its path; folders above it are made.
 
     Raises:
         ConfigError: no page's name. RunError: it cannot be written there.
     """
     check_page(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"The folder for the page cannot be made: {target.parent}: {error}; name another one") from error
-    return put_page(render_comparison(found), target)
+    make_folder(target.parent, "the page")
+    return put_page(render_comparison(comparison), target)
 
 
-def render_comparison(found: Comparison) -> str:
+def render_comparison(comparison: Comparison) -> str:
     """The page as text."""
-    folders = [run.name for run in found.runs]
-    found = labelled(found)
-    metric, first = found.metric, found.runs[0]
-    in_all = bytes_of(found.runs)
+    folders = [run.name for run in comparison.runs]
+    comparison = labelled(comparison)
+    metric, first = comparison.metric, comparison.runs[0]
+    in_all = bytes_of(comparison.runs)
     return render_page(
-        COMPARISON_TEMPLATE,
-        _figures(found),
-        found=found,
+        "comparison.html",
+        _title(comparison),
+        _figures(comparison),
+        heading=_title(comparison),
+        comparison=comparison,
         metric=metric,
         scale=metric.scale,
         first=first,
-        title=_title(found),
         split=first.scores.get("split", "test"),
-        key_figures=[_key_figure(found, one) for one in found.beside[:MOST_FIGURES]],
-        sampled=any(one.macro.p is not None for one in found.beside),
+        sampled=any(one.macro.p is not None for one in comparison.beside),
         significant=SIGNIFICANT,
-        with_pooled=all(one.pooled for one in found.beside),
-        macros={run.name: macro_of(found, run) for run in found.runs},
+        with_pooled=all(one.pooled for one in comparison.beside),
+        macros={run.name: macro_of(comparison, run) for run in comparison.runs},
         in_all=in_all,
-        pooled_text=any(run.method.startswith((CENTRALIZED, SILO)) for run in found.runs),
-        any_gains=any(fair.gains for fair in found.fairness),
-        sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(found.sentences, key=lambda each: each.site)],
-        differing=_differing(found.runs),
+        pooled_text=any(run.method.startswith((CENTRALIZED, SILO)) for run in comparison.runs),
+        any_gains=any(fair.gains for fair in comparison.fairness),
+        sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(comparison.sentences, key=lambda each: each.site)],
+        differing=_differing(comparison.runs),
         folders=folders,
-        signatures=_signatures(found),
+        signatures=_signatures(comparison),
         note=lambda name: f"{name} holds nothing to show.",
     )
 
 
-def labelled(found: Comparison) -> Comparison:
+def labelled(comparison: Comparison) -> Comparison:
     """With runs that are named by what they did, as far as that is short and tells them apart; otherwise by their folders."""
-    told = variants(found.runs)
-    if len(set(told)) < len(told):
-        told = [f"{variant}, seed {run.seed}" for variant, run in zip(told, found.runs, strict=True)]
-    if len(set(told)) < len(told) or max(map(len, told)) > LONGEST_RUN:
-        return found
-    names = {run.name: label for run, label in zip(found.runs, told, strict=True)}
+    labels = variants(comparison.runs)
+    if len(set(labels)) < len(labels):
+        labels = [f"{variant}, seed {run.seed}" for variant, run in zip(labels, comparison.runs, strict=True)]
+    if len(set(labels)) < len(labels) or max(map(len, labels)) > LONGEST_RUN:
+        return comparison
+    names = {run.name: label for run, label in zip(comparison.runs, labels, strict=True)}
     return replace(
-        found,
-        runs=[replace(run, name=names[run.name]) for run in found.runs],
-        beside=[replace(one, run=names[one.run]) for one in found.beside],
+        comparison,
+        runs=[replace(run, name=names[run.name]) for run in comparison.runs],
+        beside=[replace(one, run=names[one.run]) for one in comparison.beside],
     )
 
 
@@ -113,38 +109,186 @@ def _differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     }
 
 
-def _title(found: Comparison) -> str:
+def _title(comparison: Comparison) -> str:
     """The methods, as far as they are few."""
-    methods = list(dict.fromkeys(run.method for run in found.runs))
+    methods = list(dict.fromkeys(run.method for run in comparison.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
-def _key_figure(found: Comparison, one: Beside) -> tuple[str, str, str]:
-    macro, scale = one.macro, found.metric.scale
-    word = f"{units.gain(scale * macro.value)} beside {found.runs[0].name}"
-    if macro.low is not None and macro.high is not None:
-        word += f", 95 % from {units.gain(scale * macro.low)} to {units.gain(scale * macro.high)}"
-    return f"macro {found.metric.name}, {one.run}", units.score(scale * macro.second), word
-
-
-def _figures(found: Comparison) -> dict[str, Any]:
-    figures = {"scores": score_plot(found), "differences": difference_plot(found)}
-    if len(bytes_of(found.runs)) >= FEWEST_POINTS:
-        figures["bytes"] = bytes_plot(found)
-    if len(seconds_of(found.runs)) >= FEWEST_POINTS:
-        figures["seconds"] = seconds_plot(found)
-    if any(fair.gains for fair in found.fairness):
-        figures["gains"] = gain_plot(found)
+def _figures(comparison: Comparison) -> dict[str, Any]:
+    figures = {"scores": score_plot(comparison), "differences": difference_plot(comparison)}
+    if len(bytes_of(comparison.runs)) >= FEWEST_POINTS:
+        figures["bytes"] = bytes_plot(comparison)
+    if len(seconds_of(comparison.runs)) >= FEWEST_POINTS:
+        figures["seconds"] = seconds_plot(comparison)
+    if any(fair.gains for fair in comparison.fairness):
+        figures["gains"] = gain_plot(comparison)
     return figures
 
 
-def _signatures(found: Comparison) -> list[tuple[str, str]]:
+def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
     """The metric's signatures, and the sites they hold for; one line where all have the same."""
-    of_signature: dict[str, list[str]] = {}
-    for site in found.scores:
-        entry = mapping(found.runs[0].scores["sites"][site])
-        own = "signature" if found.metric.key == "bleu" else f"{found.metric.key}_signature"
-        signature = mapping(entry.get("signatures")).get(found.metric.key) or entry.get(own)
-        if signature:
-            of_signature.setdefault(str(signature), []).append(site)
-    return [(signature, "all" if len(on) == len(found.scores) else ", ".join(on)) for signature, on in of_signature.items()]
+    key = comparison.metric.key
+    own = "signature" if key == "bleu" else f"{key}_signature"
+    entries = {site: mapping(comparison.runs[0].scores["sites"][site]) for site in comparison.scores}
+    signed = [(site, mapping(each.get("signatures")).get(key) or each.get(own)) for site, each in entries.items()]
+    return sites_by_signature(signed, len(comparison.scores))
+
+
+def score_plot(comparison: Comparison) -> go.Figure:
+    """Every run's score at each site, a mark a run."""
+    scores = [
+        [comparison.metric.scale * of_site[place] for of_site in comparison.scores.values()]
+        for place in range(len(comparison.runs))
+    ]
+    series = [(place, run.name, scores[place]) for place, run in enumerate(comparison.runs)]
+    return _site_marks(comparison, series, comparison.metric.name)
+
+
+def gain_plot(comparison: Comparison) -> go.Figure:
+    """By how much each site fares better with a run than with its own model; only runs that can be held against one."""
+    series = [
+        (
+            place,
+            run.name,
+            [comparison.metric.scale * fair.gains[site] if site in fair.gains else None for site in comparison.scores],
+        )
+        for place, (run, fair) in enumerate(zip(comparison.runs, comparison.fairness, strict=True))
+        if fair.gains
+    ]
+    figure = _site_marks(comparison, series, f"{comparison.metric.name}, better than the site's own model")
+    dotted(figure, x=0)
+    return figure
+
+
+def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]], x_title: str) -> go.Figure:
+    """A row for each site. series: the run's place among all, which decides its look in every plot, its name, a value a site."""
+    figure = go.Figure()
+    hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
+    for place, (index, name, values) in enumerate(series):
+        rows = [row + _offset(place, len(series)) for row in range(len(values))]
+        look: Look = {
+            "size": 10,
+            "color": colour(index),
+            "symbol": _mark(index),
+            "text": [escape(site) for site in comparison.scores],
+        }
+        marks(figure, values, rows, short(name, LONGEST_RUN), hover, **look)
+    _frame_rows(figure, list(comparison.scores), len(series), x_title)
+    return figure
+
+
+def difference_plot(comparison: Comparison) -> go.Figure:
+    """By how much each run's score is above the first's: by site, of their mean, and pooled; with 95 % intervals where these are known.
+
+    A mark that is hollow lies within what chance does.
+    """
+    rows = [*comparison.scores, MACRO, *([POOLED] if any(beside.pooled for beside in comparison.beside) else [])]
+    figure = go.Figure()
+    for place, beside in enumerate(comparison.beside):
+        offset = _offset(place, len(comparison.beside))
+        differences = [beside.sites.get(row, beside.macro if row == MACRO else beside.pooled) for row in rows]
+        known = [(row + offset, rows[row], each) for row, each in enumerate(differences) if each]
+        _add_differences(figure, beside.run, place + 1, known, comparison.metric.scale)
+    _frame_rows(
+        figure, rows, len(comparison.beside), f"{comparison.metric.name} above {short(comparison.runs[0].name, LONGEST_RUN)}"
+    )
+    dotted(figure, x=0)
+    return figure
+
+
+def _add_differences(
+    figure: go.Figure, name: str, index: int, known: Sequence[tuple[float, str, Difference]], scale: float
+) -> None:
+    """known: where it stands, its row, and the difference."""
+    differences = [each for *_, each in known]
+    values = [scale * each.value for each in differences]
+    color, mark = colour(index), _mark(index)
+    error: dict[str, Any] | None = None
+    if any(each.p is not None for each in differences):
+        ends = [
+            (each.value if each.low is None else each.low, each.value if each.high is None else each.high) for each in differences
+        ]
+        error = {"color": color, "thickness": 2, "width": 4, "symmetric": False}
+        error["array"] = [scale * high - value for (_, high), value in zip(ends, values, strict=True)]
+        error["arrayminus"] = [value - scale * low for (low, _), value in zip(ends, values, strict=True)]
+    by_chance = [each.p is not None and each.p >= SIGNIFICANT for each in differences]
+    marks(
+        figure,
+        values,
+        [place for place, *_ in known],
+        short(name, LONGEST_RUN),
+        "%{text}<br>%{fullData.name}",
+        size=9,
+        color=color,
+        symbol=[f"{mark}-open" if hollow else mark for hollow in by_chance],
+        marker={"line": {"width": 2, "color": color}},
+        error_x=error,
+        text=[_in_words(row, each, scale) for _, row, each in known],
+    )
+
+
+def _in_words(row: str, difference: Difference, scale: float) -> str:
+    first, second, value = (scale * each for each in (difference.first, difference.second, difference.value))
+    words = f"{escape(row)}<br>{units.score(first)} → {units.score(second)}, {units.gain(value)}"
+    if difference.low is None or difference.high is None or difference.p is None:
+        return words
+    interval = f"95 % from {units.gain(scale * difference.low)} to {units.gain(scale * difference.high)}"
+    return f"{words}<br>{interval}, p = {difference.p:.3f}"
+
+
+def _mark(index: int) -> str:
+    """Another one where the colours start again, so that 36 runs look different."""
+    return MARKS[(index + index // len(PALETTE)) % len(MARKS)]
+
+
+def _offset(place: int, number: int) -> float:
+    """Of one of several marks in a row, from its middle."""
+    return STEP * ((place + 0.5) / number - 0.5)
+
+
+def _frame_rows(figure: go.Figure, rows: Sequence[str], series: int, x_title: str) -> None:
+    frame(figure, height=110 + (18 + 12 * series) * len(rows) + 20 * series, x_title=x_title)
+    figure.update_layout(showlegend=True)
+    row_axis(figure, rows)
+
+
+def macro_of(comparison: Comparison, run: ComparedRun) -> float:
+    """The mean over the sites that all runs have, as it is shown."""
+    return comparison.metric.scale * fmean(run.values(comparison.metric.key)[site] for site in comparison.scores)
+
+
+def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
+    """Run -> bytes that a site sent and was given in all rounds; not of runs that have the text of several sites in one place."""
+    total = {}
+    for run in runs:
+        up, down, rounds = (run.costs[key] for key in ("uplink_bytes_per_round", "downlink_bytes_per_round", "rounds"))
+        if not run.method.startswith((CENTRALIZED, SILO)) and up is not None and down is not None and rounds is not None:
+            total[run.name] = (up + down) * rounds
+    return total
+
+
+def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
+    """Run -> seconds that it took, where it says so."""
+    known = {run.name: run.costs["seconds"] for run in runs}
+    return {name: seconds for name, seconds in known.items() if seconds is not None}
+
+
+def bytes_plot(comparison: Comparison) -> go.Figure:
+    """Quality against bytes."""
+    price = bytes_of(comparison.runs)
+    size, unit = units.byte_unit(max(price.values(), default=0.0))
+    scaled = {name: value / size for name, value in price.items()}
+    return _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}")
+
+
+def seconds_plot(comparison: Comparison) -> go.Figure:
+    """Quality against time."""
+    return _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run")
+
+
+def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure:
+    """The mean over sites against a price. price: run -> what it cost, of those runs where it is known."""
+    scores = {run.name: macro_of(comparison, run) for run in comparison.runs if run.name in price}
+    points = [Point(name, price[name], score, hover=f"{escape(name)}<br>{units.score(score)}") for name, score in scores.items()]
+    return pareto_plot(points, comparison.metric, False, x_title)

@@ -1,60 +1,132 @@
-"""The page of a site's personalization: the sweep over alpha (Manoel et al. 2022, figure 3), the four models, alpha's path."""
+"""A site's personalization: the federation's model, its own and what lies between; as tables over sites, and a page of one site.
 
-from collections.abc import Mapping
+Manoel et al. 2022: table 6, and figure 3 with the sweep over alpha.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+from rich.table import Table
+from rich.text import Text
 
 from fedlingua.common import units
-from fedlingua.desk.report.canvas import BEFORE, DOWN, INK, UP, frame, title_panels
-from fedlingua.desk.report.personal_table import MODELS, PersonalLine, metrics_of_table, personal_cells, personal_lines
+from fedlingua.desk.report.canvas import BEFORE, DOWN, INK, UP, Look, frame, frame_stacked, line, marks, stacked
 from fedlingua.desk.report.publish import put_page, render_page
-from fedlingua.desk.report.style import page_template
+from fedlingua.desk.report.tables import markdown_table, plain_table
 from fedlingua.desk.report.values import text
-from fedlingua.settings.metrics import Metric
+from fedlingua.settings.metrics import METRICS, Metric
 
 PAGE = "personalization.html"
+MODELS = {"federated": "federated", "personal": "personal", "apfl": "APFL's alpha", "chosen": "dev's alpha"}
+"""The models that are judged: as personalization.json names them, and for people."""
+_BRIEF = ("fed.", "own", "APFL", "dev")
+"""The same for a terminal of 80 characters."""
 LEARNED, CHOSEN = UP, DOWN
 """Colours of the two alphas."""
+MACRO = "macro"
+DECIMALS = 6
+_SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction"}
 
-HEAD = """
-<header><h1>{{ about.site }}, {{ about.direction }}: personalized from round {{ about.round }} of {{ about.run }}</h1>
-{{ cards(key_figures) }}</header>
-"""
 
-SWEEP = """
-<section id="sweep"><h2>Between the federation's model and the site's own</h2>
-<p class="soft">alpha = 0 is the federation's model, alpha = 1 the site's own after {{ about.epochs }}
-{{ "pass" if about.epochs == 1 else "passes" }} over its training text. Above: the dev loss of 21 values, by which one is chosen. Below: the
-test text, which judges four models and chooses none.</p>
-{{ plot("sweep", "Dev loss and test scores by alpha", "personalization.json") }}</section>
-"""
+@dataclass(frozen=True)
+class PersonalLine:
+    """A site, or the mean over sites. alphas: learned, and chosen on dev. values: metric -> model -> value."""
 
-TABLE = """
-<section id="table"><h2>On the test text</h2>
-<p class="soft">{{ about.test_split.sentences|count }} sentences. Bold: the best of a line.</p>
-<div class="scroll"><table><thead><tr><th scope="col">metric</th>
-{% for model, name in models.items() %}
-<th scope="col" class="n">{{ name }}{% if model in alphas %}, {{ alphas[model]|score }}{% endif %}</th>
-{% endfor %}</tr></thead><tbody>
-{% for metric, cells in lines %}<tr><th scope="row">{{ metric }}</th>
-{% for shown, best in cells %}<td class="n">{% if best %}<b>{{ shown }}</b>{% else %}{{ shown }}{% endif %}</td>{% endfor %}</tr>
-{% endfor %}
-</tbody></table></div></section>
-"""
+    name: str
+    alphas: tuple[float, float]
+    values: Mapping[str, Mapping[str, float]]
 
-PATH = """
-<section id="path"><h2>Alpha, learned step by step</h2>
-<p class="soft">Deng et al. 2020: down the slope of the training loss between the two models, on the text of each step before the site's
-own model learns from it; rate {{ about.alpha_rate }}.</p>
-{{ plot("path", "Alpha by training step", "personalization.json") }}</section>
-<section id="settings"><h2>Settings and versions</h2><details><summary>Show</summary>{{ pairs(settings) }}</details></section>
-"""
+    def cells(self, metrics: Sequence[Metric]) -> list[tuple[str, bool]]:
+        """The models' values as they are shown, and whether each is the best of its metric; what reads the same is equally good."""
+        cells = []
+        for metric in metrics:
+            values = self.values[metric.key].values()
+            best = units.score(metric.scale * metric.best(values))
+            shown = [units.score(metric.scale * value) for value in values]
+            cells += [(each, each == best) for each in shown]
+        return cells
 
-TEMPLATE = page_template("{{ about.site }}, personalized", HEAD, SWEEP + TABLE + PATH)
-_TOLD_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction"}
+    @property
+    def shown_alphas(self) -> list[str]:
+        """With two decimals."""
+        return [f"{alpha:.2f}" for alpha in self.alphas]
+
+
+def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
+    """A line for each personalization.json, and of several their plain means."""
+    keys = [metric.key for metric in metrics_of_table(results)]
+    lines = [
+        PersonalLine(
+            each["site"],
+            (each["apfl"]["alpha"], each["chosen_alpha"]),
+            {key: {model: each["test"][model][key] for model in MODELS} for key in keys},
+        )
+        for each in results
+    ]
+    if len(lines) < 2:
+        return lines
+    means = {key: {model: fmean(line.values[key][model] for line in lines) for model in MODELS} for key in keys}
+    own, chosen = zip(*(line.alphas for line in lines), strict=True)
+    return [*lines, PersonalLine(MACRO, (fmean(own), fmean(chosen)), means)]
+
+
+def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metric]:
+    """Both of the task; of masked text accuracy goes first, as in table 6."""
+    first, second = METRICS[results[0]["task"]]
+    return (first, second) if first.more_is_better else (second, first)
+
+
+def personal_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """For a terminal."""
+    lines, metrics = personal_lines(results), metrics_of_table(results)
+    table = plain_table(_title(results))
+    table.add_column("site", overflow="fold")
+    for header in ("alpha\nAPFL", "alpha\ndev", *(f"{metric.short}\n{model}" for metric in metrics for model in _BRIEF)):
+        table.add_column(header, justify="right")
+    for place, each in enumerate(lines):
+        if 0 < place == len(results):
+            table.add_section()
+        values = [Text(cell, style="bold" if best else "") for cell, best in each.cells(metrics)]
+        table.add_row(Text(each.name), *each.shown_alphas, *values)
+    return table
+
+
+def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
+    """The same as Markdown, with what it was measured by."""
+    metrics = metrics_of_table(results)
+    headers = ["site", "alpha APFL", "alpha dev"]
+    headers += [f"{metric.short} {model}" for metric in metrics for model in MODELS.values()]
+    rows = [
+        [each.name, *each.shown_alphas, *(f"**{cell}**" if best else cell for cell, best in each.cells(metrics))]
+        for each in personal_lines(results)
+    ]
+    signatures = dict.fromkeys(each["test_split"].get("signature", "") for each in results)
+    notes = "".join(f"\nBLEU: `{signature}`\n" for signature in signatures if signature)
+    return f"{_title(results)}\n\n{markdown_table(headers, rows, 1)}{notes}"
+
+
+def personal_csv(results: Sequence[Mapping[str, Any]]) -> str:
+    """The same as plain numbers: accuracy 0-1, BLEU and chrF 0-100."""
+    columns = [(metric.key, model) for metric in metrics_of_table(results) for model in MODELS]
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(["site", "alpha_apfl", "alpha_chosen", *(f"{key}_{model}" for key, model in columns)])
+    for each in personal_lines(results):
+        values = [*each.alphas, *(each.values[key][model] for key, model in columns)]
+        writer.writerow([each.name, *(f"{value:.{DECIMALS}f}".rstrip("0").rstrip(".") for value in values)])
+    return output.getvalue()
+
+
+def _title(results: Sequence[Mapping[str, Any]]) -> str:
+    first = results[0]
+    passes = "1 pass" if first["epochs"] == 1 else f"{first['epochs']} passes"
+    return f"{first['run']}: personalized from round {first['round']}, {passes}, seed {first['seed']}; test"
 
 
 def write_personal_page(about: Mapping[str, Any], folder: Path) -> Path:
@@ -68,94 +140,55 @@ def write_personal_page(about: Mapping[str, Any], folder: Path) -> Path:
 
 def render_personal_page(about: Mapping[str, Any]) -> str:
     """The page as text."""
-    (line,), metrics = personal_lines([about]), metrics_of_table([about])
+    (of_site,), metrics = personal_lines([about]), metrics_of_table([about])
     return render_page(
-        TEMPLATE,
-        {"sweep": sweep_plot(about, line, metrics[0]), "path": path_plot(about)},
+        "personal.html",
+        f"{about['site']}, personalized",
+        {"sweep": sweep_plot(about, of_site, metrics[0]), "path": path_plot(about)},
         about=about,
-        key_figures=_key_figures(about, line, metrics[0]),
+        metric=metrics[0],
+        values={model: metrics[0].scale * value for model, value in of_site.values[metrics[0].key].items()},
         models=MODELS,
         alphas={"apfl": about["apfl"]["alpha"], "chosen": about["chosen_alpha"]},
-        lines=[(metric.name, personal_cells(line, metric)) for metric in metrics],
-        settings={key: text(value) for key, value in about.items() if key not in _TOLD_ELSEWHERE},
+        lines=[(metric.name, of_site.cells([metric])) for metric in metrics],
+        shown_settings={key: text(value) for key, value in about.items() if key not in _SHOWN_ELSEWHERE},
         note=lambda name: f"{name} holds nothing to show.",
     )
 
 
-def sweep_plot(about: Mapping[str, Any], line: PersonalLine, metric: Metric) -> go.Figure:
+def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) -> go.Figure:
     """Dev loss by alpha, and below it the test metric of the four models; the two alphas go through both."""
     learned, chosen = about["apfl"], about["chosen_alpha"]
-    figure = make_subplots(
-        rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.12, subplot_titles=["dev loss, nats a token", f"test {metric.name}"]
+    losses = {each["alpha"]: each["dev_loss"] for each in about["sweep"]}
+    figure = stacked(["dev loss, nats a token", f"test {metric.name}"], 0.12)
+    look = {"color": INK, "width": 1.6, "marker": {"size": 5}}
+    line(figure, losses, "21 values", "alpha %{x:.2f}<br>dev loss %{y:.4f}", 1, **look)
+    alphas = (
+        ("APFL's alpha", learned["alpha"], learned["dev_loss"], LEARNED),
+        ("dev's alpha", chosen, losses[chosen], CHOSEN),
     )
-    frame(figure, height=520)
-    title_panels(figure)
-    figure.add_scatter(
-        x=[one["alpha"] for one in about["sweep"]],
-        y=[one["dev_loss"] for one in about["sweep"]],
-        name="21 values",
-        mode="lines+markers",
-        line={"color": INK, "width": 1.6},
-        marker={"size": 5},
-        hovertemplate="alpha %{x:.2f}<br>dev loss %{y:.4f}<extra></extra>",
-        row=1,
-        col=1,
-    )
-    chosen_loss = next(one["dev_loss"] for one in about["sweep"] if one["alpha"] == chosen)
-    marked = (("APFL's alpha", learned["alpha"], learned["dev_loss"], LEARNED), ("dev's alpha", chosen, chosen_loss, CHOSEN))
     # The wider line first, so that both are seen where they fall on each other.
-    for (name, alpha, loss, colour), width in zip(marked, (5, 2), strict=True):
-        figure.add_vline(x=alpha, line={"color": colour, "width": width}, opacity=0.6)
-        figure.add_scatter(
-            x=[alpha],
-            y=[loss],
-            name=f"{name}, {alpha:.2f}",
-            mode="markers",
-            marker={"size": 12, "color": colour, "symbol": "diamond"},
-            hovertemplate=f"{name}, {alpha:.3f}<br>dev loss %{{y:.4f}}<extra></extra>",
-            row=1,
-            col=1,
-        )
+    for (name, alpha, loss, color), width in zip(alphas, (5, 2), strict=True):
+        figure.add_vline(x=alpha, line={"color": color, "width": width}, opacity=0.6)
+        diamond = {"size": 12, "color": color, "symbol": "diamond"}
+        hover = f"{name}, {alpha:.3f}<br>dev loss %{{y:.4f}}"
+        marks(figure, [alpha], [loss], f"{name}, {alpha:.2f}", hover, 1, **diamond)
     places = {"federated": 0.0, "personal": 1.0, "apfl": learned["alpha"], "chosen": chosen}
     colours = {"federated": BEFORE, "personal": BEFORE, "apfl": LEARNED, "chosen": CHOSEN}
     for model, name in MODELS.items():
-        figure.add_scatter(
-            x=[places[model]],
-            y=[metric.scale * line.values[metric.key][model]],
-            name=name,
-            showlegend=False,
-            mode="markers",
-            cliponaxis=False,
-            marker={"size": 11, "color": colours[model]},
-            hovertemplate=f"{name}<br>{metric.name} %{{y:.2f}}<extra></extra>",
-            row=2,
-            col=1,
-        )
+        look = {"size": 11, "color": colours[model], "showlegend": False, "cliponaxis": False}
+        value = metric.scale * of_site.values[metric.key][model]
+        marks(figure, [places[model]], [value], name, f"{name}<br>{metric.name} %{{y:.2f}}", 2, **look)
+    frame_stacked(figure, 520, "alpha: share of the site's own model")
     figure.update_xaxes(range=[-0.02, 1.02], dtick=0.1, showticklabels=True)
-    figure.update_xaxes(title_text="alpha: share of the site's own model", row=2, col=1)
     return figure
 
 
 def path_plot(about: Mapping[str, Any]) -> go.Figure:
     """Alpha before each step and at the end."""
-    steps, alphas = zip(*about["apfl"]["path"], strict=True)
     figure = go.Figure()
-    figure.add_scatter(
-        x=steps, y=alphas, mode="lines", line={"color": LEARNED, "width": 2}, hovertemplate="step %{x}: %{y:.3f}<extra></extra>"
-    )
+    look: Look = {"mode": "lines", "color": LEARNED, "width": 2}
+    line(figure, dict(about["apfl"]["path"]), "", "step %{x}: %{y:.3f}", **look)
     frame(figure, height=260, x_title="step of training", y_title="alpha")
     figure.update_yaxes(range=[-0.03, 1.03])
     return figure
-
-
-def _key_figures(about: Mapping[str, Any], line: PersonalLine, metric: Metric) -> list[tuple[str, str, str]]:
-    values = {model: metric.scale * value for model, value in line.values[metric.key].items()}
-
-    def told(model: str) -> tuple[str, str]:
-        better = values[model] - values["federated"] if metric.more_is_better else values["federated"] - values[model]
-        return units.score(values[model]), "" if model == "federated" else f"{units.gain(better)} over the federation's"
-
-    return [
-        *((f"{metric.name}, {name}", *told(model)) for model, name in MODELS.items()),
-        ("took", units.duration(about["seconds"]), f"{about['training']['steps']} steps of training"),
-    ]

@@ -2,38 +2,46 @@
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Undefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import right_to_left, written_sides
+from fedlingua.desk.report.values import number, text
+from fedlingua.desk.templates import environment
+
+TEMPLATES = environment(Path(__file__).parent / "pages")
+FILTERS: dict[str, Callable[..., Any]] = {
+    "score": units.score,
+    "gain": units.gain,
+    "count": units.count,
+    "data": units.data,
+    "duration": units.duration,
+    "seconds": units.seconds,
+    "transfer": units.transfer,
+    "parameters": units.parameters,
+    "share": units.share,
+    "bandwidth": units.bandwidth,
+    "dir": lambda language: "rtl" if right_to_left(language) else "ltr",
+    "sides": written_sides,
+    "number": number,
+    "text": lambda value: units.NOTHING if isinstance(value, Undefined) else text(value, units.NOTHING),
+}
+TEMPLATES.filters |= FILTERS
 
 
-def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) -> str:
-    """The page as text: `template` is Jinja, as `style.page_template` makes it."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "score": units.score,
-        "gain": units.gain,
-        "count": units.count,
-        "data": units.data,
-        "duration": units.duration,
-        "seconds": units.seconds,
-        "transfer": units.transfer,
-        "parameters": units.parameters,
-        "share": units.share,
-        "bandwidth": units.bandwidth,
-        "dir": _dir,
-        "sides": written_sides,
-    }
-    return environment.from_string(template).render(
+def render_page(template: str, title: str, figures: Mapping[str, go.Figure], **values: Any) -> str:
+    """The page as text. template: a file of `pages`."""
+    return TEMPLATES.get_template(template).render(
+        title=f"{title} – fedlingua report",
         figures={name: json.loads(figure.to_json()) for name, figure in figures.items()},
         # Nothing to draw, nothing to draw it with: a page without plots stays small.
         plotly=Markup(get_plotlyjs()) if figures else "",
@@ -41,11 +49,20 @@ def render_page(template: str, figures: Mapping[str, go.Figure], **values: Any) 
     )
 
 
-def _dir(language: str) -> str:
-    return "rtl" if right_to_left(language) else "ltr"
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
-_CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - set(map(ord, "\t\n\r")))
+def make_folder(folder: Path, what: str) -> Path:
+    """Make the folder of a page, with those above it, and return it. what: the page.
+
+    Raises:
+        RunError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"The folder for {what} cannot be made: {folder}: {error}; name another one") from error
+    return folder
 
 
 def put_page(page: str, target: Path) -> Path:
@@ -58,7 +75,7 @@ def put_page(page: str, target: Path) -> Path:
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
         # What no text file holds (half of a surrogate pair) is spelt out, and what a terminal would obey is gone.
-        aside.write_bytes(page.translate(_CONTROLS).encode("utf-8", "backslashreplace"))
+        aside.write_bytes(_CONTROLS.sub("", page).encode("utf-8", "backslashreplace"))
         os.replace(aside, target)
     except OSError as error:
         aside.unlink(missing_ok=True)
@@ -69,3 +86,12 @@ def put_page(page: str, target: Path) -> Path:
             "  to do:  mend the folder's permissions or free space, then write the report again"
         ) from error
     return target
+
+
+def sites_by_signature(signed: Iterable[tuple[str, Any]], count: int) -> list[tuple[str, str]]:
+    """Each signature and the sites that it holds for, "all" where these are `count`. signed: (site, its signature or None)."""
+    sites: dict[str, list[str]] = {}
+    for site, signature in signed:
+        if signature:
+            sites.setdefault(str(signature), []).append(site)
+    return [(signature, "all" if len(names) == count else ", ".join(names)) for signature, names in sites.items()]

@@ -1,21 +1,40 @@
 """Read a run folder as far as it has come: what is missing or half-written leaves its part empty and says why."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.report import site_signatures, sites_overlap
-from fedlingua.desk.report.site_signatures import SiteSignatures
-from fedlingua.desk.report.sites_overlap import SitesOverlap
-from fedlingua.desk.report.values import integers, mapping, number, numbers, objects, sequence, text, whole
+from fedlingua.desk.report import signatures
+from fedlingua.desk.report.signatures import SiteSignatures
+from fedlingua.desk.report.values import (
+    Amount,
+    Integers,
+    Number,
+    Numbers,
+    Share,
+    Text,
+    Texts,
+    Whole,
+    integers,
+    mapping,
+    number,
+    objects,
+    read_as,
+    sequence,
+    text,
+    whole,
+)
 from fedlingua.settings.metrics import METRICS, Metric, metrics_of
 
 Clusters = dict[str, dict[str, list[str]]]
 Traffic = dict[str, tuple[float, float]]
 """kind of message -> bytes (up, down) of all sites in the whole run"""
+Line = TypeVar("Line")
 
 
 @dataclass(frozen=True)
@@ -49,20 +68,16 @@ class Score:
     parts: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class RoundThreshold:
-    """The learned threshold on deviations of one round: what the sites got, the network's own, and where it began.
+    """The learned threshold on deviations of one round: what the sites got, the network's own, and where it began."""
 
-    `stepped`: whether the network then took a step; None where it does not learn.
-    """
-
-    theta: float | None
-    mu: float | None
-    scale: float | None
-    stepped: bool | None
+    theta: Number = None
+    mu: Number = None
+    scale: Number = None
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class SiteRound:
     """What one site did in one round.
 
@@ -70,41 +85,42 @@ class SiteRound:
     median of its tensors'; `theta`: its own threshold, fixed or random. None without such a selection.
     """
 
-    train_loss: float | None
-    dev_loss: float | None
-    seconds: dict[str, float]
-    uplink_bytes: float
-    downlink_bytes: float
-    tensors_share: float | None = None
-    numbers_share: float | None = None
-    deviation: float | None = None
-    theta: float | None = None
-    dev_tokens: int | None = None
+    train_loss: Number = None
+    dev_loss: Number = None
+    seconds: Numbers = field(default_factory=dict)
+    uplink_bytes: Amount = 0.0
+    downlink_bytes: Amount = 0.0
+    tensors_share: Share = None
+    numbers_share: Share = None
+    deviation: Number = None
+    theta: Number = None
+    dev_tokens: Whole = None
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class Failure:
     """A site that failed in a round, and why."""
 
     round: int
-    site: str
-    phase: str
-    reason: str
+    site: Text = ""
+    phase: Text = ""
+    reason: Text = ""
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class Round:
-    """One round over all sites; round 0 is the base before any training. `phase_s`, `server_s`: seconds by phase, and of the server's own
-    work."""
+    """One round over all sites; round 0 is the base before any training. `phase_s`, `server_s`: seconds by phase, and of the server's
+    own work.
+    """
 
     number: int
-    seconds: float | None
-    dev_loss: float | None
-    sites: dict[str, SiteRound]
-    failures: list[Failure]
+    seconds: Number = None
+    dev_loss: Number = None
+    sites: dict[Text, SiteRound] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
     threshold: RoundThreshold | None = None
-    phase_s: dict[str, float] = field(default_factory=dict)
-    server_s: dict[str, float] = field(default_factory=dict)
+    phase_s: Numbers = field(default_factory=dict)
+    server_s: Numbers = field(default_factory=dict)
 
     @property
     def train_seconds(self) -> dict[str, float]:
@@ -112,15 +128,15 @@ class Round:
         return {name: site.seconds["train"] for name, site in self.sites.items() if "train" in site.seconds}
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class Account:
     """What became of the pairs read for one direction of a site. failed_documents: by the type of the hook's failure."""
 
-    direction: str
-    read: int | None
-    kept: int | None
-    dropped: dict[str, int]
-    failed_documents: dict[str, int] = field(default_factory=dict)
+    direction: Text
+    read: Whole = None
+    kept: Whole = None
+    dropped: Integers = field(default_factory=dict)
+    failed_documents: Integers = field(default_factory=dict)
 
     @property
     def adds_up(self) -> bool:
@@ -128,17 +144,33 @@ class Account:
         return self.read is not None and self.kept is not None and self.read == self.kept + sum(self.dropped.values())
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class Site:
     """A site and its corpora."""
 
-    name: str
-    node: str
-    directions: list[str]
-    train: int | None
-    dev: int | None
-    test: int | None
+    name: Text
     accounts: list[Account]
+    node: Text = ""
+    directions: Texts = field(default_factory=list)
+    train: Whole = None
+    dev: Whole = None
+    test: Whole = None
+
+
+@read_dataclass(frozen=True)
+class SharedLanguage:
+    """One language of a site, by split and of "all": its distinct sentences; elsewhere: those that another site has or trains on."""
+
+    sentences: Integers = field(default_factory=dict)
+    elsewhere: Integers = field(default_factory=dict)
+
+
+@read_dataclass(frozen=True)
+class SiteOverlap:
+    """What of a site's text other sites have. leaks: by split, pairs of which another site trains on a sentence."""
+
+    languages: dict[Text, SharedLanguage]
+    leaks: Integers = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -154,7 +186,8 @@ class RunFolder:
     scores: list[Score] = field(default_factory=list)
     site_signatures: list[SiteSignatures] = field(default_factory=list)
     traffic: Traffic = field(default_factory=dict)
-    overlap: SitesOverlap | None = None
+    overlap: dict[str, SiteOverlap] = field(default_factory=dict)
+    overlap_removed: bool = False
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -183,6 +216,12 @@ class RunFolder:
         return integers(self.run.get("best_round"))
 
     @property
+    def exchanged_parameters(self) -> float | None:
+        """Numbers that a site sends of its update, where it sends all that travels."""
+        known = self.run.get("exchanged_parameters")
+        return number(self.summary.get("exchanged_parameters") if known is None else known)
+
+    @property
     def failures(self) -> list[Failure]:
         """The failures of all rounds, in order."""
         return [failure for each in self.rounds for failure in each.failures]
@@ -194,11 +233,16 @@ class RunFolder:
 
 
 def read_run(run_dir: Path) -> RunFolder:
-    """Read the folder; only run.json has to be there."""
+    """Read the folder; only run.json has to be there.
+
+    Raises:
+        RunError: it is not, or holds no object.
+    """
     run_dir = Path(run_dir)
     notes: dict[str, str] = {}
     run = _read_run_file(run_dir / "run.json")
     summary = read_object(run_dir / "scores.json", notes)
+    overlap = read_object(run_dir / "overlap.json", notes)
     return RunFolder(
         path=run_dir,
         run=run,
@@ -207,9 +251,10 @@ def read_run(run_dir: Path) -> RunFolder:
         rounds=_rounds(run_dir / "rounds.jsonl", notes),
         summary=summary,
         scores=[_score(key, each, metrics_of(summary)) for key, each in objects(summary.get("sites")).items()],
-        site_signatures=_site_signatures(run_dir / site_signatures.FILE, notes),
+        site_signatures=_site_signatures(run_dir / signatures.FILE, notes),
         traffic=_traffic(read_object(run_dir / "traffic.json", notes)),
-        overlap=sites_overlap.read_overlap(read_object(run_dir / sites_overlap.FILE, notes)),
+        overlap={name: _site_overlap(each) for name, each in objects(overlap.get("sites")).items()},
+        overlap_removed=overlap.get("removed") is True,
         notes=notes,
     )
 
@@ -237,125 +282,90 @@ def read_object(path: Path, notes: dict[str, str], absent: str = "is not there y
     """A JSON object from a file that need not be there; what is wrong with it goes into the notes, under its name."""
     try:
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        notes[path.name] = f"{path.name} {absent}."
-        return {}
     except (OSError, ValueError) as error:
-        notes[path.name] = f"{path.name} cannot be read: {error}"
+        notes[path.name] = _why_not(path, error, absent)
         return {}
     if not isinstance(content, dict):
         notes[path.name] = f"{path.name} holds a JSON {type(content).__name__}, not an object."
     return mapping(content)
 
 
+def _why_not(path: Path, error: Exception, absent: str = "is not there yet") -> str:
+    return f"{path.name} {absent}." if isinstance(error, FileNotFoundError) else f"{path.name} cannot be read: {error}"
+
+
+def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:
+    """The lines of a file of JSON objects that `line` makes something of, and a note on those that cannot be read.
+
+    The last line may be half-written while the run goes on; only a broken line before it is worth a word.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    read = [_object_of(each, line) for each in path.read_bytes().splitlines() if each.strip()]
+    broken = sum(each is None for each in read[:-1])
+    note = f"{broken} line(s) of {path.name} cannot be read and are left out." if broken else ""
+    return [each for each in read if each is not None], note
+
+
+def _object_of(content: bytes, line: Callable[[dict[str, Any]], Line | None]) -> Line | None:
+    try:
+        return line(mapping(json.loads(content)))
+    except ValueError:
+        return None
+
+
 def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:
     """The signatures of a run that clusters by gradients, part by part; every other run has none."""
     try:
-        return site_signatures.read_site_signatures(path)
-    except FileNotFoundError:
-        notes[path.name] = f"{path.name} is not there yet."
+        return signatures.read_site_signatures(path)
     except (OSError, ValueError) as error:
-        notes[path.name] = f"{path.name} cannot be read: {error}"
-    return []
+        notes[path.name] = _why_not(path, error)
+        return []
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
     """The rounds in order; where a round was done twice, as after a restart, the later line counts."""
     try:
-        lines = path.read_bytes().splitlines()
+        rounds, note = read_lines(path, _round)
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        notes[path.name] = f"{path.name} is not there yet." if missing else f"{path.name} cannot be read: {error}"
+        notes[path.name] = _why_not(path, error)
         return []
-    read = [_round(line) for line in lines if line.strip()]
-    # The last line may be half-written while the run goes on; only a broken line before it is worth a word.
-    broken = sum(each is None for each in read[:-1])
-    found = {each.number: each for each in read if each is not None}
-    if broken:
-        notes[path.name] = f"{broken} line(s) of {path.name} cannot be read and are left out."
-    elif not found:
-        notes[path.name] = f"{path.name} holds no finished round yet."
-    return [found[number] for number in sorted(found)]
+    if note or not rounds:
+        notes[path.name] = note or f"{path.name} holds no finished round yet."
+    by_number = {each.number: each for each in rounds}
+    return [by_number[index] for index in sorted(by_number)]
 
 
-def _round(line: bytes) -> Round | None:
+def _round(content: dict[str, Any]) -> Round | None:
     """One line of rounds.jsonl; None where it is not a whole one."""
-    try:
-        content = mapping(json.loads(line))
-    except ValueError:
-        return None
     index = whole(content.get("round"))
     if index is None:
         return None
-    return Round(
-        number=index,
-        seconds=number(content.get("seconds")),
-        dev_loss=number(content.get("dev_loss")),
-        sites={name: _site_round(each) for name, each in objects(content.get("sites")).items()},
-        failures=[_failure(index, mapping(each)) for each in sequence(content.get("failures"))],
-        threshold=_threshold(mapping(content.get("threshold"))),
-        phase_s=numbers(content.get("phase_s")),
-        server_s=numbers(content.get("server_s")),
-    )
-
-
-def _threshold(content: dict[str, Any]) -> RoundThreshold | None:
-    theta, mu, scale = (number(content.get(key)) for key in ("theta", "mu", "scale"))
-    stepped = content.get("stepped")
-    return RoundThreshold(theta, mu, scale, stepped if isinstance(stepped, bool) else None) if content else None
-
-
-def _site_round(content: dict[str, Any]) -> SiteRound:
-    return SiteRound(
-        train_loss=number(content.get("train_loss")),
-        dev_loss=number(content.get("dev_loss")),
-        seconds=numbers(content.get("seconds")),
-        uplink_bytes=number(content.get("uplink_bytes")) or 0.0,
-        downlink_bytes=number(content.get("downlink_bytes")) or 0.0,
-        tensors_share=_share(content.get("tensors_share")),
-        numbers_share=_share(content.get("numbers_share")),
-        deviation=number(content.get("deviation")),
-        theta=number(content.get("theta")),
-        dev_tokens=whole(content.get("dev_tokens")),
-    )
-
-
-def _share(value: Any) -> float | None:
-    found = number(value)
-    return found if found is not None and 0 <= found <= 1 else None
-
-
-def _failure(index: int, content: dict[str, Any]) -> Failure:
-    return Failure(index, text(content.get("site")), text(content.get("phase")), text(content.get("reason")))
+    failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
+    threshold = mapping(content.get("threshold")) or None
+    return read_as(Round, content, number=index, sites=objects(content.get("sites")), failures=failures, threshold=threshold)
 
 
 def _sites(content: dict[str, Any]) -> list[Site]:
     return [
-        Site(
+        read_as(
+            Site,
+            each,
             name=name,
-            node=text(each.get("node")),
-            directions=[text(direction) for direction in sequence(each.get("directions"))],
-            train=whole(each.get("train")),
-            dev=whole(each.get("dev")),
-            test=whole(each.get("test")),
-            accounts=[_account(direction, account) for direction, account in objects(each.get("accounts")).items()],
+            accounts=[read_as(Account, of, direction=direction) for direction, of in objects(each.get("accounts")).items()],
         )
         for name, each in objects(content).items()
     ]
 
 
-def _account(direction: str, content: dict[str, Any]) -> Account:
-    dropped, failed = integers(content.get("dropped")), integers(content.get("failed_documents"))
-    return Account(direction, whole(content.get("read")), whole(content.get("kept")), dropped, failed)
-
-
 def _traffic(content: dict[str, Any]) -> Traffic:
-    found: Traffic = {}
-    for kinds in objects(content).values():
-        for kind, moved in objects(kinds).items():
-            up, down = found.get(kind, (0.0, 0.0))
-            found[kind] = (up + (number(moved.get("uplink_bytes")) or 0.0), down + (number(moved.get("downlink_bytes")) or 0.0))
-    return found
+    total: Traffic = {}
+    for messages in objects(content).values():
+        for kind, moved in objects(messages).items():
+            up, down = total.get(kind, (0.0, 0.0))
+            total[kind] = (up + (number(moved.get("uplink_bytes")) or 0.0), down + (number(moved.get("downlink_bytes")) or 0.0))
+    return total
 
 
 def _clusters(content: dict[str, Any]) -> Clusters:
@@ -363,6 +373,12 @@ def _clusters(content: dict[str, Any]) -> Clusters:
         part: {cluster: [text(site) for site in sequence(sites)] for cluster, sites in clusters.items()}
         for part, clusters in objects(content).items()
     }
+
+
+def _site_overlap(content: dict[str, Any]) -> SiteOverlap:
+    """Languages that one site alone has are left out."""
+    shared = {language: each for language, each in objects(content.get("languages")).items() if each.get("at")}
+    return read_as(SiteOverlap, content, languages=shared)
 
 
 def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Change:

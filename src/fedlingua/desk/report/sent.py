@@ -1,12 +1,47 @@
-"""What the sites of a run sent of their updates, round by round, and by which threshold; from its folder."""
+"""What the sites of a run sent of their updates, round by round, by which threshold, and how far their tensors moved."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from fedlingua.desk.report.deviations import FILE, Deviations, read_deviations
-from fedlingua.desk.report.read import RoundThreshold, RunFolder
-from fedlingua.desk.report.values import number
+import numpy as np
+import plotly.graph_objects as go
+
+from fedlingua.common import units
+from fedlingua.desk.report import canvas
+from fedlingua.desk.report.read import Round, RoundThreshold, RunFolder, read_lines
+from fedlingua.desk.report.values import number, sequence, whole
+
+FILE = "deviations.jsonl"
+BINS = 40
+DECADES_APART = 20.0
+"""Values that lie further apart than this, the greatest to the least, go on an axis of powers of ten."""
+FAR = 100.0
+"""A threshold this many times beyond all deviations is told and not drawn: it would leave no room for them."""
+
+
+@dataclass(frozen=True)
+class SiteDeviations:
+    """Of one site's update in one round: the deviations of the tensors that moved, and how many did not or have none.
+
+    `without`: they were zero before, so there is nothing to compare with.
+    """
+
+    moved: list[float]
+    still: int
+    without: int
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """round -> site -> its deviations; `note`: why that is not all, or empty."""
+
+    rounds: dict[int, dict[str, SiteDeviations]] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -16,6 +51,10 @@ class Spread:
     mean: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        """Shares: the mean, and how far the sites lie apart."""
+        return f"{units.share(self.mean)}, by site {units.share(self.low)} to {units.share(self.high)}"
 
 
 @dataclass(frozen=True)
@@ -57,9 +96,9 @@ def what_was_sent(folder: RunFolder) -> Sent | None:
     tensors, numbers = _by_round(folder, "tensors_share"), _by_round(folder, "numbers_share")
     if not (tensors or numbers or thresholds or deviations.rounds or deviations.note):
         return None
-    told = [site for of_round in deviations.rounds.values() for site in of_round]
+    of_deviations = [site for of_round in deviations.rounds.values() for site in of_round]
     return Sent(
-        sites=list(dict.fromkeys([*folder.round_sites, *told])),
+        sites=list(dict.fromkeys([*folder.round_sites, *of_deviations])),
         tensors=tensors,
         numbers=numbers,
         thresholds=thresholds,
@@ -71,17 +110,192 @@ def what_was_sent(folder: RunFolder) -> Sent | None:
     )
 
 
+def read_deviations(path: Path) -> Deviations:
+    """What there is, by round; where a site told a round twice, as after a restart, the later line counts."""
+    try:
+        lines, note = read_lines(path, _line)
+    except FileNotFoundError:
+        return Deviations()
+    except OSError as error:
+        return Deviations(note=f"{path.name} cannot be read: {error}")
+    rounds: dict[int, dict[str, SiteDeviations]] = {}
+    for index, site, deviations in lines:
+        rounds.setdefault(index, {})[site] = deviations
+    return Deviations(dict(sorted(rounds.items())), note)
+
+
+def _line(content: dict[str, Any]) -> tuple[int, str, SiteDeviations] | None:
+    """(round, site, its deviations); None where the line is not a whole one."""
+    index, site = whole(content.get("round")), content.get("site")
+    if index is None or not isinstance(site, str):
+        return None
+    values = [number(value) for value in sequence(content.get("deviations"))]
+    moved = [value for value in values if value is not None and value > 0]
+    still = values.count(0.0)
+    return index, site, SiteDeviations(moved, still, len(values) - len(moved) - still)
+
+
 def _by_round(folder: RunFolder, figure: str) -> dict[int, Spread]:
-    found = {each.number: _known(getattr(site, figure) for site in each.sites.values()) for each in folder.rounds}
-    return {index: Spread(fmean(values), min(values), max(values)) for index, values in found.items() if values}
+    by_round = {each.number: _known(getattr(site, figure) for site in each.sites.values()) for each in folder.rounds}
+    return {index: Spread(fmean(values), min(values), max(values)) for index, values in by_round.items() if values}
 
 
-def _saving(folder: RunFolder, told: str, share: str) -> float | None:
+def _saving(folder: RunFolder, saving: str, share: str) -> float | None:
     """As the scores say, else of the rounds so far."""
-    found = number(folder.summary.get(told))
+    of_scores = number(folder.summary.get(saving))
     sent = _known(getattr(site, share) for each in folder.rounds for site in each.sites.values())
-    return 1 - fmean(sent) if found is None and sent else found
+    return 1 - fmean(sent) if of_scores is None and sent else of_scores
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def share_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
+    """Dev loss over the share of tensors and of numbers that were sent, by round: MetaSend's journal, figure 7."""
+    figure = canvas.stacked(["dev loss, nats a token", "sent of an update, %, mean over sites"], 0.14)
+    losses = {each.number: each.dev_loss for each in rounds}
+    canvas.line(figure, losses, "dev loss", "round %{x}<br>dev loss %{y:.4f}", 1, color=canvas.INK, width=3)
+    for name, shares, color in (("tensors", sent.tensors, canvas.UP), ("numbers", sent.numbers, canvas.DOWN)):
+        points = {index: 100 * share.mean for index, share in shares.items()}
+        shown = [str(share) for share in shares.values()]
+        canvas.line(figure, points, name, f"round %{{x}}, {name}<br>%{{customdata}}", 2, color=color, width=3, customdata=shown)
+    canvas.frame_stacked(figure, 480, "round")
+    canvas.round_axis(figure, losses)
+    figure.update_yaxes(**canvas.SHARES, row=2, col=1)
+    return figure
+
+
+def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
+    """The threshold by round, beside the deviations' median and, where it is learned, where it began: MetaSend's journal, figure 9.
+
+    Of thresholds that every site has for itself their mean, between the least and the greatest.
+    """
+    theta = {index: each.theta for index, each in sent.thresholds.items() if each.theta is not None}
+    own = sent.own_thresholds if not theta else {}
+    theta |= {index: each.mean for index, each in own.items()}
+    lines: dict[str, tuple[Mapping[int, float], dict[str, Any]]] = {
+        "median deviation": (
+            {i: each.mean for i, each in sent.medians.items()},
+            {"width": 2, "color": canvas.BEFORE, "dash": "dash"},
+        )
+    }
+    tried = {index: each.mu for index, each in sent.thresholds.items() if each.mu is not None and each.mu != each.theta}
+    if tried:  # theta is then drawn around what the network says
+        lines["the network's own"] = tried, {"width": 2, "color": canvas.DOWN}
+    lines["threshold"] = theta, {"width": 3, "color": canvas.UP}
+    if any(each.low < each.high for each in own.values()):
+        end = {"width": 1.5, "color": canvas.UP, "dash": "dot"}
+        lines["least of the sites'"] = {i: each.low for i, each in own.items()}, end
+        lines["greatest"] = {i: each.high for i, each in own.items()}, end
+    figure = go.Figure()
+    for name, (values, look) in lines.items():
+        canvas.line(figure, values, name, f"round %{{x}}<br>{name} %{{y:.3g}}", **look)
+    canvas.frame(figure, height=340, x_title="round", y_title="deviation")
+    if sent.scale is not None:
+        canvas.dotted(figure, y=sent.scale)
+    figure.update_layout(showlegend=True)
+    canvas.round_axis(figure, (each.number for each in rounds))
+    shown = [value for values, _ in lines.values() for value in values.values()]
+    figure.update_yaxes(**_axis([*shown, *_known([sent.scale])]))
+    return figure
+
+
+def deviation_plot(sent: Sent) -> go.Figure:
+    """Histograms of the deviations over tensors, a panel a round, with that round's threshold: MetaSend, figure 1."""
+    rounds = {index: sent.deviations.rounds[index] for index in shown_rounds(sent.deviations)}
+    thetas = {index: sent.theta(index) for index in rounds}
+    edges = bin_edges([value for sites in rounds.values() for site in sites.values() for value in site.moved])
+    by_site = {index: _counts(sites, sent.sites, edges) for index, sites in rounds.items()}
+    top = 1.08 * max(int(np.sum(list(counts.values()), axis=0).max()) for counts in by_site.values())
+    titles = [f"round {i}" if theta is None else f"round {i}, threshold {theta:.2g}" for i, theta in thetas.items()]
+    figure = canvas.stacked(titles, 0.2 / len(rounds))
+    for row, (index, sites) in enumerate(by_site.items(), start=1):
+        for place, (site, counts) in enumerate(sites.items()):
+            _add_histogram(figure, edges, site, counts, place, row)
+        theta = thetas[index]
+        if theta is not None and edges[0] / FAR < theta < edges[-1] * FAR:
+            _add_threshold(figure, theta, top, row)
+    canvas.frame_stacked(figure, 90 + 150 * len(rounds), "deviation")
+    figure.update_layout(barmode="stack", bargap=0, showlegend=True)
+    figure.update_yaxes(range=[0, top], nticks=4, title_text="tensors")
+    figure.update_xaxes(**_axis(edges))
+    return figure
+
+
+def shown_rounds(deviations: Deviations) -> list[int]:
+    """The first, the middle and the last of the rounds in which a tensor moved."""
+    known = [index for index, sites in deviations.rounds.items() if any(site.moved for site in sites.values())]
+    return sorted({known[0], known[(len(known) - 1) // 2], known[-1]}) if known else []
+
+
+def not_drawn(deviations: Deviations) -> tuple[int, int]:
+    """Of the rounds that are drawn, the tensors that are not: those that did not move, and those that were zero before."""
+    shown = [site for index in shown_rounds(deviations) for site in deviations.rounds[index].values()]
+    return sum(site.still for site in shown), sum(site.without for site in shown)
+
+
+def bin_edges(values: Sequence[float]) -> Sequence[float]:
+    """Of the histograms of all rounds alike, so that what moves is the deviations. values: above 0."""
+    low, high = min(values), max(values)
+    if low == high:
+        return [low / 1.1, low * 1.1]
+    space = np.geomspace if _spans_decades(values) else np.linspace
+    return [float(edge) for edge in space(low, high, BINS + 1)]
+
+
+def _spans_decades(values: Sequence[float]) -> bool:
+    """Whether values belong on an axis of powers of ten; it has no place for 0."""
+    return len(values) > 0 and min(values) > 0 and max(values) > DECADES_APART * min(values)
+
+
+def _axis(values: Sequence[float]) -> dict[str, object]:
+    """The axis that the values go on; powers of ten alone are named where there are enough of them."""
+    if not _spans_decades(values):
+        return {"exponentformat": "power"}
+    return {"type": "log", "exponentformat": "power"} | ({"dtick": 1} if max(values) > DECADES_APART**2 * min(values) else {})
+
+
+def _counts(of_round: Mapping[str, SiteDeviations], sites: Sequence[str], edges: Sequence[float]) -> dict[str, list[int]]:
+    """Site -> how many of its tensors lie in each bin; all together where there are more sites than colours."""
+    moved = {site: of_round[site].moved if site in of_round else [] for site in sites}
+    if len(sites) > len(canvas.PALETTE):
+        moved = {"all sites": [value for values in moved.values() for value in values]}
+    return {site: [int(count) for count in np.histogram(values, edges)[0]] for site, values in moved.items()}
+
+
+def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts: Sequence[int], place: int, row: int) -> None:
+    bins = list(pairwise(edges))
+    canvas.bars(
+        figure,
+        [(low + high) / 2 for low, high in bins],
+        counts,
+        escape(site),
+        canvas.colour(place),
+        "%{fullData.name}: %{y} tensors<br>deviation %{customdata}",
+        width=[high - low for low, high in bins],
+        legendgroup=site,
+        showlegend=row == 1,
+        marker={"line": {"width": 0}},
+        customdata=[f"{low:.2g} to {high:.2g}" for low, high in bins],
+        row=row,
+        col=1,
+    )
+
+
+def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:
+    """A line from bottom to top, and no shape: so it has its name in the legend and can be pointed at."""
+    first = not any(trace.name == "threshold" for trace in figure.data)
+    figure.add_scatter(
+        x=[theta, theta],
+        y=[0, top],
+        name="threshold",
+        legendgroup="threshold",
+        legendrank=2000,
+        showlegend=first,
+        mode="lines",
+        line={"color": canvas.INK, "width": 2.5},
+        hovertemplate="threshold %{x:.3g}<extra></extra>",
+        row=row,
+        col=1,
+    )

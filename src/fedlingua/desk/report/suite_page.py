@@ -1,23 +1,28 @@
 """The page of a suite: its rows beside each other, in their scores and in what they cost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
+
 from fedlingua.common import units
-from fedlingua.common.errors import RunError
-from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, full_model, round_cost
-from fedlingua.desk.report.publish import put_page, render_page
-from fedlingua.desk.report.saving_plots import base_in_view, saving_plot, saving_points, uplink_plot, uplink_points
-from fedlingua.desk.report.suite_plots import convergence_curves, convergence_plot, gain_plot, macro_plot, suite_cost_plot
-from fedlingua.desk.report.suite_result import BASE, Paper, Row, SuiteResult, mean, read_suite
-from fedlingua.desk.report.suite_template import SUITE_TEMPLATE
+from fedlingua.desk.report import canvas
+from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, cost_plot, full_model, round_cost
+from fedlingua.desk.report.convergence import ALL, Curve
+from fedlingua.desk.report.pareto import Point, heights, pareto_plot
+from fedlingua.desk.report.publish import make_folder, put_page, render_page
+from fedlingua.desk.report.suite_result import BASE, Row, SuiteResult, mean, read_suite
 from fedlingua.desk.report.values import text
-from fedlingua.settings.methods import SILO
+from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.metrics import BLEU, Metric
 
-LOCAL = "adapter-local"
 FULL = "full model"
+LONGEST_ROW = 26
+# Nothing gained is the ground itself; neither end is so strong that the figure on it could not be read.
+LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
+GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
 
 
 def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
@@ -31,40 +36,48 @@ def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth
     result_dir = Path(result_dir)
     page = render_suite(read_suite(result_dir), bandwidth_mbps)
     folder = Path(runs_dir) if runs_dir else Path("runs") / result_dir.resolve().name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"The folder for the suite's report cannot be made: {folder}: {error}; name another one") from error
-    return put_page(page, folder / "report.html")
+    return put_page(page, make_folder(folder, "the suite's report") / "report.html")
 
 
 def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     """The page as text."""
     _, bandwidth, _ = bandwidths(bandwidth_mbps)
-    traffic = row_traffic(result)
+    traffic, columns = row_traffic(result), {row.name: _columns(row) for row in result.rows}
+    of_all = [result.training_s(row.name) for row in result.rows]
     costs = {
-        row: round_cost(each, result.num_sites, bandwidth, mean([result.training_s(row), *_trained_instead(result, row)]))
+        # The full model was not trained: the mean of all rows stands for its training.
+        row: round_cost(each, result.num_sites, bandwidth, mean(of_all) if row == FULL else result.training_s(row))
         for row, each in traffic.items()
     }
+    of_paper = {} if result.paper is None else {row: {**scores} for row, scores in result.paper.rows.items()}
     return render_page(
-        SUITE_TEMPLATE,
+        "suite.html",
+        result.title,
         _figures(result, costs),
         result=result,
         metric=result.metric.name,
-        key_figures=suite_key_figures(result),
-        best=best_values((_columns(row) for row in result.rows if row.name != BASE), result.metric),
-        columns={row.name: _columns(row) for row in result.rows},
-        paper_best=_paper_best(result.paper),
+        best=best_values(_without_base(columns), result.metric),
+        columns=columns,
+        paper_best=best_values(_without_base(of_paper)),
         traffic=traffic,
         costs=costs,
         bandwidth_mbps=bandwidth,
         base_in_view=base_in_view(result),
-        settings={key: text(value) for key, value in result.settings.items()},
+        shown_settings={key: text(value) for key, value in result.settings.items()},
         note=lambda name: result.notes.get(name, f"{name} holds nothing to show."),
     )
 
 
-def best_values(rows: Iterable[dict[str, float | None]], metric: Metric = BLEU) -> dict[str, str]:
+def _columns(row: Row) -> dict[str, float | None]:
+    """The values of the table by column: the averages, then the sites."""
+    return {"macro": row.macro, "micro": row.micro, "pooled": row.pooled, **row.sites}
+
+
+def _without_base(rows: Mapping[str, Mapping[str, float | None]]) -> list[Mapping[str, float | None]]:
+    return [values for name, values in rows.items() if name != BASE]
+
+
+def best_values(rows: Iterable[Mapping[str, float | None]], metric: Metric = BLEU) -> dict[str, str]:
     """Column -> its best value as it is shown, so that rows that read the same are best together."""
     best: dict[str, float] = {}
     for row in rows:
@@ -76,53 +89,11 @@ def best_values(rows: Iterable[dict[str, float | None]], metric: Metric = BLEU) 
 
 def row_traffic(result: SuiteResult) -> dict[str, Traffic]:
     """What each row exchanges; the full model is reckoned beside where no row sends it."""
-    found = {row.name: row.traffic for row in result.rows if row.name != BASE and row.traffic is not None}
+    traffic = {row.name: row.traffic for row in result.rows if row.name != BASE and row.traffic is not None}
     parameters = mean(run.backbone_parameters for run in result.runs)
-    if parameters is not None and "model-fed" not in found:
-        found[FULL] = full_model(parameters)
-    return {name: traffic for name, traffic in found.items() if traffic is not None}
-
-
-def suite_key_figures(result: SuiteResult) -> list[tuple[str, str, str]]:
-    """The row under the title: name, value, and a word on it."""
-    seeds = list(dict.fromkeys(run.seed for run in result.runs))
-    ended = len(result.runs) - len(result.failed)
-    count = len(seeds) or max((row.seeds or 0 for row in result.rows), default=0)
-    return [
-        ("rows", str(len(result.rows)), f"{len(result.sites)} sites"),
-        ("seeds", str(count), ", ".join(seeds) if len(seeds) <= 5 else ""),
-        *_best_figures(result),
-        ("all runs, added up", units.duration(result.seconds), f"{ended} of {len(result.runs)} runs completed"),
-    ]
-
-
-def _best_figures(result: SuiteResult) -> list[tuple[str, str, str]]:
-    best, local = result.best, result.row(LOCAL)
-    if best is None:
-        return [(f"best macro {result.metric.name}", "not yet", "")]
-    over_base = result.gain(best.macro, result.base_macro)
-    figures = [
-        (f"best macro {result.metric.name}", units.score(best.macro), best.name),
-        ("its gain over base", units.gain(over_base), f"base {units.score(result.base_macro)}"),
-    ]
-    if local is None:
-        return figures
-    word = f"{LOCAL} {units.score(local.macro)}"
-    return [*figures, (f"over {LOCAL}", units.gain(result.gain(best.macro, local.macro)), word)]
-
-
-def _columns(row: Row) -> dict[str, float | None]:
-    """The values of the table by column: the averages, then the sites."""
-    return {"macro": row.macro, "micro": row.micro, "pooled": row.pooled, **row.sites}
-
-
-def _paper_best(paper: Paper | None) -> dict[str, str]:
-    return best_values({**scores} for row, scores in paper.rows.items() if row != BASE) if paper else {}
-
-
-def _trained_instead(result: SuiteResult, row: str) -> list[float | None]:
-    """The full model was not trained: the mean of all rows stands for its training."""
-    return [result.training_s(each.name) for each in result.rows] if row == FULL else []
+    if parameters is not None and "model-fed" not in traffic:
+        traffic[FULL] = full_model(parameters)
+    return traffic
 
 
 def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
@@ -139,5 +110,145 @@ def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
     if uplink_points(result)[0]:
         figures["uplink"] = uplink_plot(result)
     if costs:
-        figures["cost"] = suite_cost_plot(costs)
+        figures["cost"] = cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW)
     return figures
+
+
+def macro_plot(result: SuiteResult) -> go.Figure:
+    """Macro score of each row: every seed a point, the mean with its standard deviation, the paper's beside."""
+    rows, places = result.rows, list(range(len(result.rows)))
+    names = [escape(row.name) for row in rows]
+    figure = go.Figure()
+    # Every run at its place; a little above the mean's line, so that neither hides the other.
+    seeds = [
+        (run.macro, place - 0.3, f"{escape(row.name)}, seed {escape(run.seed)}")
+        for place, row in enumerate(rows)
+        for run in result.runs_of(row.name)
+        if run.macro is not None
+    ]
+    gray = {"size": 7, "color": canvas.BEFORE, "opacity": 0.8}
+    x, y = [x for x, *_ in seeds], [y for _, y, _ in seeds]
+    canvas.marks(figure, x, y, "a seed", "%{text}<br>%{x:.2f}", text=[said for *_, said in seeds], marker=gray)
+    error = {"array": [row.macro_sd or 0.0 for row in rows], "color": canvas.UP, "thickness": 2.5, "width": 6}
+    look: canvas.Look = {"size": 11, "color": canvas.UP, "error_x": error, "text": names}
+    shown = [units.score(row.macro_sd) for row in rows]
+    hover = "%{text}<br>%{x:.2f} ± %{customdata}"
+    canvas.marks(figure, [row.macro for row in rows], places, "mean ± sd", hover, customdata=shown, **look)
+    if result.paper:
+        of_paper = [result.paper.rows.get(row.name, {}).get("macro") for row in rows]
+        diamond = {"size": 11, "symbol": "diamond-open", "color": canvas.WORSE, "line": {"width": 2}}
+        canvas.marks(figure, of_paper, places, "the paper's", "%{text}, the paper's<br>%{x:.2f}", text=names, marker=diamond)
+    canvas.frame(figure, height=120 + 30 * len(rows), x_title=f"macro {result.metric.name}")
+    if result.base_macro is not None:
+        canvas.dotted(figure, x=result.base_macro)
+    canvas.row_axis(figure, [row.name for row in rows], LONGEST_ROW)
+    return figure
+
+
+def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> go.Figure:
+    """How much better each row is at each site than what is there already, as a heat map with its figures. left_out: rows whose name begins
+    so, which would be held against themselves.
+    """
+    rows = [row for row in result.rows if not row.name.startswith(left_out)]
+    names, sites = [row.name for row in rows], result.sites
+    cells = [[result.gain(row.sites.get(site), base.get(site)) for site in sites] for row in rows]
+    reach = max((abs(value) for values in cells for value in values if value is not None), default=1.0) or 1.0
+    figure = go.Figure()
+    style: canvas.Look = {"colorscale": LOST + GAINED, "zmin": -reach, "zmax": reach, "showscale": False}
+    shown = [["" if value is None else f"{round(value, 1) + 0.0:+.1f}" for value in values] for values in cells]
+    style |= {"text": shown, "texttemplate": "%{text}"}
+    style |= {"textfont": {"size": 11 if len(sites) <= 12 else 10, "color": canvas.INK}}
+    said = [[f"{escape(name)} at {escape(site)}" for site in sites] for name in names]
+    canvas.heat_map(figure, cells, said, f"%{{customdata}}<br>%{{z:+.2f}} {result.metric.name}", **style)
+    canvas.frame(figure, height=60 + 9 * _longest(sites) + 27 * len(rows))
+    canvas.keep_wide(figure, 8 * _longest(names) + 44 * len(sites))
+    canvas.row_axis(figure, names, LONGEST_ROW)
+    figure.update_yaxes(showgrid=False)
+    ticks = {"tickvals": list(range(len(sites))), "ticktext": [canvas.short(site) for site in sites]}
+    figure.update_xaxes(side="top", showgrid=False, tickangle=-90, **ticks)
+    return figure
+
+
+def _longest(names: Sequence[str]) -> int:
+    """Characters of the longest label as a tick shows it."""
+    return max((len(canvas.short(name)) for name in names), default=0)
+
+
+def convergence_curves(result: SuiteResult) -> dict[str, dict[str, Curve]]:
+    """Text -> row -> its dev perplexity by round; of the text of all sites and that of each, as far as it was measured."""
+    return {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
+
+
+def convergence_plot(result: SuiteResult, texts: Mapping[str, Mapping[str, Curve]]) -> go.Figure:
+    """Dev perplexity by round, a line a row; a menu chooses between the texts, of `convergence_curves`. On a logarithmic axis."""
+    place = {row.name: index for index, row in enumerate(result.rows)}
+    drawn = [(text, row, curve) for text, curves in texts.items() for row, curve in curves.items()]
+    first = next(iter(texts))
+    figure = go.Figure()
+    for of_text, row, curve in drawn:
+        look: canvas.Look = {"width": 2, **canvas.look_of_line(place[row]), "marker": {"size": 5}, "visible": of_text == first}
+        said = [f"{escape(row)}, {escape(of_text)}"] * len(curve)
+        canvas.line(figure, curve, canvas.short(row, LONGEST_ROW), "%{text}<br>round %{x}<br>%{y:.2f}", text=said, **look)
+    legend_rows = (max(len(curves) for curves in texts.values()) + 2) // 3
+    canvas.frame(figure, height=420 + 20 * legend_rows, x_title="round", y_title=f"dev {result.metric.name}")
+    canvas.round_axis(figure, (index for *_, curve in drawn for index in curve))
+    figure.update_yaxes(type="log")
+    choices = [
+        {"label": canvas.short(text), "method": "restyle", "args": [{"visible": [of == text for of, *_ in drawn]}]}
+        for text in texts
+    ]
+    # plotly's own mark of a choice is light on any ground
+    colours = {"bgcolor": "#eeeeee", "bordercolor": canvas.GRID, "font": {"color": "#222222"}}
+    menu = {"buttons": choices, "x": 1, "xanchor": "right", "y": 1, "yanchor": "top"} | colours
+    figure.update_layout(updatemenus=[menu] if len(choices) > 1 else [], showlegend=True)
+    return figure
+
+
+def saving_points(result: SuiteResult) -> list[Point]:
+    """x: % of an update's numbers that were not sent; rows that exchange whole updates lie at 0. Empty where no row selects."""
+    if all(row.number_saving is None for row in result.rows):
+        return []
+    # The table's share, and 0 of a row that exchanges and does not select.
+    shares = [(row, 0.0 if row.number_saving is None and row.uplink_bytes else row.number_saving) for row in result.rows]
+    return [_point(row, 100 * share) for row, share in shares if _is_drawn(row) and share is not None]
+
+
+def uplink_points(result: SuiteResult) -> tuple[list[Point], str]:
+    """x: bytes of a site and round, in the unit that is told with them; of the rows that exchange, and there are two of these or none.
+
+    Not of those that have the text of several sites in one place: what that takes is nowhere counted.
+    """
+    rows = [row for row in result.rows if _is_drawn(row) and not row.name.startswith((CENTRALIZED, SILO))]
+    known = [(row, row.uplink_bytes) for row in rows if row.uplink_bytes]
+    known = known if len(known) > 1 else []
+    size, unit = units.byte_unit(max((uplink for _, uplink in known), default=0.0))
+    return [_point(row, uplink / size) for row, uplink in known], unit
+
+
+def _is_drawn(row: Row) -> bool:
+    return row.name != BASE and row.macro is not None
+
+
+def _point(row: Row, x: float) -> Point:
+    hover = f"{escape(row.name)}<br>{units.score(row.macro)} ± {units.score(row.macro_sd or 0.0)}"
+    if row.number_saving is not None:
+        hover += f"<br>not sent: {units.share(row.tensor_saving)} of tensors, {units.share(row.number_saving)} of numbers"
+    if row.uplink_bytes is not None:
+        hover += f"<br>uplink {units.data(row.uplink_bytes)}"
+    return Point(row.name, x, row.macro or 0.0, row.macro_sd or 0.0, hover)
+
+
+def saving_plot(result: SuiteResult) -> go.Figure:
+    """Macro score against the share of numbers not sent: what is sent less lies to the right."""
+    return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base_macro)
+
+
+def uplink_plot(result: SuiteResult) -> go.Figure:
+    """Macro score against bytes: what is sent less lies to the left."""
+    points, unit = uplink_points(result)
+    return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base_macro)
+
+
+def base_in_view(result: SuiteResult) -> bool:
+    """Whether the base's line is drawn: not where the rows would be left less than half of the height."""
+    return result.base_macro is not None and heights(saving_points(result) or uplink_points(result)[0], result.base_macro)[2]

@@ -6,21 +6,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk.report.communication import Traffic
 from fedlingua.desk.report.convergence import Curve, Losses, from_json, mean_curve, perplexities
-from fedlingua.desk.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF, is_masked_column
 from fedlingua.desk.report.read import read_object
 from fedlingua.desk.report.round_seconds import META, PHASES, seconds_column
-from fedlingua.desk.report.values import mapping, number, numbers, objects, text, whole
+from fedlingua.desk.report.values import Number, Text, Whole, mapping, number, numbers, objects, read_as, text
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import BLEU, METRICS, Metric
 
 BASE = "base"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving")
 SECONDS = tuple(seconds_column(part) for part in (*PHASES, *META))
+MACRO_ACCURACY = "macro_accuracy"
+ACCURACY_OF, PARTS_OF, PARTS_SD_OF = "accuracy of ", "parts of ", "sd of parts of "
+"""Columns that only masked-language rows have, before a site's name. No site's own column begins so, as no name holds a space."""
 
 
 def averages(metric: Metric) -> dict[str, str]:
@@ -30,11 +35,23 @@ def averages(metric: Metric) -> dict[str, str]:
 
 
 def known_columns(metric: Metric) -> tuple[str, ...]:
-    """All columns but those of the sites."""
+    """All columns but those of the sites and of masked text."""
     return ("method", *averages(metric).values(), *COSTS, *SECONDS, "seeds")
 
 
-@dataclass(frozen=True)
+def _cell(cell: Any) -> float | None:
+    """A cell as a finite number; an empty one, or anything else, is none."""
+    try:
+        value = float(cell or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+Cell = Annotated[float | None, PlainValidator(_cell)]
+
+
+@read_dataclass(frozen=True)
 class Row:
     """One method over its seeds: mean score of each site and the averages; bytes of a site and round; shares not sent, 0-1.
 
@@ -42,21 +59,21 @@ class Row:
     site's text.
     """
 
-    name: str
-    sites: dict[str, float]
-    seeds: int | None = None
-    macro: float | None = None
-    macro_sd: float | None = None
-    micro: float | None = None
-    pooled: float | None = None
-    exchanged_parameters: float | None = None
-    uplink_bytes: float | None = None
-    downlink_bytes: float | None = None
-    tensor_saving: float | None = None
-    number_saving: float | None = None
-    accuracy: dict[str, float] = field(default_factory=dict)
-    macro_accuracy: float | None = None
-    parts: dict[str, tuple[float, float]] = field(default_factory=dict)
+    name: Text
+    sites: dict[Text, float]
+    seeds: Annotated[int | None, PlainValidator(lambda cell: None if _cell(cell) is None else int(_cell(cell) or 0))] = None
+    macro: Cell = None
+    macro_sd: Cell = None
+    micro: Cell = None
+    pooled: Cell = None
+    exchanged_parameters: Cell = None
+    uplink_bytes: Cell = None
+    downlink_bytes: Cell = None
+    tensor_saving: Cell = None
+    number_saving: Cell = None
+    accuracy: dict[Text, float] = field(default_factory=dict)
+    macro_accuracy: Cell = None
+    parts: dict[Text, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def traffic(self) -> Traffic | None:
@@ -66,7 +83,7 @@ class Row:
         return Traffic(self.exchanged_parameters, self.uplink_bytes, self.downlink_bytes)
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class SuiteRun:
     """One seed of a row: how it ended, and what it scored if it did.
 
@@ -74,18 +91,17 @@ class SuiteRun:
     `dev_losses`: by round, of masked text.
     """
 
-    row: str
-    seed: str
-    status: str
-    reason: str
-    train_seconds: float | None = None
-    num_sites: int | None = None
-    macro: float | None = None
-    base_macro: float | None = None
-    base_sites: dict[str, float] = field(default_factory=dict)
-    directions: dict[str, str] = field(default_factory=dict)
-    backbone_parameters: float | None = None
-    dev_losses: Losses = field(default_factory=dict)
+    row: Text
+    seed: Text
+    macro: Number
+    base_macro: Number
+    base_sites: dict[Text, float]
+    backbone_parameters: Number
+    status: Annotated[str, PlainValidator(lambda value: text(value, "unknown"))] = "unknown"
+    reason: Text = ""
+    train_seconds: Number = None
+    num_sites: Whole = None
+    dev_losses: Annotated[Losses, PlainValidator(from_json)] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -142,8 +158,8 @@ class SuiteResult:
     def base_sites(self) -> dict[str, float]:
         """Score of the base at each site: the table's row, or else what the runs scored before training."""
         row = self.row(BASE)
-        told = [(site, value) for run in self.runs for site, value in run.base_sites.items()]
-        return row.sites if row else {site: fmean(value for name, value in told if name == site) for site, _ in told}
+        of_runs = [(site, value) for run in self.runs for site, value in run.base_sites.items()]
+        return row.sites if row else {site: fmean(value for name, value in of_runs if name == site) for site, _ in of_runs}
 
     @property
     def own_models(self) -> dict[str, float]:
@@ -168,11 +184,11 @@ class SuiteResult:
 
     def convergence(self, text: str) -> dict[str, Curve]:
         """Row -> its dev perplexity of a text by round, mean over its seeds; of the rows that were measured on it more than once."""
-        found = {
+        curves = {
             row.name: mean_curve([perplexities(run.dev_losses, text, self.sites) for run in self.runs_of(row.name)])
             for row in self.rows
         }
-        return {row: curve for row, curve in found.items() if len(curve) > 1}
+        return {row: curve for row, curve in curves.items() if len(curve) > 1}
 
     def training_s(self, row: str) -> float | None:
         """Seconds of training of one round of a row, mean over its seeds."""
@@ -227,60 +243,39 @@ def _table(path: Path) -> tuple[Metric, list[str], list[Row]]:
             f"  wanted: a table with the columns {', '.join(known_columns(BLEU))} and one for each site\n"
             "  to do:  name a folder that a suite has written (experiments/results/<folder>/<suite>)"
         )
-    sites = [column for column in columns if column not in known_columns(metric) and not is_masked_column(column)]
+    of_masked = (ACCURACY_OF, PARTS_OF, PARTS_SD_OF)
+    others = {*known_columns(metric), MACRO_ACCURACY}
+    sites = [column for column in columns if column not in others and not column.startswith(of_masked)]
     return metric, sites, [_row(line, sites, metric) for line in content]
 
 
-def _row(line: dict[str, str | None], sites: list[str], metric: Metric) -> Row:
-    means = averages(metric)
-    known = {column: _float(line.get(column)) for column in (*means.values(), *COSTS, "seeds", *sites)}
-    scores = {site: known[site] for site in sites}
-    return Row(
-        name=line["method"] or "",
-        sites={site: value for site, value in scores.items() if value is not None},
-        seeds=whole(known["seeds"]),
-        **{name: known[column] for name, column in means.items()},
-        **{column: known[column] for column in COSTS},
-        macro_accuracy=_float(line.get(MACRO_ACCURACY)),
-        accuracy={site: value for site in sites if (value := _float(line.get(f"{ACCURACY_OF}{site}"))) is not None},
-        parts={site: found for site in sites if (found := _parts(line, site))},
+def _row(line: dict[str, Any], sites: list[str], metric: Metric) -> Row:
+    scores, accuracy, parts, parts_sd = (
+        {site: value for site in sites if (value := _cell(line.get(f"{before}{site}"))) is not None}
+        for before in ("", ACCURACY_OF, PARTS_OF, PARTS_SD_OF)
     )
+    both = {site: (value, parts_sd[site]) for site, value in parts.items() if site in parts_sd}
+    means = {name: line.get(column) for name, column in averages(metric).items()}
+    return read_as(Row, line, name=line["method"] or "", sites=scores, accuracy=accuracy, parts=both, **means)
 
 
-def _parts(line: dict[str, str | None], site: str) -> tuple[float, float] | None:
-    mean, sd = (_float(line.get(f"{column}{site}")) for column in (PARTS_OF, PARTS_SD_OF))
-    return None if mean is None or sd is None else (mean, sd)
-
-
-def _float(cell: str | None) -> float | None:
-    """A cell as a finite number; an empty one, or anything else, is none."""
-    try:
-        value = float(cell or "")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _run(folder: Path, key: str, told: dict[str, Any], metric: Metric) -> SuiteRun:
+def _run(folder: Path, key: str, entry: dict[str, Any], metric: Metric) -> SuiteRun:
     row, _, seed = key.rpartition("-")
     scores, run = (read_object(folder / key / name, {}) for name in ("scores.json", "run.json"))
     before = {site: number(each.get(f"base_{metric.key}")) for site, each in objects(scores.get("sites")).items()}
-    return SuiteRun(
+    return read_as(
+        SuiteRun,
+        entry,
         row=row,
         seed=seed,
-        status=text(told.get("status"), "unknown"),
-        reason=text(told.get("reason")),
-        train_seconds=number(told.get("train_seconds")),
-        num_sites=whole(told.get("num_sites")),
-        macro=number(scores.get(f"macro_{metric.key}")),
-        base_macro=number(scores.get(f"base_macro_{metric.key}")),
+        macro=scores.get(f"macro_{metric.key}"),
+        base_macro=scores.get(f"base_macro_{metric.key}"),
         base_sites={site: value for site, value in before.items() if value is not None},
-        directions={site: text(each.get("direction")) for site, each in objects(scores.get("sites")).items()},
-        backbone_parameters=number(mapping(run.get("backbone")).get("parameters")),
-        dev_losses=from_json(told.get("dev_losses")),
+        backbone_parameters=mapping(run.get("backbone")).get("parameters"),
     )
 
 
-def _paper(told: dict[str, Any]) -> Paper | None:
-    rows = {row: numbers(scores) for row, scores in objects(told.get("rows")).items()}
-    return Paper(text(told.get("table"), "its table"), text(told.get("by"), "its authors"), rows) if any(rows.values()) else None
+def _paper(content: dict[str, Any]) -> Paper | None:
+    rows = {row: numbers(scores) for row, scores in objects(content.get("rows")).items()}
+    known = any(rows.values())
+    return Paper(text(content.get("table"), "its table"), text(content.get("by"), "its authors"), rows) if known else None

@@ -1,49 +1,60 @@
-"""The before/after score table, for a terminal and as Markdown; one set of lines for both and for the page."""
+"""The before/after score table for a terminal, as Markdown and for the page, and the small files of a run worth committing."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
-from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.desk.report.read import Change, RunFolder, Score, change, read_run
+from fedlingua.runs.folder import json_text
 from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
+NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
+"""Settings of one machine and one call, which say nothing about the result -> what stands in their place."""
+
+
+def plain_table(title: str, **more: Any) -> Table:
+    """A table without an outer border, so that many columns fit a terminal of 80 characters."""
+    return Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **more)
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
+    """Markdown, the columns after those of text to the right."""
+    rule = ["---"] * text_columns + ["---:"] * (len(headers) - text_columns)
+    return "".join(f"| {' | '.join(row)} |\n" for row in [headers, rule, *rows])
 
 
 def headers(folder: RunFolder) -> tuple[str, ...]:
     """Of the table, in the metrics of the run's task."""
-    first, second = (metric.short for metric in folder.metrics)
     text = ("direction", "pairs") if folder.metrics == METRICS["translation"] else ("language", "sentences")
     return (
-        *("site", *text),
-        *(f"{first} before", f"{first} after", "gain"),
-        *(f"{second} before", f"{second} after", "gain"),
+        "site",
+        *text,
+        *(f"{metric.short} {when}" if when else "gain" for metric in folder.metrics for when in ("before", "after", "")),
     )
 
 
 def averages(folder: RunFolder) -> list[Score]:
     """The averages that the run gives; a line without any number is left out."""
     first, second = folder.metrics
-    micro = change(first, folder.summary, "micro_")
+    micro, of_second = change(first, folder.summary, "micro_"), Change(second)
+    if first is BLEU:  # else weighted by masked pieces, which a line does not tell
+        micro = Change(first, _weighted(folder.scores, lambda line: line.first.before), micro.after)
+        before, after = (
+            _weighted(folder.scores, lambda line: line.second.before),
+            _weighted(folder.scores, lambda line: line.second.after),
+        )
+        of_second = Change(second, before, after)
     lines = [
         Score("macro", change(first, folder.summary, "macro_"), change(second, folder.summary, "macro_")),
-        Score(
-            "micro",
-            Change(first, _weighted(folder.scores, lambda line: line.first.before), micro.after),
-            Change(
-                second,
-                _weighted(folder.scores, lambda line: line.second.before),
-                _weighted(folder.scores, lambda line: line.second.after),
-            ),
-        )
-        if first is BLEU
-        else Score("micro", micro, Change(second)),  # weighted by masked pieces, which a line does not tell
+        Score("micro", micro, of_second),
         Score("pooled", change(first, folder.summary, "pooled_"), Change(second)),
     ]
     return [line for line in lines if line.first.after is not None or line.second.after is not None]
@@ -51,33 +62,25 @@ def averages(folder: RunFolder) -> list[Score]:
 
 def cells(line: Score) -> list[str]:
     """A line of the table as text, in the order of `headers`."""
-    return [
-        line.site,
-        line.direction,
-        "" if line.sentences is None else units.count(line.sentences),
-        *_changed(line.first),
-        *_changed(line.second),
-    ]
-
-
-def _changed(found: Change) -> list[str]:
-    return [units.score(found.before), units.score(found.after), units.gain(found.gain)]
+    sentences = "" if line.sentences is None else units.count(line.sentences)
+    changes = (line.first, line.second)
+    shown = [(units.score(each.before), units.score(each.after), units.gain(each.gain)) for each in changes]
+    return [line.site, line.direction, sentences, *(cell for each in shown for cell in each)]
 
 
 def score_table(run_dir: Path) -> Table:
     """The score table for the command line; without scores an empty one whose caption says so."""
     folder = read_run(run_dir)
-    caption = None if folder.scores else Text(_no_scores(folder))
-    # No outer border, so that the nine columns fit a terminal of 80 characters.
-    table = Table(title=Text(_title(folder)), caption=caption, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    title = f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
+    table = plain_table(title, caption=None if folder.scores else Text(_no_scores(folder)))
     for index, header in enumerate(headers(folder)):
-        side: JustifyMethod = "left" if index < TEXT_COLUMNS else "right"
-        table.add_column(header, justify=side, overflow="fold", min_width=len(header) if index < TEXT_COLUMNS else None)
-    for line in folder.scores:
-        table.add_row(*_texts(line))
-    table.add_section()
-    for line in averages(folder):
-        table.add_row(*_texts(line), style="bold")
+        is_text = index < TEXT_COLUMNS
+        least = len(header) if is_text else None
+        table.add_column(header, justify="left" if is_text else "right", overflow="fold", min_width=least)
+    for lines, style in ((folder.scores, ""), (averages(folder), "bold")):
+        for line in lines:
+            table.add_row(*map(Text, cells(line)), style=style)  # as texts, so that a bracket in a site's name is no markup
+        table.add_section()
     return table
 
 
@@ -86,34 +89,60 @@ def score_markdown(run_dir: Path) -> str:
     folder = read_run(run_dir)
     if not folder.scores:
         return f"{_no_scores(folder)}\n"
-    names = list(headers(folder))
-    rule = ["---"] * TEXT_COLUMNS + ["---:"] * (len(names) - TEXT_COLUMNS)
     rows = [[_plain(cell) for cell in cells(line)] for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [names, rule, *rows])
+    return markdown_table(headers(folder), rows, TEXT_COLUMNS)
+
+
+def keep_run(run_dir: Path, to: Path) -> None:
+    """Copy `run.json` (without places) and `scores.json` to `to`, and write `report.md`.
+
+    Raises:
+        RunError: no run there.
+    """
+    run = kept_run(run_dir)
+    to.mkdir(parents=True, exist_ok=True)
+    (to / "run.json").write_text(json_text(run), encoding="utf-8")
+    if (run_dir / "scores.json").is_file():
+        shutil.copyfile(run_dir / "scores.json", to / "scores.json")
+    versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
+    about = (
+        f"# {run['method']}, seed {run['seed']}: {run['status']}\n\n{score_markdown(run_dir)}\n\n"
+        f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds'] or 0:.0f} s; "
+        f"{run.get('exchanged_parameters', 0):,} parameters exchanged; settings {run['config_hash']}; {versions}.\n"
+    )
+    (to / "report.md").write_text(about, encoding="utf-8")
+
+
+def kept_run(run_dir: Path) -> dict[str, Any]:
+    """A run's run.json as it is worth committing: nothing in it says where files lay on one machine.
+
+    Raises:
+        RunError: no run there.
+    """
+    run = dict(read_run(run_dir).run)
+    run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
+    run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
+    return run
+
+
+def without_place(value: Any) -> Any:
+    """The last name of an absolute path; anything else as it is."""
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
 def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> float | None:
     """The mean weighted by test size; None unless every line has the value and a size, as it would be another mean."""
     pairs = [(value(line), line.sentences) for line in lines]
-    known = [(found, size) for found, size in pairs if found is not None and size]
+    known = [(mean, size) for mean, size in pairs if mean is not None and size]
     if not known or len(known) < len(pairs):
         return None
-    return sum(found * size for found, size in known) / sum(size for _, size in known)
-
-
-def _texts(line: Score) -> list[Text]:
-    """Cells as rich texts, so that a bracket in a site's name is no markup."""
-    return [Text(cell) for cell in cells(line)]
+    return sum(mean * size for mean, size in known) / sum(size for _, size in known)
 
 
 def _plain(cell: str) -> str:
     """A cell that can neither end the column nor start HTML."""
     return " ".join(cell.replace("|", "\\|").replace("<", "&lt;").split())
-
-
-def _title(folder: RunFolder) -> str:
-    return f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
 
 
 def _no_scores(folder: RunFolder) -> str:

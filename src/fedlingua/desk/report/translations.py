@@ -1,16 +1,23 @@
-"""Read what sites kept of their translations by round, as far as it lies in the run folder: in simulation it does."""
+"""What sites stored of their translations by round, as far as it lies in the run folder, and what is shown of it."""
 
 import json
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from fedlingua.common.languages import written_sides
+from fedlingua.common.languages import without_spaces, written_sides
 from fedlingua.desk.report.values import mapping, text, whole
 
 FOLDER = "translations-by-round"
 """Of each site's folder."""
+SHOWN_ROUNDS, SHOWN_SENTENCES = 5, 5
+"""At most so many rounds, without the best one, and sentences of a site; the files have them all."""
+
+Pieces = list[tuple[str, bool]]
+"""In order, each with whether it is new; joined they are the sentence."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +63,19 @@ class Translations:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Line:
+    """One round's translation of a sentence. between: what stands between two pieces."""
+
+    round: int
+    is_best: bool
+    pieces: Pieces
+    between: str
+
+
 def read_translations(run_dir: Path, asked: bool, sites: Iterable[str] = ()) -> Translations:
     """What there is, in the order of `sites`."""
-    found: dict[tuple[str, str], dict[int, Sentence]] = {}
+    by_place: dict[tuple[str, str], dict[int, Sentence]] = {}
     about: dict[tuple[str, str], str] = {}
     lost = 0
     for file in sorted(run_dir.glob(f"sites/*/{FOLDER}/*.jsonl")):
@@ -69,11 +86,11 @@ def read_translations(run_dir: Path, asked: bool, sites: Iterable[str] = ()) -> 
                 continue
             key = file.parent.parent.name, text(line.get("text"))
             about[key] = text(line.get("direction"))
-            told = Sentence(text(line.get("source")), text(line.get("reference")), {})
-            found.setdefault(key, {}).setdefault(place, told).translations[index] = text(line.get("translation"))
+            sentence = Sentence(text(line.get("source")), text(line.get("reference")), {})
+            by_place.setdefault(key, {}).setdefault(place, sentence).translations[index] = text(line.get("translation"))
     texts = [
         Text(site, name, about[site, name], [sentences[place] for place in sorted(sentences)])
-        for (site, name), sentences in found.items()
+        for (site, name), sentences in by_place.items()
     ]
     places = {name: place for place, name in enumerate(sites)}
     texts.sort(key=lambda each: places.get(each.site, len(places)))
@@ -92,3 +109,45 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
             yield mapping(json.loads(line))
         except ValueError:
             yield {}
+
+
+def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
+    """The first, the last, as many between as there is room for, evenly, and the best; rounds: ascending."""
+    if len(rounds) <= SHOWN_ROUNDS:
+        return list(rounds)
+    steps = SHOWN_ROUNDS - 1
+    chosen = {rounds[step * (len(rounds) - 1) // steps] for step in range(SHOWN_ROUNDS)}
+    return sorted(chosen | {index for index in rounds if index == best})
+
+
+def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
+    """The shown rounds of a sentence, each compared with the one above it."""
+    between = "" if without_spaces(text.target) else " "
+    lines: list[Line] = []
+    before: str | None = None
+    for index in shown_rounds(text.rounds, best):
+        if index in sentence.translations:
+            now = sentence.translations[index]
+            lines.append(Line(index, index == best, changes(now if before is None else before, now, between), between))
+            before = now
+    return lines
+
+
+def changes(before: str, now: str, between: str) -> Pieces:
+    """The pieces of `now`, and which of them `before` has not, there; between: " " compares words, "" characters."""
+    old, new = _units(before, between), _units(now, between)
+    steps = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(between.join(new[first:last]), what != "equal") for what, _, _, first, last in steps if last > first]
+
+
+def _units(sentence: str, between: str) -> list[str]:
+    """Words, or characters, each with the marks that are written on it."""
+    if between:
+        return sentence.split()
+    units: list[str] = []
+    for character in sentence:
+        if units and unicodedata.category(character).startswith("M"):
+            units[-1] += character
+        else:
+            units.append(character)
+    return units

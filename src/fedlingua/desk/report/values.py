@@ -1,13 +1,21 @@
-"""Take values out of JSON that may lack them or hold another type: a run that is going or broken still gets a page."""
+"""Take values out of JSON that may lack them or hold another type: a run that is going or broken still gets a page.
 
-from typing import Any
+A dataclass of pydantic whose fields have the types below takes any object: what is missing or of another type is None, 0 or empty.
+"""
+
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+from pydantic import PlainValidator, TypeAdapter
 
 LARGEST = 1e18
 """Of what a run can have measured; sums and plots of more run over."""
+Read = TypeVar("Read")
 
 
 def number(value: Any) -> float | None:
-    """The value as a number; None for anything else, NaN, infinity and what is beyond `LARGEST`, so that no sum or plot is spoilt by it."""
+    """The value as a number; None for anything else, NaN, infinity and what is beyond `LARGEST`, which would spoil sums and plots."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) <= LARGEST else None  # NaN is not, and neither is a whole number that no float holds
@@ -15,8 +23,14 @@ def number(value: Any) -> float | None:
 
 def whole(value: Any) -> int | None:
     """The value as a whole number, or None."""
-    found = number(value)
-    return None if found is None else int(found)
+    known = number(value)
+    return None if known is None else int(known)
+
+
+def share(value: Any) -> float | None:
+    """The value as a share of a whole, 0 to 1, or None."""
+    known = number(value)
+    return known if known is not None and 0 <= known <= 1 else None
 
 
 def text(value: Any, otherwise: str = "") -> str:
@@ -41,10 +55,35 @@ def sequence(value: Any) -> list[Any]:
 
 def numbers(value: Any) -> dict[str, float]:
     """Those items of an object that are numbers."""
-    found = {key: number(item) for key, item in mapping(value).items()}
-    return {key: item for key, item in found.items() if item is not None}
+    known = {key: number(item) for key, item in mapping(value).items()}
+    return {key: item for key, item in known.items() if item is not None}
 
 
 def integers(value: Any) -> dict[str, int]:
     """Those items of an object that are numbers, as whole ones."""
     return {key: int(item) for key, item in numbers(value).items()}
+
+
+Number = Annotated[float | None, PlainValidator(number)]
+Amount = Annotated[float, PlainValidator(lambda value: number(value) or 0.0)]
+Whole = Annotated[int | None, PlainValidator(whole)]
+Share = Annotated[float | None, PlainValidator(share)]
+Text = Annotated[str, PlainValidator(text)]
+Texts = Annotated[list[str], PlainValidator(lambda value: [text(each) for each in sequence(value)])]
+Numbers = Annotated[dict[str, float], PlainValidator(numbers)]
+Integers = Annotated[dict[str, int], PlainValidator(integers)]
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def read_as(kind: type[Read], content: dict[str, Any], **known: Any) -> Read:
+    """An object of JSON as a dataclass of such fields. known: fields that the object does not tell."""
+    model: Any = kind
+    names = [field.name for field in fields(model)]
+    # Other keys may be no text that pydantic reads, such as half a character.
+    values = {name: value for name, value in {**content, **known}.items() if name in names}
+    read: Read = _adapter(model).validate_python(values)
+    return read

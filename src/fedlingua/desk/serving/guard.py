@@ -1,20 +1,29 @@
-"""What stands before the application: whose requests are taken, how large they may be, and what every answer carries."""
+"""What stands before the application: how long and how large a request may be, whose it may be, and what every answer carries.
+
+uvicorn's own limits are used where they serve: the bytes of a header (h11_max_incomplete_event_size, as it is set by default), the pause
+between two requests (timeout_keep_alive), the wait at the end (timeout_graceful_shutdown). It has none for the time of a header or of
+a body, nor for the size of a body; and limit_concurrency answers 503 to whoever comes next, so that 400 connections on which nobody says a
+whole request would keep everybody out, where here the oldest of them makes room. Starlette checks Host, and neither Origin nor sizes.
+"""
 
 import asyncio
-import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import h11
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedlingua.common.errors import without_words
 from fedlingua.common.terminal import one_line
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
+HEADER_S = 10.0
+"""Time for a request's header."""
+MOST_WAITED_FOR = 256
+"""Connections that are to say a request or read an answer; of more the oldest makes room."""
 BODY_S = 20.0
 """Time for a request to come whole."""
 DRAINED_BYTES, DRAINED_S = 64 << 20, 5.0
@@ -26,6 +35,64 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+CLOSE = {"connection": "close"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """sentences: of a request; characters: of a sentence; waiting: requests; timeout_s: until one that waits is given up."""
+
+    sentences: int = 100
+    characters: int = 2000
+    waiting: int = 64
+    timeout_s: float = 60.0
+
+    @property
+    def body_bytes(self) -> int:
+        """Of a request, as JSON: a character takes up to 6 bytes, when it is escaped; at least 1 MiB."""
+        return max(1 << 20, 6 * self.sentences * self.characters)
+
+
+class Connection(H11Protocol):
+    """uvicorn's own, with a limit of time and of number on what is half said."""
+
+    header: asyncio.TimerHandle | None = None
+    since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._time_header()
+        waited_for = [each for each in self.connections if isinstance(each, Connection) and each.is_waited_for()]
+        if len(waited_for) > MOST_WAITED_FOR:
+            min(waited_for, key=lambda each: each.since).transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._time_header()
+
+    def is_waited_for(self) -> bool:
+        """Whether it is still to say a whole request, or to read its answer."""
+        silent = self.conn.their_state in (h11.IDLE, h11.SEND_BODY) or self.transport.get_write_buffer_size() > 0
+        return silent and not self.transport.is_closing()
+
+    def _time_header(self) -> None:
+        if self.conn.their_state is not h11.IDLE and self.header:
+            self.header.cancel()
+            self.header = None
+        elif self.conn.their_state is h11.IDLE and not self.header:
+            self.since = self.loop.time()
+            self.header = self.loop.call_later(HEADER_S, self.transport.close)
+
+
+class _GoneError(Exception):
+    """Nobody is there any more to say the rest of a request."""
+
+
+class _RefusedError(Exception):
+    """A request that the application never sees, with the answer to it."""
+
+    def __init__(self, status: int, error: str, headers: dict[str, str] | None = None) -> None:
+        self.answer = JSONResponse({"error": error}, status, headers)
 
 
 class Guard:
@@ -34,7 +101,7 @@ class Guard:
     hosts: names that a request may be for; None: any. A page elsewhere whose name is made to point here has another one.
     """
 
-    def __init__(self, app: App, body_bytes: int, hosts: Iterable[str] | None = None, body_s: float = BODY_S) -> None:
+    def __init__(self, app: ASGIApp, body_bytes: int, hosts: Iterable[str] | None = None, body_s: float = BODY_S) -> None:
         self.app, self.body_bytes, self.body_s = app, body_bytes, body_s
         self.hosts = frozenset(hosts) if hosts is not None else None
 
@@ -49,78 +116,75 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                own = {name.decode("latin-1").lower() for name, _ in message.get("headers", [])}
-                more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name not in own]
-                message = {**message, "headers": [*message.get("headers", []), *more]}
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
-            await self._taken(scope, receive, guarded)
+            headers = Headers(scope=scope)
+            self._check_sender(headers)
+            await self.app(scope, _replayed(await self._body(headers, receive), receive), guarded)
+        except _GoneError:
+            return
+        except _RefusedError as refused:
+            await refused.answer(scope, receive, guarded)
         except Exception as error:
             print(f"error: {scope['method']} {one_line(scope['path'])}: {without_words(error)}", file=sys.stderr, flush=True)
             if not started:
-                await refuse(guarded, 500, "something went wrong in the server, whose log says where")
+                words = "something went wrong in the server, whose log says where"
+                await _RefusedError(500, words).answer(scope, receive, guarded)
 
-    async def _taken(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if self.hosts is not None and _name(headers.get(b"host", "")) not in self.hosts:
-            await refuse(send, 403, f"this server is for {', '.join(sorted(self.hosts))} alone; it was asked for by another name")
-            return
-        origin, here = headers.get(b"origin"), f"//{headers.get(b'host', '')}".lower()
+    def _check_sender(self, headers: Headers) -> None:
+        host = headers.get("host", "")
+        if self.hosts is not None and _name(host) not in self.hosts:
+            names = ", ".join(sorted(self.hosts))
+            raise _RefusedError(403, f"this server is for {names} alone; it was asked for by another name")
+        origin = headers.get("origin")
         # Behind a proxy that renames the host the browser's own word counts.
-        if origin and origin.partition(":")[2].lower() != here and headers.get(b"sec-fetch-site") != "same-origin":
-            await refuse(
-                send, 403, "this server takes nothing from another site's page (Origin); ask from its own, or from a program"
+        if origin and origin.partition(":")[2].lower() != f"//{host}".lower() and headers.get("sec-fetch-site") != "same-origin":
+            raise _RefusedError(
+                403, "this server takes nothing from another site's page (Origin); ask from its own, or from a program"
             )
-            return
-        told = headers.get(b"content-length", "0")
-        too_large = told.isdigit() and int(told) > self.body_bytes
-        if too_large and b"expect" in headers:  # it waits to be told to go on, and is not
-            await self._too_large(send)
-            return
-        body = b""
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        """The whole of it."""
+        wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
+        too_large = _RefusedError(413, wanted, CLOSE)
+        length = headers.get("content-length", "0")
+        is_too_large = length.isdigit() and int(length) > self.body_bytes
+        if is_too_large and "expect" in headers:  # it waits to be told to go on, and is not
+            raise too_large
+        body, more = b"", not is_too_large
         try:
             async with asyncio.timeout(self.body_s):
-                more = not too_large
-                while more:
+                while more and len(body) <= self.body_bytes:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        return
+                        raise _GoneError
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
-                    if len(body) > self.body_bytes:
-                        too_large, more = True, False
         except TimeoutError:
-            await refuse(send, 408, f"the request has not come whole within {self.body_s:g} s", {"connection": "close"})
-            return
-        if too_large:
-            body = b""
+            raise _RefusedError(408, f"the request has not come whole within {self.body_s:g} s", CLOSE) from None
+        if is_too_large or len(body) > self.body_bytes:
+            del body
             await _drain(receive)
-            await self._too_large(send)
-            return
-        given = False
-
-        async def replayed() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self.app(scope, replayed, send)
-
-    async def _too_large(self, send: Send) -> None:
-        wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
-        await refuse(send, 413, wanted, {"connection": "close"})
+            raise too_large
+        return body
 
 
-async def refuse(send: Send, status: int, what: str, headers: dict[str, str] | None = None) -> None:
-    """An answer that says no, in the words of all the others."""
-    body = json.dumps({"error": what}, ensure_ascii=False).encode()
-    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    fields = [(name.encode(), value.encode()) for name, value in told.items()]
-    await send({"type": "http.response.start", "status": status, "headers": fields})
-    await send({"type": "http.response.body", "body": body})
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A request that has come already, and then what comes after it."""
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
 
 
 async def _drain(receive: Receive) -> None:

@@ -1,51 +1,55 @@
-"""A page that is whole in itself, with the policy that lets nothing else run in it."""
+"""The pages of `serve`: one to type in, and the HTTP interface, as FastAPI's own page of that loads its scripts from elsewhere."""
 
 import base64
 import hashlib
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from fedlingua.desk.templates import environment
 
-STYLE = """
-:root { color-scheme: light dark; --ground: #fcfcfb; --card: #ffffff; --ink: #1b1f24; --soft: #59626c; --line: #c9ced4;
-  --bad: #a83f00; --accent: #005a8e; --on-accent: #ffffff; --badge: #e8ecef; }
-@media (prefers-color-scheme: dark) { :root { --ground: #14171a; --card: #1c2024; --ink: #e8eaec; --soft: #a3abb3;
-  --line: #454c53; --bad: #ff9a5c; --accent: #6cbcf0; --on-accent: #0c1a24; --badge: #2a3036; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 3rem; background: var(--ground); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; padding-top: .8rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
-p { margin: .3rem 0; } a { color: var(--accent); }
-.soft { color: var(--soft); font-size: .9rem; }
-code, pre { font: .86rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
-pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .8rem; overflow-x: auto; }
-.badge { display: inline-block; padding: .05rem .6rem; border-radius: 1rem; background: var(--badge); font-weight: 600; }
-:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
-"""
+TEMPLATES = environment(Path(__file__).parent / "pages")
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is sent: the page, and the headers that go with it."""
+    """A page, and the headers that are sent with it."""
 
     html: str
     headers: dict[str, str]
 
 
-def page(template: str, style: str, script: str = "", **values: object) -> Page:
-    """A page of `template`, Jinja that puts `style` and `script` in unchanged; its policy knows both by their hashes alone.
+def translation_page(run: str) -> Page:
+    """The page to type in, for a run of that name."""
+    return _page("translate.html", f"{run} – fedlingua translate", run=run)
 
-    A script may ask this server, and nobody else.
-    """
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    html = environment.from_string(template).render(style=Markup(style), script=Markup(script), **values)
+
+def docs_page(openapi: Mapping[str, Any], base: str) -> Page:
+    """The HTTP interface. base: what the addresses in its examples begin with."""
+    # FastAPI's own schemas of errors are answered by none.
+    schemas = {
+        name: schema for name, schema in openapi["components"]["schemas"].items() if not name.startswith(("HTTP", "Validation"))
+    }
+    return _page(
+        "docs.html", "HTTP interface – fedlingua", about=openapi["info"], paths=openapi["paths"], schemas=schemas, base=base
+    )
+
+
+def _page(template: str, title: str, **values: object) -> Page:
+    """Its policy knows style and script by their hashes, so nothing else runs; a script may ask this server, and nobody else."""
+    html = TEMPLATES.get_template(template).render(title=title, **values)
+    hashes = {
+        tag: " ".join(_hash(text) for text in re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)) or "'none'"
+        for tag in ("style", "script")
+    }
     policy = {
         "default-src": "'none'",
-        "style-src": _hash(style),
-        "script-src": _hash(script) if script else "'none'",
+        "style-src": hashes["style"],
+        "script-src": hashes["script"],
         "connect-src": "'self'",
         "img-src": "data:",
         "base-uri": "'none'",
@@ -57,3 +61,25 @@ def page(template: str, style: str, script: str = "", **values: object) -> Page:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def schema_name(body: Mapping[str, Any]) -> str:
+    """Of a request's or an answer's JSON; empty where it has none."""
+    schema = body.get("content", {}).get("application/json", {}).get("schema", {})
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def type_name(field: Mapping[str, Any]) -> str:
+    """A field's type in words."""
+    if "anyOf" in field:
+        return " or ".join(type_name(each) for each in field["anyOf"])
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    if field.get("type") == "array":
+        return f"list of {type_name(field['items'])}"
+    if field.get("type") == "object" and isinstance(field.get("additionalProperties"), Mapping):
+        return f"object of {type_name(field['additionalProperties'])}"
+    return str(field.get("type", "any"))
+
+
+TEMPLATES.filters |= {"type": type_name, "schema": schema_name, "json": partial(json.dumps, ensure_ascii=False)}

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.common import units
-from fedlingua.desk.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
+from fedlingua.desk.report.suite_result import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
 from fedlingua.settings.metrics import ACCURACY
 
 MACRO = "macro"

@@ -12,9 +12,9 @@ from fedlingua.common.errors import RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.report.communication import training_seconds
 from fedlingua.desk.report.convergence import as_json, dev_losses, thinned
-from fedlingua.desk.report.keep import kept_run, without_place
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds
+from fedlingua.desk.report.tables import kept_run, without_place
 from fedlingua.desk.suites.read import Suite
 from fedlingua.desk.suites.runs import Run, standing
 from fedlingua.desk.suites.table import DECIMALS, table_csv, table_markdown

@@ -13,15 +13,16 @@ from fedlingua.desk.report.communication import (
     Cost,
     Traffic,
     bandwidths,
+    communication_plot,
+    cost_plot,
     full_model,
     round_cost,
+    run_communication,
     training_seconds,
     transfer_seconds,
     transfer_share,
 )
-from fedlingua.desk.report.communication_plots import cost_plot
 from fedlingua.desk.report.read import read_run
-from fedlingua.desk.report.run_communication import communication_plot, run_communication
 
 MBART_50 = 610.9e6
 ADAPTERS = 8_056_576

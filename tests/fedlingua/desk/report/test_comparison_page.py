@@ -11,8 +11,18 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.comparison.compare import Comparison, compare
 from fedlingua.desk.comparison.runs import differing_settings, read_runs, variants
-from fedlingua.desk.report.comparison_page import check_page, labelled, render_comparison, write_comparison
-from fedlingua.desk.report.comparison_plots import bytes_of, bytes_plot, difference_plot, gain_plot, score_plot, seconds_plot
+from fedlingua.desk.report.comparison_page import (
+    bytes_of,
+    bytes_plot,
+    check_page,
+    difference_plot,
+    gain_plot,
+    labelled,
+    render_comparison,
+    score_plot,
+    seconds_plot,
+    write_comparison,
+)
 from tests.translated_runs import make_run
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.report.page import write_report
+from fedlingua.desk.report.run_page import write_report
 
 FILES = ("run.json", "sites.json", "clusters.json", "scores.json", "traffic.json", "rounds.jsonl")
 VALUES = (

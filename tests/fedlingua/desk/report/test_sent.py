@@ -7,11 +7,21 @@ from typing import Any
 import pytest
 
 from fedlingua.desk.report import write_report
-from fedlingua.desk.report.deviations import Deviations, SiteDeviations, read_deviations
-from fedlingua.desk.report.plots import loss_plot
 from fedlingua.desk.report.read import read_run
-from fedlingua.desk.report.sent import Sent, Spread, what_was_sent
-from fedlingua.desk.report.sent_plots import bin_edges, deviation_plot, share_plot, shown_rounds, threshold_plot
+from fedlingua.desk.report.run_plots import loss_plot
+from fedlingua.desk.report.sent import (
+    Deviations,
+    Sent,
+    SiteDeviations,
+    Spread,
+    bin_edges,
+    deviation_plot,
+    read_deviations,
+    share_plot,
+    shown_rounds,
+    threshold_plot,
+    what_was_sent,
+)
 
 EVIL = "<script>alert(1)</script>"
 # (tensors, numbers) that the two sites sent.

@@ -10,8 +10,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from fedlingua.desk.serving.api import application
-from fedlingua.desk.serving.guard import Guard
-from fedlingua.desk.serving.limits import Limits
+from fedlingua.desk.serving.guard import Guard, Limits
 from fedlingua.desk.serving.listening import listen, url_of
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Decoding

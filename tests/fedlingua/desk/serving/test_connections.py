@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from fedlingua.desk.cli.serve import _server
-from fedlingua.desk.serving import connections
-from fedlingua.desk.serving.guard import Guard, Message, Receive, Scope, Send
+from fedlingua.desk.serving import guard
+from fedlingua.desk.serving.guard import Guard
 from fedlingua.desk.serving.listening import listen
 
 HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -103,7 +104,7 @@ def closes_within(port: int, first: bytes, drip: bytes, limit_s: float) -> bytes
 
 
 def test_a_header_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADER_S", 0.3)
+    monkeypatch.setattr(guard, "HEADER_S", 0.3)
     with served() as port:
         assert closes_within(port, HALF, b"X: y\r\n", 15.0) == b""
         assert b"200" in closes_within(port, WHOLE + HALF, b"X: y\r\n", 15.0), "the second of a connection too"
@@ -115,7 +116,7 @@ def test_a_body_that_drips_is_refused_and_cut_off() -> None:
 
 
 def test_a_connection_between_two_requests_keeps_longer_than_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADER_S", 1.0)
+    monkeypatch.setattr(guard, "HEADER_S", 1.0)
     with served() as port:
         asked = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         for pause in (0.0, 1.3):

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from fedlingua.desk.serving import guard
-from fedlingua.desk.serving.guard import Guard, Message, Receive, Scope, Send
+from fedlingua.desk.serving.guard import Guard
 
 LIMIT = 100
 
@@ -26,7 +27,7 @@ class App:
         self.got.append(message["body"])
         if self.fails:
             raise ValueError("the patient's name is Anna")
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"Content-Security-Policy", b"own")]})
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-security-policy", b"own")]})
         await send({"type": "http.response.body", "body": message["body"]})
 
 

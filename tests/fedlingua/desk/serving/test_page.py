@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fedlingua.common.languages import Direction
-from fedlingua.desk.serving.page import translation_page
+from fedlingua.desk.serving.pages import translation_page
 from fedlingua.desk.translator import Translator
 from tests.browser import DESKTOP, PHONE, Browser
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.report import keep_run, plots, score_markdown, score_table, write_report
+from fedlingua.desk.report import keep_run, run_plots, score_markdown, score_table, write_report
 from fedlingua.desk.report.read import read_run
 
 EVIL = "<script>alert(1)</script>"
@@ -168,7 +168,7 @@ def test_names_are_escaped(make: Maker) -> None:
 
 
 def test_score_plot_holds_before_and_after(make: Maker) -> None:
-    traces = {trace.name: trace for trace in plots.score_plot(read_run(make())).data}
+    traces = {trace.name: trace for trace in run_plots.score_plot(read_run(make())).data}
     assert list(traces["before"].x) == [30.1, 20.0, 10.0]
     assert list(traces["after"].x) == [41.25, 18.5, 13.0]
     assert list(traces["higher after"].x) == [30.1, 41.25, None, 10.0, 13.0, None]
@@ -176,7 +176,7 @@ def test_score_plot_holds_before_and_after(make: Maker) -> None:
 
 
 def test_loss_plot_holds_sites_mean_and_best(make: Maker) -> None:
-    data = plots.loss_plot(read_run(make())).data
+    data = run_plots.loss_plot(read_run(make())).data
     dev, train = [trace for trace in data if trace.name == "alpha"]
     assert list(dev.y) == [3.0, 2.5, 2.0]
     assert list(train.y) == [None, 2.0, 1.5]
@@ -188,18 +188,18 @@ def test_loss_plot_holds_sites_mean_and_best(make: Maker) -> None:
 
 def test_best_round_of_each_site(make: Maker) -> None:
     folder = make(best_round={"alpha": 1, "beta": 2})
-    best = next(trace for trace in plots.loss_plot(read_run(folder)).data if trace.name == "best round")
+    best = next(trace for trace in run_plots.loss_plot(read_run(folder)).data if trace.name == "best round")
     assert list(zip(best.x, best.y, strict=True)) == [(1, 2.5), (2, 2.1)]
     assert "best round by site: 1–2" in words(write_report(folder))
 
 
 def test_bytes_and_time_are_summed(make: Maker) -> None:
     run = read_run(make())
-    uplink, downlink = plots.bytes_plot(run).data
+    uplink, downlink = run_plots.bytes_plot(run).data
     assert list(uplink.y) == [0.0, 3.0, 6.0]
     assert [list(each) for each in uplink.customdata] == [["0 B", "0 B"], ["3.00 kB", "3.00 kB"], ["6.00 kB", "9.00 kB"]]
     assert list(downlink.y) == [6.0, 6.0, 6.0]
-    times = {trace.name: list(trace.x) for trace in plots.time_plot(run).data}
+    times = {trace.name: list(trace.x) for trace in run_plots.time_plot(run).data}
     assert times == {"evaluate": [1.5] * 3, "train": [6.0] * 3}
 
 
@@ -233,7 +233,7 @@ def test_two_directions_of_a_site(make: Maker) -> None:
     (folder / "scores.json").write_text(json.dumps(SCORES | {"sites": sites}), encoding="utf-8")
     run = read_run(folder)
     assert [line.site for line in run.scores] == ["alpha", "alpha"]
-    assert plots.score_labels(run.scores) == ["alpha de-fr", "alpha fr-de"]
+    assert run_plots.score_labels(run.scores) == ["alpha de-fr", "alpha fr-de"]
     write_report(folder)
 
 
@@ -390,7 +390,7 @@ def pretrained(make: Maker) -> Path:
 
 
 def test_rounds_that_were_not_measured_are_passed_over_by_the_line_of_the_dev_loss(make: Maker) -> None:
-    assert all(trace.connectgaps for trace in plots.loss_plot(read_run(make())).data if trace.mode == "lines+markers")
+    assert all(trace.connectgaps for trace in run_plots.loss_plot(read_run(make())).data if trace.mode == "lines+markers")
 
 
 def test_a_gain_is_above_0_where_perplexity_falls_and_where_accuracy_rises(pretrained: Path) -> None:
@@ -430,7 +430,7 @@ def test_documents_that_a_hook_failed_on_are_told_by_site_and_type(pretrained: P
 
 
 def test_losses_by_round_are_shown_as_perplexities(pretrained: Path) -> None:
-    figure = plots.loss_plot(read_run(pretrained))
+    figure = run_plots.loss_plot(read_run(pretrained))
     assert [title.text for title in figure.layout.annotations] == ["dev perplexity", "train perplexity"]
     traces = {(trace.name, trace.yaxis): [*trace.y] for trace in figure.data}
     assert traces["alpha", "y"] == pytest.approx([math.exp(3.0), math.exp(2.5), math.exp(2.0)])
@@ -441,7 +441,7 @@ def test_losses_by_round_are_shown_as_perplexities(pretrained: Path) -> None:
 
 
 def test_the_plot_of_perplexities_joins_what_is_better_and_what_is_worse(pretrained: Path) -> None:
-    figure = plots.score_plot(read_run(pretrained))
+    figure = run_plots.score_plot(read_run(pretrained))
     traces = {trace.name: trace for trace in figure.data}
     assert (list(traces["before"].x), list(traces["after"].x)) == ([30.0, 20.0], [12.5, 21.5])
     joints = [list(trace.x) for trace in figure.data if None in list(trace.x)]

@@ -1,0 +1,75 @@
+// Pixels between the margins of a sheet of A4; those of Letter lie farther apart.
+const PAPER = 680;
+// On paper nobody can unfold the settings, or scroll: what is too wide for it is made smaller.
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach((each) => {
+    each.open = true;
+  });
+  document.body.style.width = PAPER + "px";
+  for (const table of document.querySelectorAll(".scroll > table")) {
+    for (let zoom = 1, pass = 0; pass < 3; pass += 1) { // what is made smaller may break its lines elsewhere
+      zoom *= Math.min(1, PAPER / table.getBoundingClientRect().width);
+      table.style.zoom = zoom;
+    }
+  }
+});
+addEventListener("afterprint", () => {
+  document.body.style.width = "";
+  document.querySelectorAll(".scroll > table").forEach((table) => {
+    table.style.zoom = "";
+  });
+});
+// The columns of a head of several rows: where a cell begins, once those that reach over rows and columns are counted.
+const places = (head) => {
+  const found = new Map(), taken = [...head.rows].map(() => []);
+  [...head.rows].forEach((row, line) => {
+    let place = 0;
+    for (const cell of row.cells) {
+      while (taken[line][place]) place += 1;
+      found.set(cell, place);
+      for (let down = 0; down < cell.rowSpan; down += 1) {
+        for (let right = 0; right < cell.colSpan; right += 1) {
+          (taken[line + down] ??= [])[place + right] = true;
+        }
+      }
+    }
+  });
+  return found;
+};
+for (const table of document.querySelectorAll("table:has(th button)")) {
+  // Totals stand in the foot, which is never sorted.
+  const head = table.tHead,
+    body = table.tBodies[0],
+    columns = places(head),
+    asItCame = [...body.rows];
+  for (const button of head.querySelectorAll("th button")) {
+    const cell = button.parentElement,
+      place = columns.get(cell),
+      numeric = cell.classList.contains("n");
+    button.title = "sort";
+    button.addEventListener("click", () => {
+      const was = cell.getAttribute("aria-sort");
+      // The first click puts the largest number, or the first letter, on top.
+      const down = was ? was === "ascending" : numeric;
+      for (const other of head.querySelectorAll("[aria-sort]")) {
+        other.removeAttribute("aria-sort");
+      }
+      cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const key = (row) =>
+        row.cells[place].dataset.v ??
+          row.cells[place].textContent.trim().replaceAll(
+            numeric ? "," : "\0",
+            "",
+          );
+      const order = (a, b) => {
+        const x = key(a), y = key(b);
+        // What is not known goes last, whichever way.
+        if (numeric && (x === "" || y === "" || isNaN(x) || isNaN(y))) {
+          return (x === "" || isNaN(x)) - (y === "" || isNaN(y));
+        }
+        return (numeric ? x - y : x.localeCompare(y, undefined, { numeric: true })) * (down ? -1 : 1);
+      };
+      body.append(...[...asItCame].sort(order));
+    });
+  }
+}

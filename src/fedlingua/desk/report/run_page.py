@@ -1,0 +1,141 @@
+"""The page of a run: what each of its parts shows, taken from the run folder."""
+
+from functools import partial
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from fedlingua.desk.report import run_plots
+from fedlingua.desk.report.canvas import colour
+from fedlingua.desk.report.communication import (
+    BANDWIDTH_MBPS,
+    RunCommunication,
+    communication_plot,
+    mean_bytes,
+    run_communication,
+)
+from fedlingua.desk.report.publish import put_page, render_page, sites_by_signature
+from fedlingua.desk.report.read import RunFolder, Score, change, read_run
+from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
+from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
+from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
+from fedlingua.desk.report.tables import averages, headers
+from fedlingua.desk.report.translations import SHOWN_SENTENCES, Line, Sentence, Text, read_translations, shown_lines
+from fedlingua.desk.report.values import mapping, number, whole
+
+
+def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
+    """Write `report.html` into the run folder and return its path.
+
+    `bandwidth_mbps`: of the server's line, shared by all sites; the cost of a round is told for it, a tenth and ten times it.
+
+    Raises:
+        ConfigError: a bandwidth not above 0. RunError: no run there, or the folder cannot be written to.
+    """
+    folder = read_run(run_dir)
+    return put_page(render(folder, bandwidth_mbps), folder.path / "report.html")
+
+
+def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
+    """The page as text."""
+    communication = run_communication(folder, bandwidth_mbps)
+    colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
+    keeps_translations = (whole(config.get("keep-translations")) or 0) > 0
+    return render_page(
+        "run.html",
+        folder.name,
+        _figures(folder, communication, colours) | (_sent_figures(folder, sent) if sent else {}),
+        folder=folder,
+        run=folder.run,
+        macro=change(folder.metrics[0], folder.summary, "macro_"),
+        done_rounds=max((each.number for each in folder.rounds), default=None),
+        planned_rounds=whole(folder.run.get("rounds")),
+        run_seconds=number(folder.run.get("seconds")),
+        trained_parameters=number(folder.run.get("trained_parameters")),
+        mean_uplink=mean_bytes(folder, "uplink"),
+        averages=averages(folder),
+        headers=headers(folder),
+        communication=communication,
+        translations=read_translations(folder.path, keeps_translations, [site.name for site in folder.sites]),
+        shown_sentences=SHOWN_SENTENCES,
+        shown_lines=partial(_shown_lines, folder),
+        sent=sent,
+        seconds_by_part=round_seconds(folder.rounds),
+        seconds_groups=(PHASES, META),
+        seconds_reading=READING,
+        not_drawn=not_drawn(sent.deviations) if sent else (0, 0),
+        cuts={known.part: cut_height(known) for known in folder.site_signatures},
+        note=partial(_note, folder),
+        reasons=_drop_reasons(folder),
+        colours=colours,
+        members=_cluster_members(folder),
+        metric_signatures=_metric_signatures(folder.scores),
+        backbone=mapping(folder.run.get("backbone")),
+        config=config,
+        versions=mapping(folder.run.get("versions")),
+    )
+
+
+def _figures(folder: RunFolder, communication: RunCommunication | None, colours: dict[str, str]) -> dict[str, go.Figure]:
+    """The plots that there is something to draw for."""
+    figures = {"scores": run_plots.score_plot(folder)} if folder.scores else {}
+    if folder.round_sites:
+        figures |= {
+            "loss": run_plots.loss_plot(folder),
+            "bytes": run_plots.bytes_plot(folder),
+            "time": run_plots.time_plot(folder),
+        }
+    figures |= {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
+    if communication:
+        figures["communication"] = communication_plot(communication)
+    return figures
+
+
+def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, go.Figure]:
+    """The same of a run that selects what it sends."""
+    figures = {"shares": share_plot(folder.rounds, sent)} if sent.tensors or sent.numbers else {}
+    if sent.thresholds or sent.own_thresholds:
+        figures["threshold"] = threshold_plot(folder.rounds, sent)
+    if shown_rounds(sent.deviations):
+        figures["deviations"] = deviation_plot(sent)
+    return figures
+
+
+def _shown_lines(folder: RunFolder, text: Text, sentence: Sentence) -> list[Line]:
+    return shown_lines(text, sentence, folder.best_rounds.get(text.site, folder.best_round))
+
+
+def _note(folder: RunFolder, name: str) -> str:
+    """Why a section has nothing to show."""
+    note = folder.notes.get(name, f"{name} holds nothing to show.")
+    return f"{note} The run is still going." if folder.status == "running" else note
+
+
+def _drop_reasons(folder: RunFolder) -> list[str]:
+    accounts = [account for site in folder.sites for account in site.accounts]
+    return list(dict.fromkeys(reason for account in accounts for reason in account.dropped))
+
+
+def _cluster_members(folder: RunFolder) -> list[str]:
+    """The rows of the cluster picture: the sites in their usual order, then any that only the clusters name."""
+    named = [site for clusters in folder.clusters.values() for sites in clusters.values() for site in sites]
+    order = [site.name for site in folder.sites] or folder.round_sites
+    return [site for site in dict.fromkeys([*order, *named]) if site in set(named)]
+
+
+def _cluster_colours(folder: RunFolder) -> dict[str, str]:
+    """A colour for each cluster name, so that a family looks the same in every part."""
+    names = dict.fromkeys(cluster for clusters in folder.clusters.values() for cluster in clusters)
+    names |= dict.fromkeys(cluster for known in folder.site_signatures for cluster in known.clusters.values())
+    return {name: colour(index) for index, name in enumerate(names)}
+
+
+def _metric_signatures(scores: list[Score]) -> list[tuple[str, str, str]]:
+    """Each metric's signatures and the sites they hold for; one line where all have the same."""
+    labels = run_plots.score_labels(scores)
+    signed = {"BLEU": [line.signature for line in scores], "chrF": [line.chrf_signature for line in scores]}
+    return [
+        (metric, signature, sites)
+        for metric, signatures in signed.items()
+        for signature, sites in sites_by_signature(zip(labels, signatures, strict=True), len(scores))
+    ]

@@ -1,0 +1,145 @@
+"""The plots of a run's page, each a function of the run folder alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
+from typing import Any
+
+import plotly.graph_objects as go
+
+from fedlingua.common import units
+from fedlingua.desk.report import canvas
+from fedlingua.desk.report.convergence import perplexity
+from fedlingua.desk.report.read import RunFolder, Score
+from fedlingua.settings.metrics import PERPLEXITY
+
+
+@dataclass(frozen=True)
+class ShownLoss:
+    """What a loss, nats a token, is shown as. value: of a loss; None of none, and of one too high for it."""
+
+    name: str
+    unit: str
+    value: Callable[[float | None], float | None]
+
+    def hover(self, of: str, kind: str) -> str:
+        """What a point says. kind: dev or train."""
+        # A brace in a site's name would be read as a placeholder.
+        return f"{of.replace('%{', '% {')}<br>round %{{x}}<br>{kind} {self.name} %{{y:.4f}}"
+
+
+LOSS = ShownLoss("loss", ", nats a token", lambda loss: loss)
+AS_PERPLEXITY = ShownLoss("perplexity", "", lambda loss: None if loss is None else perplexity(loss, 1))
+
+
+def score_plot(folder: RunFolder) -> go.Figure:
+    """The first metric of each site before and after, joined by a line that shows the gain."""
+    lines = [score for score in folder.scores if score.first.after is not None or score.first.before is not None]
+    labels, rows = score_labels(lines), list(range(len(lines)))
+    figure = go.Figure()
+    for worse in (False, True):
+        _add_joints(figure, lines, worse)
+    said = [f"{escape(label)}<br>gain {units.gain(score.first.gain)}" for label, score in zip(labels, lines, strict=True)]
+    hover = "%{hovertext}<br>%{fullData.name}: %{x:.2f}"
+    circle = {"size": 11, "color": "rgba(0,0,0,0)", "symbol": "circle", "line": {"width": 2.5, "color": canvas.BEFORE}}
+    canvas.marks(figure, [score.first.before for score in lines], rows, "before", hover, marker=circle, hovertext=said)
+    canvas.marks(figure, [score.first.after for score in lines], rows, "after", hover, size=12, color=canvas.UP, hovertext=said)
+    canvas.frame(figure, height=130 + 34 * len(lines), x_title=folder.metrics[0].name)
+    canvas.row_axis(figure, labels)
+    return figure
+
+
+def score_labels(scores: list[Score]) -> list[str]:
+    """The name of each line: the site, with its direction where the site has more than one."""
+    names = [score.site for score in scores]
+    return [f"{score.site} {score.direction}" if names.count(score.site) > 1 else score.site for score in scores]
+
+
+def _add_joints(figure: go.Figure, scores: list[Score], worse: bool) -> None:
+    """The lines between before and after; those that lost have a colour of their own."""
+    changes = [(row, score.first) for row, score in enumerate(scores)]
+    points = canvas.joined(
+        [(each.before, row), (each.after, row)] for row, each in changes if each.gain is not None and (each.gain < 0) == worse
+    )
+    if points["x"]:
+        style = {"width": 4, "color": canvas.WORSE if worse else "#56B4E9"}
+        name = "lower after" if worse == scores[0].first.metric.more_is_better else "higher after"
+        figure.add_scatter(name=name, mode="lines", line=style, hoverinfo="skip", legendrank=2000, **points)
+
+
+def loss_plot(folder: RunFolder) -> go.Figure:
+    """Dev loss over train loss, a line for each site, with the mean and the best round marked; of masked text as perplexities.
+
+    Rounds in which nothing was measured are passed over by the lines.
+    """
+    sites = {
+        site: [(each.number, each.sites[site]) for each in folder.rounds if site in each.sites] for site in folder.round_sites
+    }
+    trained = any(each.train_loss is not None for rounds in sites.values() for _, each in rounds)
+    shown = AS_PERPLEXITY if folder.metrics[0] is PERPLEXITY else LOSS
+    figure = canvas.stacked([f"{kind} {shown.name}{shown.unit}" for kind in ("dev", "train")][: 1 + trained], 0.09)
+    for index, (site, rounds) in enumerate(sites.items()):
+        name = escape(site)
+        look: dict[str, Any] = {"width": 1.6, **canvas.look_of_line(index), "legendgroup": name}
+        look |= {"connectgaps": True, "marker": {"size": 5}}
+        dev = {number: shown.value(each.dev_loss) for number, each in rounds}
+        canvas.line(figure, dev, name, shown.hover(name, "dev"), 1, **look)
+        if trained:
+            train = {number: shown.value(each.train_loss) for number, each in rounds}
+            canvas.line(figure, train, name, shown.hover(name, "train"), 2, showlegend=False, **look)
+    means = {each.number: shown.value(each.dev_loss) for each in folder.rounds}
+    thick = {"connectgaps": True, "width": 4, "color": canvas.INK, "marker": {"size": 7}}
+    canvas.line(figure, means, "dev mean", shown.hover("all sites", "dev"), 1, **thick)
+    # A star on the best round: on the mean, or on each site's own line where each chose its own.
+    best = [(number, loss) for number, loss in means.items() if number == folder.best_round]
+    for site, chosen in folder.best_rounds.items():
+        best += [(number, shown.value(each.dev_loss)) for number, each in sites.get(site, []) if number == chosen]
+    if best:
+        x, y = zip(*best, strict=True)
+        star = {"size": 17, "symbol": "star", "color": "#E69F00", "line": {"width": 1.5, "color": canvas.INK}}
+        canvas.marks(figure, x, y, "best round", f"best round %{{x}}<br>dev {shown.name} %{{y:.4f}}", 1, marker=star)
+    canvas.frame_stacked(figure, 90 + 260 * (1 + trained) + 20 * ((len(sites) + 2) // 2), "round")
+    canvas.round_axis(figure, means)
+    return figure
+
+
+def bytes_plot(folder: RunFolder) -> go.Figure:
+    """Bytes that went up and down in each round, summed over the sites."""
+    numbers = [each.number for each in folder.rounds]
+    uplink = [sum(site.uplink_bytes for site in each.sites.values()) for each in folder.rounds]
+    downlink = [sum(site.downlink_bytes for site in each.sites.values()) for each in folder.rounds]
+    size, unit = units.byte_unit(max([*uplink, *downlink, 0.0]))
+    figure = go.Figure()
+    for name, values, color in (("uplink", uplink, canvas.UP), ("downlink", downlink, canvas.DOWN)):
+        said = [[units.data(value), units.data(total)] for value, total in zip(values, accumulate(values), strict=True)]
+        hover = f"round %{{x}}, {name}<br>%{{customdata[0]}}<br>so far %{{customdata[1]}}"
+        canvas.bars(figure, numbers, [value / size for value in values], name, color, hover, customdata=said)
+    canvas.frame(figure, height=340, x_title="round", y_title=f"{unit}, all sites")
+    canvas.round_axis(figure, numbers)
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def time_plot(folder: RunFolder) -> go.Figure:
+    """Seconds each site spent in each phase, all rounds together."""
+    sites = folder.round_sites
+    done = [(site, each) for of_round in folder.rounds for site, each in of_round.sites.items()]
+    figure = go.Figure()
+    for index, phase in enumerate(dict.fromkeys(phase for _, each in done for phase in each.seconds)):
+        totals = [sum(each.seconds.get(phase, 0.0) for name, each in done if name == site) for site in sites]
+        said = [f"{escape(site)}<br>{units.duration(total)}" for site, total in zip(sites, totals, strict=True)]
+        look = {"orientation": "h", "hovertext": said}
+        canvas.bars(
+            figure,
+            totals,
+            list(range(len(sites))),
+            escape(phase),
+            canvas.colour(index),
+            "%{hovertext} in %{fullData.name}",
+            **look,
+        )
+    canvas.frame(figure, height=130 + 30 * len(sites), x_title="seconds")
+    figure.update_layout(barmode="stack", bargap=0.35)
+    canvas.row_axis(figure, sites)
+    return figure

@@ -1,0 +1,192 @@
+"""signatures.json: how far apart the sites' gradient signatures are, how they were clustered and in what form they came; as a tree."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+from pydantic import PlainValidator
+from pydantic.dataclasses import dataclass
+
+from fedlingua.common.units import NOTHING
+from fedlingua.desk.report.canvas import (
+    BEFORE,
+    INK,
+    TWO_PANELS,
+    dotted,
+    frame,
+    heat_map,
+    joined,
+    keep_wide,
+    marks,
+    row_axis,
+    short,
+)
+from fedlingua.desk.report.values import Number, Text, Texts, Whole, mapping, number, numbers, read_as, sequence, text, whole
+
+FILE = "signatures.json"
+LEAF_STEP = 10
+"""scipy puts leaf i at 10 i + 5."""
+# Alike is strong, far apart is the ground: it holds on light and dark.
+ALIKE = [[0.0, "rgba(0, 114, 178, 0.95)"], [1.0, "rgba(0, 114, 178, 0.04)"]]
+
+
+def _silhouettes(value: Any) -> dict[int, float]:
+    return {int(key): mean for key, mean in numbers(value).items() if key.isdecimal()}
+
+
+def _clusters(value: Any) -> dict[str, str]:
+    return {site: text(cluster) for site, cluster in mapping(value).items()}
+
+
+@dataclass(frozen=True)
+class SiteSignatures:
+    """What the server told of the sites' signatures of one part; part "": of both alike, as runs once had them.
+
+    `distances`: n x n over `sites`. `merges`: n - 1 rows of (a, b, height, size) in scipy's linkage form, or none.
+    `clusters`: site -> cluster. `silhouettes`: number of clusters -> mean silhouette.
+    """
+
+    sites: Texts
+    distances: list[list[float]]
+    merges: list[list[float]]
+    clusters: Annotated[dict[str, str], PlainValidator(_clusters)] = field(default_factory=dict)
+    part: Text = ""
+    form: Text = ""
+    adapter: Text = ""
+    dimensions: Whole = None
+    distance: Text = ""
+    algorithm: Text = ""
+    num_clusters: Whole = None
+    chosen_by: Text = ""
+    silhouettes: Annotated[dict[int, float], PlainValidator(_silhouettes)] = field(default_factory=dict)
+    uplink_bytes: Number = None
+    signatures: Annotated[int, PlainValidator(lambda value: whole(value) or 1)] = 1
+    epsilon: Number = None
+    delta: Number = None
+    clip: Number = None
+
+    @property
+    def shown_delta(self) -> str:
+        """As a power of ten where it is one."""
+        power = math.log10(self.delta) if self.delta is not None and self.delta > 0 else 0.5
+        return f"1e{power:.0f}" if power == round(power) and power < 0 else NOTHING if self.delta is None else f"{self.delta:g}"
+
+
+def read_site_signatures(path: Path) -> list[SiteSignatures]:
+    """The signatures of a run, part by part.
+
+    Raises:
+        FileNotFoundError: there are none. ValueError: the file says something that cannot be drawn; the message tells what.
+    """
+    content = json.loads(path.read_bytes())
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a JSON {type(content).__name__}, not an object")
+    parts = mapping(content.get("parts")) or {"": {}}
+    return [_of_part(part, {**content, **mapping(of_part)}) for part, of_part in parts.items()]
+
+
+def _of_part(part: str, content: dict[str, Any]) -> SiteSignatures:
+    count = len(sequence(content.get("sites")))
+    distances, merges = _distances(content.get("distances"), count), _merges(content.get("merges"), count)
+    return read_as(SiteSignatures, content, part=part, distances=distances, merges=merges)
+
+
+def _distances(value: Any, count: int) -> list[list[float]]:
+    rows = [[number(cell) for cell in sequence(row)] for row in sequence(value)]
+    known = [[cell for cell in row if cell is not None] for row in rows]
+    if not count or len(known) != count or any(len(row) != count for row in known):
+        raise ValueError(f"distances is no table of {count} x {count} numbers, one row and column for each of its sites")
+    return known
+
+
+def _merges(value: Any, count: int) -> list[list[float]]:
+    """The merges where they are a whole tree; each joins two nodes that are there and not yet joined."""
+    rows = [[float(cell) for cell in sequence(row) if number(cell) is not None] for row in sequence(value)]
+    free = set(range(count))
+    for place, row in enumerate(rows):
+        if len(row) != 4 or not {row[0], row[1]} <= free or row[0] == row[1] or row[2] < 0:
+            raise ValueError(f"row {place} of merges is none of scipy's linkage form: {row}")
+        free = free - {int(row[0]), int(row[1])} | {count + place}
+    if len(rows) != count - 1:
+        raise ValueError(f"merges has {len(rows)} rows; {count} sites need {count - 1}")
+    return rows
+
+
+def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> go.Figure:
+    """Distances on the left and the tree on the right, over the same rows; `colours`: cluster -> colour."""
+    order, branches = _layout(signatures)
+    names = [signatures.sites[leaf] for leaf in order]
+    figure = make_subplots(
+        cols=2,
+        shared_yaxes=True,
+        horizontal_spacing=0.05,
+        column_widths=[0.52, 0.48],
+        subplot_titles=["distance of each two sites", "joined at this mean distance"],
+    )
+    _add_distances(figure, signatures, order)
+    tree = joined(list(zip(*branch, strict=True)) for branch in branches)
+    style = {"color": INK, "width": 2}
+    figure.add_scatter(mode="lines", line=style, hoverinfo="skip", showlegend=False, row=1, col=2, **tree)
+    # A mark at each leaf in the colour of its cluster, under a legend entry for each cluster.
+    for cluster in sorted(set(signatures.clusters.values()), key=lambda name: (len(name), name)):
+        rows = [row for row, name in enumerate(names) if signatures.clusters.get(name) == cluster]
+        told = [f"{escape(names[row])}<br>{escape(cluster)}" for row in rows]
+        look = {"size": 12, "color": colours.get(cluster, BEFORE), "cliponaxis": False, "hovertext": told}
+        marks(figure, [0.0] * len(rows), rows, escape(cluster), "%{hovertext}", 1, col=2, **look)
+    if (cut := cut_height(signatures)) is not None:
+        dotted(figure, x=cut, row=1, col=2)
+    legend = 24 + 20 * (len(set(signatures.clusters.values())) // 5)
+    height = 200 + legend + 26 * len(order)
+    frame(figure, height)
+    figure.update_traces(colorbar={"y": legend / height}, selector={"type": "heatmap"})
+    figure.update_annotations(font={"size": 13, "color": INK})
+    keep_wide(figure, TWO_PANELS)
+    row_axis(figure, names)
+    ticks = {"tickvals": list(range(len(names))), "ticktext": [short(name, 12) for name in names]}
+    figure.update_xaxes(showgrid=False, tickangle=-60, row=1, col=1, **ticks)
+    figure.update_yaxes(showgrid=False)
+    figure.update_yaxes(showticklabels=False, row=1, col=2)
+    top = max((row[2] for row in signatures.merges), default=1.0) or 1.0
+    figure.update_xaxes(range=[-0.05 * top, 1.05 * top], nticks=5, title_text=f"{signatures.distance} distance", row=1, col=2)
+    return figure
+
+
+def cut_height(signatures: SiteSignatures) -> float | None:
+    """The distance at which a line through the tree leaves the clusters; None for k-means, which cuts no tree."""
+    heights = [row[2] for row in signatures.merges]
+    count = signatures.num_clusters
+    if signatures.algorithm == "k-means" or count is None or not 2 <= count <= len(heights) + 1:
+        return None
+    heights = [0.0, *sorted(heights)]
+    below = len(heights) - count  # so many merges lie below the line
+    return (heights[below] + heights[below + 1]) / 2 if heights[below] < heights[below + 1] else None
+
+
+def _layout(signatures: SiteSignatures) -> tuple[list[int], list[tuple[list[float], list[float]]]]:
+    """The order of the leaves from top to bottom, and each merge as the (heights, rows) of its bracket."""
+    if not signatures.merges:
+        return list(range(len(signatures.sites))), []
+    from scipy.cluster.hierarchy import dendrogram  # half a second, which most pages need not wait for
+
+    drawn = dendrogram(np.array(signatures.merges, dtype=float), no_plot=True)
+    brackets = zip(drawn["dcoord"], drawn["icoord"], strict=True)
+    rows = [([float(x) for x in heights], [(y - LEAF_STEP / 2) / LEAF_STEP for y in places]) for heights, places in brackets]
+    return [int(leaf) for leaf in drawn["leaves"]], rows
+
+
+def _add_distances(figure: go.Figure, signatures: SiteSignatures, order: Sequence[int]) -> None:
+    """The distances in the order of the leaves; a site's distance to itself is no news and stays empty."""
+    names = [escape(signatures.sites[leaf]) for leaf in order]
+    cells = [[None if a == b else signatures.distances[a][b] for b in order] for a in order]
+    said = [[f"{a} – {b}" for b in names] for a in names]
+    bar = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
+    bar |= {"lenmode": "fraction", "len": 0.45, "thickness": 10, "outlinewidth": 0, "nticks": 4, "tickfont": {"size": 12}}
+    hover = "%{customdata}<br>distance %{z:.3f}"
+    heat_map(figure, cells, said, hover, colorscale=ALIKE, colorbar=bar, row=1, col=1)
