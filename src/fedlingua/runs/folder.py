@@ -261,10 +261,10 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
         )
 
 
-def library_versions() -> dict[str, str]:
-    """Versions of the libraries that can change a result; `fedlingua` itself is absent where the app runs from a bundle."""
+def library_versions(*more: str) -> dict[str, str]:
+    """Versions of the libraries that can change a result, and of `more`; `fedlingua` is absent where the app runs from a bundle."""
     versions = {}
-    for library in LIBRARIES:
+    for library in (*LIBRARIES, *more):
         try:
             versions[library] = version(library)
         except PackageNotFoundError:

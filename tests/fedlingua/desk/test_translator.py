@@ -4,6 +4,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
+from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.translator import Translator
 from tests.in_process import run
 
@@ -48,7 +49,7 @@ def test_a_run_that_trained_an_encoder_is_refused_by_its_task(four_texts, tmp_pa
     for ask in (
         lambda: Translator.of_site(folder.directory, "school"),
         lambda: Translator.of_direction(folder.directory, Direction("de", "fr")),
-        lambda: Translator.of_delivery(folder.directory / "sites" / "school"),
+        lambda: Translator(TrainedModel.of_delivery(folder.directory / "sites" / "school")),
     ):
         with pytest.raises(RunError, match="task = 'masked-language' trained an encoder, which translates nothing"):
             ask()
