@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fedlingua.common import units
 from fedlingua.common.languages import language_name, parse_written
+from fedlingua.desk.markdown import render
 from fedlingua.settings.metrics import METRICS, OF_TEXT
 
 Facts = Mapping[str, Any]
@@ -34,16 +34,9 @@ def model_card(facts: Facts) -> str:
 
     `ModelCard.from_template` would fill the template, too, but takes a misspelt name for an empty one.
     """
-    templates = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    templates.filters |= {"count": units.count, "data": units.data}
     direction = parse_written(facts["direction"])
-    return templates.get_template("card.md.jinja").render(
+    return render(
+        Path(__file__).with_name("card.md.jinja"),
         **dict.fromkeys(OF_THE_RUN) | dict(facts),
         header=_header(facts).to_yaml(),
         source=language_name(direction.source),
