@@ -10,10 +10,10 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.comparison.runs import ComparedRun, read_completed
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.measuring import Measured, check_measuring, measure
 from fedlingua.evaluation.text_metrics import Translated
-from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
 AT_ONCE = 256
@@ -50,10 +50,9 @@ def translator_for(run_dir: Path, direction: Direction) -> Translator:
     Raises:
         RunError: neither is here.
     """
-    sites = RunFolder(run_dir).read("sites.json") or {}
-    members = {name: held for about in sites.values() for name, held in about["members"].items()}
-    holder = next((name for name, held in members.items() if held == str(direction)), None)
-    return Translator.of_site(run_dir, holder) if holder else Translator.of_direction(run_dir, direction)
+    models = RunModels(run_dir)
+    holder = next((site for site, held in models.sites.items() if held == direction), None)
+    return Translator(models.of_site(holder) if holder else models.of_direction(direction))
 
 
 def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[str], model: str, report: Report) -> ComparedRun:
