@@ -148,12 +148,12 @@ def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: M
             method,
             tuple(run.seed for run, _ in pairs),
             _mean_and_sd([fmean(run.values(metric.key).values()) for run, _ in pairs]),
-            _mean_and_sd([one.worst for _, one in pairs]),
-            _mean_and_sd([one.spread for _, one in pairs]),
+            _mean_and_sd([fares.worst for _, fares in pairs]),
+            _mean_and_sd([fares.spread for _, fares in pairs]),
             _mean_and_sd(gains) if len(gains) == len(pairs) else None,
         )
         for method, pairs in repeated.items()
-        for gains in [[one.gain for _, one in pairs if one.gain is not None]]
+        for gains in [[fares.gain for _, fares in pairs if fares.gain is not None]]
     ]
 
 
@@ -170,9 +170,9 @@ def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence
         ours, direction = first.texts[site], str(first.scores["sites"][site]["direction"])
         rows = zip(ours.sources, ours.references, ours.hypotheses, second.texts[site].hypotheses, strict=True)
         of_site = []
-        for source, reference, one, other in rows:
-            if one != other:
-                gain = chrf.sentence_score(other, [reference]).score - chrf.sentence_score(one, [reference]).score
-                of_site.append(DifferingSentence(site, direction, source, reference, one, other, gain))
+        for source, reference, before, after in rows:
+            if before != after:
+                gain = chrf.sentence_score(after, [reference]).score - chrf.sentence_score(before, [reference]).score
+                of_site.append(DifferingSentence(site, direction, source, reference, before, after, gain))
         sentences += sorted(of_site, key=lambda sentence: -abs(sentence.gain))[:most]
     return sentences

@@ -64,18 +64,18 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
             report(f"{run.name}, {direction}", first, len(sources))
             written += translator.translate(sources[first : first + AT_ONCE])
         made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
-    found = measure(made, metrics, model, _silent)
-    entries = {name: _entry(name, made[name], found[name]) for name in made}
+    measured = measure(made, metrics, model, _silent)
+    entries = {name: _entry(name, made[name], measured[name]) for name in made}
     scores = {f"macro_{BLEU.key}": fmean(entry[BLEU.key] for entry in entries.values()), "sites": entries}
     costs = {key: run.scores[key] for key in COSTS if key in run.scores}
     return replace(run, scores={**scores, **costs}, texts=made)
 
 
-def _entry(direction: str, text: Translated, found: Mapping[str, Measured]) -> dict[str, Any]:
+def _entry(direction: str, text: Translated, measured: Mapping[str, Measured]) -> dict[str, Any]:
     """As scores.json has a site's."""
-    values = {OF_TEXT[name].key: one.corpus for name, one in found.items()}
-    return {"direction": direction, "sentences": len(text.sources), "signature": found["bleu"].signature, **values}
+    values = {OF_TEXT[name].key: metric.corpus for name, metric in measured.items()}
+    return {"direction": direction, "sentences": len(text.sources), "signature": measured["bleu"].signature, **values}
 
 
 def _silent(_: str) -> None:
-    """Nothing is told while COMET's environment is made; the bar shows that something goes on."""
+    """Report nothing while COMET's environment is made; the bar shows that something goes on."""

@@ -255,11 +255,11 @@ class SuiteTable:
 
     def by_signature(self) -> dict[str, list[str]]:
         """Signature of BLEU -> the sites that are scored so."""
-        found: dict[str, list[str]] = {}
+        sites: dict[str, list[str]] = {}
         for site in self.sites:
             for signature in sorted({run["sites"][site]["signature"] for run in self.scores.values() if site in run["sites"]}):
-                found.setdefault(signature, []).append(site)
-        return found
+                sites.setdefault(signature, []).append(site)
+        return sites
 
     def on_other_masks(self) -> list[str]:
         """Sites whose text was not masked the same in every run."""
