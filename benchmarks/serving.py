@@ -34,8 +34,8 @@ import psutil
 import torch
 from kept import keep
 
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Decoding, Translator
-from fedlingua.desk.variants import RunVariants
 from fedlingua.evaluation.site_translations import read_site_translations
 
 WANTED_RATIOS, MOST_GROWTH_MIB = {"one_site": 2.0, "all_sites": 1.0}, 8.0
@@ -232,13 +232,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of torch, in either process")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    run = RunVariants(chosen.run)
+    run = RunModels(chosen.run)
     texts = [
         (site, sentence)
         for site, kept in read_site_translations(chosen.run).items()
         for sentence in kept.hypothesis.sources[: chosen.sentences]
     ]
-    translators = {site: Translator.of_variant(run, run.of_site(site), Decoding(most=1)) for site in run.sites}
+    translators = {site: Translator(run.of_site(site), Decoding(most=1)) for site in run.sites}
     one_by_one(translators, texts[:20])  # warms up
     wanted, before, core_before = one_by_one(translators, texts)
     with served(chosen.run, chosen.threads) as (address, process):

@@ -13,6 +13,7 @@ from fedlingua.backbones.load import load_backbone
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.errors import BackboneError, RunError
 from fedlingua.common.languages import Direction
+from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.pretraining.build import build_model
 from fedlingua.desk.translator import Translator
 from fedlingua.exchange import protocol
@@ -147,7 +148,7 @@ def test_what_is_delivered_is_all_that_it_takes_to_translate(config, tmp_path, a
     assert tensors
     assert all(trains(name) for name in tensors)
     lines = [line.split("\t") for line in (site / "translations.tsv").read_text().rstrip("\n").split("\n")[1:]]
-    for translator in (Translator.of_site(folder.directory, "court"), Translator.of_delivery(site)):
+    for translator in (Translator.of_site(folder.directory, "court"), Translator(TrainedModel.of_delivery(site))):
         assert as_bytes(numbers(translator.trainable.model)) == as_bytes(watch.last["court"])
         assert translator.translate([line[0] for line in lines]) == [line[3] for line in lines]
 

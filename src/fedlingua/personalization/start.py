@@ -14,7 +14,7 @@ from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors, check_tensors
 from fedlingua.runs.checkpoints import ClusterTensors
-from fedlingua.runs.finished import FinishedRun
+from fedlingua.runs.completed import CompletedRun
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # what cannot be gone on from is told without torch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # what cannot be gone on from is told without torch
 class Start:
     """A round of a run, and the sites that go on from it. texts: of each of them, as it held it in the run."""
 
-    run: FinishedRun
+    run: CompletedRun
     settings: Settings
     sites: tuple[str, ...]
     number: int
@@ -41,7 +41,7 @@ class Start:
             RunError: no completed run, nothing that left its sites, a site that is not of it or whose text is not here, a round whose
                 checkpoint is gone or damaged. ConfigError, CorpusError: what is wrong with its federation file or text.
         """
-        run = FinishedRun.of(run_dir)
+        run = CompletedRun.of(run_dir)
         settings = replace(run.settings, data_dir=data_dir or run.settings.data_dir)
         _check_method(settings)
         known = run.folder.read("sites.json") or {}

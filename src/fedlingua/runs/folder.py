@@ -1,4 +1,4 @@
-"""A run on disk: its folder and its progress. The files are the interface; report and compare read nothing else."""
+"""The run folder: what a run writes while it runs. Its files are the interface; report and compare read nothing else."""
 
 import fcntl
 import hashlib
@@ -8,7 +8,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,7 +36,7 @@ def run_directory(settings: Settings, run_id: int) -> Path:
 
 
 class RunFolder:
-    """The server's pen: every file is written aside and renamed, every line of a log in one write."""
+    """A run's files: every one is written aside and renamed, every line of a log in one write."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -89,9 +89,9 @@ class RunFolder:
         before, now = config_of_run(old["config"]), settings.flat()
         other = sorted(key for key in {*before, *now} - set(MAY_CHANGE) if before.get(key) != now.get(key))
         if other:
-            told = ", ".join(f"{key} = {now.get(key)!r} (was {before.get(key)!r})" for key in other)
+            changed = ", ".join(f"{key} = {now.get(key)!r} (was {before.get(key)!r})" for key in other)
             raise RunError(
-                f"{self.directory}: a resumed run keeps its settings, but {told}; only {', '.join(MAY_CHANGE)} may be changed"
+                f"{self.directory}: a resumed run keeps its settings, but {changed}; only {', '.join(MAY_CHANGE)} may be changed"
             )
         if old.get("code_hash") != code_hash():
             self.event("note", text="the code has changed since the run began: what comes may differ from an unbroken run")
@@ -135,21 +135,14 @@ class RunFolder:
 
     def cut_rounds(self, last: int) -> None:
         """Drop from rounds.jsonl and deviations.jsonl what came after round `last`, and a line that was broken off: it is made again."""
-        for name in ("rounds.jsonl", "deviations.jsonl"):
-            self._cut(name, last)
-
-    def _cut(self, name: str, last: int) -> None:
-        file = self.directory / name
-        if not file.is_file():
-            return
-        kept = []
-        for line in file.read_bytes().split(b"\n"):  # it may end inside a letter
-            try:
-                if json.loads(line)["round"] <= last:
-                    kept.append(line.decode("utf-8") + "\n")
-            except ValueError:
-                continue
-        self._replace(name, "".join(kept))
+        for file in (self.directory / "rounds.jsonl", self.directory / "deviations.jsonl"):
+            whole = []
+            for line in file.read_bytes().split(b"\n") if file.is_file() else ():  # it may end inside a letter
+                with suppress(ValueError):
+                    if json.loads(line)["round"] <= last:
+                        whole.append(line.decode("utf-8") + "\n")
+            if file.is_file():
+                replace_text(file, "".join(whole))
 
     def update(self, **changes: Any) -> None:
         """Change fields of run.json."""
@@ -179,10 +172,7 @@ class RunFolder:
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all."""
-        self._replace(name, json_text(content))
-
-    def _replace(self, name: str, text: str) -> None:
-        replace_text(self.directory / name, text)
+        replace_text(self.directory / name, json_text(content))
 
     def read(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the folder, or None when there is none.
@@ -261,10 +251,10 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
         )
 
 
-def library_versions() -> dict[str, str]:
-    """Versions of the libraries that can change a result; `fedlingua` itself is absent where the app runs from a bundle."""
+def library_versions(*more: str) -> dict[str, str]:
+    """Versions of the libraries that can change a result, and of `more`; `fedlingua` is absent where the app runs from a bundle."""
     versions = {}
-    for library in LIBRARIES:
+    for library in (*LIBRARIES, *more):
         try:
             versions[library] = version(library)
         except PackageNotFoundError:

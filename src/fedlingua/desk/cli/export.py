@@ -7,10 +7,9 @@ from rich.console import Console
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import parse_direction
-from fedlingua.desk.export.forms import check_form
-from fedlingua.desk.export.place import check_place
-from fedlingua.desk.trained import Trained
-from fedlingua.runs.finished import FinishedRun
+from fedlingua.desk.export.forms import check_form, check_place
+from fedlingua.desk.models import RunModels
+from fedlingua.runs.completed import CompletedRun
 
 if TYPE_CHECKING:  # an unknown form, or a folder that is there, is told without torch
     from fedlingua.desk.export.model import Export
@@ -28,13 +27,14 @@ def export_run(
     check_form(form, quantization)
     check_place(to, force)
     if (site is None) == (direction is None):
-        sites = ", ".join(FinishedRun.of(run).folder.read("sites.json") or {})
+        sites = ", ".join(CompletedRun.of(run).folder.read("sites.json") or {})
         raise ConfigError(f"export needs either --site or --direction; the run's sites are {sites}")
     wanted = parse_direction(direction, "--direction") if direction else None
-    trained = Trained.of_direction(run, wanted) if wanted else Trained.of_site(run, site or "")
+    models = RunModels(run)
+    model = models.of_direction(wanted) if wanted else models.of_site(site or "")
     from fedlingua.desk.export.model import export_model  # loads torch
 
-    return told_export(export_model(trained, to, form, run, force, quantization), console)
+    return told_export(export_model(model, to, form, run, force, quantization), console)
 
 
 def told_export(done: "Export", console: Console) -> dict[str, Any]:

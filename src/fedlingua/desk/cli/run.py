@@ -31,7 +31,7 @@ from fedlingua.desk.suites.read import is_suite
 from fedlingua.evaluation.comet.scores import is_checkpoint
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.tasks import check_task
-from fedlingua.runs.finished import settings_of
+from fedlingua.runs.completed import settings_of
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.checks import settings_from

@@ -10,13 +10,13 @@ from types import FrameType
 import uvicorn
 
 from fedlingua.desk.cli.output import INTERRUPTED, AnsweringConsole, asks_json, print_json
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.batching import is_translating
 from fedlingua.desk.serving.guard import Connection, Guard, Limits
 from fedlingua.desk.serving.listening import is_loopback, listen, url_of
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Decoding
-from fedlingua.desk.variants import RunVariants
 
 GRACE_S = 20
 """Time for what is being answered when a signal comes."""
@@ -33,7 +33,7 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
     """
     console = AnsweringConsole(stderr=True)
     decoding.check()
-    variants = RunVariants(run)
+    run_models = RunModels(run)
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as listening:
         if not is_loopback(listening):
@@ -47,7 +47,7 @@ def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limit
             import torch  # takes seconds, and what speaks against a start is told before
 
             torch.set_num_threads(threads)
-        models = Models(variants, decoding)
+        models = Models(run_models, decoding)
         app = Guard(
             application(models, limits),
             limits.body_bytes,

@@ -198,11 +198,12 @@ def translate(file: Path, site_name: str | None, run: str | None, asked: "Asked"
         ConfigError: several sites and none named. RunError: nothing was delivered.
     """
     from fedlingua.desk.cli.translate import translate_with
+    from fedlingua.desk.models import TrainedModel
     from fedlingua.desk.translator import Translator
 
     asked.check()
     folder = _newest(_site(file), site_name, run)
-    return translate_with(Translator.of_delivery(folder, asked.decoding), asked, sys.stdout)
+    return translate_with(Translator(TrainedModel.of_delivery(folder), asked.decoding), asked, sys.stdout)
 
 
 def export(
@@ -214,20 +215,19 @@ def export(
         ConfigError: several sites and none named, an unknown form, a folder that is not to be written. RunError: nothing was delivered.
     """
     from fedlingua.desk.cli.export import told_export
-    from fedlingua.desk.export.forms import check_form
-    from fedlingua.desk.export.place import check_place
-    from fedlingua.desk.trained import Trained
+    from fedlingua.desk.export.forms import check_form, check_place
+    from fedlingua.desk.models import TrainedModel
 
     check_form(form, quantization)
     check_place(to, force)
     site = _site(file)
-    trained = Trained.of_delivery(_newest(site, site_name, run))
+    model = TrainedModel.of_delivery(_newest(site, site_name, run))
     from fedlingua.desk.export.model import export_model  # loads torch
 
     # What the run calls the backbone that lies here under a path.
     names = {str(path): name for name, path in site.backbones.items()}
-    name = names.get(trained.settings.backbone, "")
-    return told_export(export_model(trained, to, form, force=force, quantization=quantization, name=name), console)
+    name = names.get(model.settings.backbone, "")
+    return told_export(export_model(model, to, form, force=force, quantization=quantization, name=name), console)
 
 
 def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:

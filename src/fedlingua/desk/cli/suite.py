@@ -28,7 +28,7 @@ from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.suites.read import Suite, read_suite
 from fedlingua.desk.suites.result import read_result, write_result, write_tables
 from fedlingua.desk.suites.runs import Run, make_ready, plan, standing
-from fedlingua.desk.suites.table import metric_of, score_rows
+from fedlingua.desk.suites.table import SuiteTable
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.experiment import given_settings
 
@@ -103,10 +103,11 @@ def _number(value: str) -> float | str | None:
 def show_result(result_dir: Path, console: Console) -> None:
     """Print the table, without the sites where they do not fit, and where it lies."""
     suite, scores = read_result(result_dir)
-    rows = score_rows(suite, scores, lambda text: f"{text}*")
+    made = SuiteTable(suite, scores)
+    rows = made.score_rows(lambda text: f"{text}*")
     if sum(max(len(row[column]) for row in rows) + 3 for column in range(len(rows[0]))) > console.width:
         rows = [[row[0], *row[-3:]] for row in rows]
-    table = Table(title=Text(suite["title"]), caption=f"{metric_of(scores).name}; * the best of a column", box=box.SIMPLE_HEAD)
+    table = Table(title=Text(suite["title"]), caption=f"{made.metric.name}; * the best of a column", box=box.SIMPLE_HEAD)
     for number, header in enumerate(rows[0]):
         table.add_column(Text(header), justify="right" if number else "left")
     for row in rows[1:]:

@@ -18,8 +18,8 @@ from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.desk.cli.output import Answer, AnsweringConsole, asks_json
 from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Decoding, Translator
-from fedlingua.desk.variants import RunVariants
 
 AT_ONCE, AT_ONCE_OF_A_FILE = 64, 1024
 """Lines taken together: few enough that a pipe flows; of a file enough that batches of like length are full. Typed ones come singly."""
@@ -71,9 +71,9 @@ def translate_run(run: Path, site: str | None, direction: str | None, asked: Ask
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
     asked.check()
     wanted = parse_direction(direction, "--direction") if direction else None
-    variants = RunVariants(run)
-    variant = variants.of_direction(wanted) if wanted else variants.of_site(site or "")
-    return translate_with(Translator.of_variant(variants, variant, asked.decoding), asked, output)
+    models = RunModels(run)
+    model = models.of_direction(wanted) if wanted else models.of_site(site or "")
+    return translate_with(Translator(model, asked.decoding), asked, output)
 
 
 def translate_adapter(adapter: Path, backbone: str, asked: Asked, output: TextIO) -> Answer:
@@ -85,7 +85,7 @@ def translate_adapter(adapter: Path, backbone: str, asked: Asked, output: TextIO
     from fedlingua.desk.export.adapter import read_adapter
 
     asked.check()
-    return translate_with(Translator.of_trained(read_adapter(adapter), adapter, asked.decoding, backbone), asked, output)
+    return translate_with(Translator(read_adapter(adapter), asked.decoding, backbone), asked, output)
 
 
 def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answer:
@@ -95,12 +95,12 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
     Raises:
         CorpusError: what is read is not as it has to be; what --to names is not there then.
     """
-    console, variant = AnsweringConsole(stderr=True), translator.variant
+    console, model = AnsweringConsole(stderr=True), translator.model
     if asked.threads:
         import torch
 
         torch.set_num_threads(asked.threads)
-    console.print(f"{variant.direction}: {variant.told}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{model.direction}: {model.owner}", highlight=False, markup=False, soft_wrap=True)
     work = _Work(translator, asked, console if asked.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
     if asked.to is not None:
@@ -124,10 +124,10 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
         console.print(f"{asked.to}: {work.lines:,} lines in {taken:,.1f} s, {rate:,.1f} a second", soft_wrap=True)
     return {
         "to": asked.to,
-        "direction": str(variant.direction),
-        "answered_by": variant.told,
-        "site": variant.site,
-        "clusters": dict(variant.clusters),
+        "direction": str(model.direction),
+        "answered_by": model.owner,
+        "site": model.site,
+        "clusters": dict(model.clusters),
         "lines": work.lines,
         "empty": work.empty,
         "without_source": work.missing,

@@ -1,4 +1,8 @@
-"""Paired bootstrap of two systems' scores from what is counted of each sentence (Koehn 2004); the numbers are sacreBLEU's."""
+"""Paired bootstrap of two systems' scores from what is counted of each sentence (Koehn 2004).
+
+p is sacreBLEU's to the last digit. Its own `significance.PairedTest` gives p alone: no interval of the difference, no mean over sites, no
+metric that is not sacreBLEU's, and it counts every text anew.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +14,6 @@ from fedlingua.evaluation.text_metrics import Counts
 
 SAMPLES, SEED = 1000, 12345
 """sacreBLEU's."""
-
-Scores = NDArray[np.float64]
-"""(samples,) of one system."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ def draws(sentences: int, samples: int = SAMPLES, seed: int | Sequence[int] = SE
     return np.stack([np.bincount(row, minlength=sentences) for row in rows]).astype(np.float64)
 
 
-def resampled(counts: Counts, score: Callable[[Counts], float], drawn: NDArray[np.float64]) -> Scores:
-    """The score of each sample. counts: (sentences, width); score: of their sum."""
+def resampled(counts: Counts, score: Callable[[Counts], float], drawn: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The score of each sample, (samples,). counts: (sentences, width); score: of their sum."""
     return np.array([score(total) for total in drawn @ counts])
 
 
-def difference(first: float, second: float, of_first: Scores, of_second: Scores) -> Difference:
+def difference(first: float, second: float, of_first: NDArray[np.float64], of_second: NDArray[np.float64]) -> Difference:
     """Of two scores, and of the same samples of both systems."""
     differences = of_second - of_first
     ordered = np.sort(differences)

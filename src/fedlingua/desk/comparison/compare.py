@@ -12,7 +12,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.desk.comparison.bootstrap import SEED, Difference, difference, draws, paired, resampled
 from fedlingua.desk.comparison.runs import ComparedRun, Fairness, common_sites, fairness, variants
-from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts
+from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
 
 LOCAL_METHODS = ("adapter-local",)
@@ -114,52 +114,47 @@ def _metric(runs: Sequence[ComparedRun], name: str) -> Metric:
 
 def _beside(first: ComparedRun, second: ComparedRun, metric: Metric, sites: Sequence[str], samples: int) -> Beside:
     """A site's samples are sacreBLEU's; those of the mean over sites are drawn for each site by itself."""
-    values = [[float(run.scores["sites"][site][metric.key]) for site in sites] for run in (first, second)]
-    name = next((name for name, one in OF_TEXT.items() if one == metric and name in TEXT_METRICS), "")
-    if not name or not all(site in run.texts for run in (first, second) for site in sites):
+    both = (first, second)
+    values = [[float(run.scores["sites"][site][metric.key]) for site in sites] for run in both]
+    name = next((name for name, known in OF_TEXT.items() if known == metric and name in TEXT_METRICS), "")
+    if not name or not all(site in run.texts for run in both for site in sites):
         alone = {site: Difference(*pair) for site, *pair in zip(sites, *values, strict=True)}
         return Beside(second.name, alone, Difference(*map(fmean, values)), None)
-    score, counts = TEXT_METRICS[name].score, [_counts(run, sites, name) for run in (first, second)]
+    measure = TEXT_METRICS[name]
+    counts = [[measure.count(run.texts[site]) for site in sites] for run in both]
     of_sites = {
-        site: paired(of_first, of_second, score, draws(len(of_first), samples))
+        site: paired(of_first, of_second, measure.score, draws(len(of_first), samples))
         for site, of_first, of_second in zip(sites, *counts, strict=True)
     }
     drawn = [draws(len(of_site), samples, (SEED, place)) for place, of_site in enumerate(counts[0])]
     means = [
-        np.mean([resampled(of_site, score, each) for of_site, each in zip(of_run, drawn, strict=True)], axis=0)
+        np.mean([resampled(of_site, measure.score, each) for of_site, each in zip(of_run, drawn, strict=True)], axis=0)
         for of_run in counts
     ]
-    before, after = (fmean(side) for side in values)
-    macro = difference(before, after, means[0], means[1])
-    whole_first, whole_second = (np.concatenate(of_run) for of_run in counts)
-    pooled = paired(whole_first, whole_second, score, draws(len(whole_first), samples))
-    return Beside(second.name, of_sites, macro, pooled)
-
-
-def _counts(run: ComparedRun, sites: Sequence[str], name: str) -> list[Counts]:
-    return [TEXT_METRICS[name].count(run.texts[site]) for site in sites]
+    whole_first, whole_second = map(np.concatenate, counts)
+    pooled = paired(whole_first, whole_second, measure.score, draws(len(whole_first), samples))
+    before, after = map(fmean, values)
+    return Beside(second.name, of_sites, difference(before, after, means[0], means[1]), pooled)
 
 
 def _over_seeds(runs: Sequence[ComparedRun], fair: Sequence[Fairness], metric: Metric) -> list[OverSeeds]:
     """Of what several of the runs have done."""
     of_method: dict[str, list[tuple[ComparedRun, Fairness]]] = defaultdict(list)
-    for variant, run, one in zip(variants(runs), runs, fair, strict=True):
-        of_method[variant].append((run, one))
-    found = []
-    for method, each in of_method.items():
-        if len(each) > 1:
-            gains = [one.gain for _, one in each if one.gain is not None]
-            found.append(
-                OverSeeds(
-                    method,
-                    tuple(run.seed for run, _ in each),
-                    _mean_and_sd([fmean(run.values(metric.key).values()) for run, _ in each]),
-                    _mean_and_sd([one.worst for _, one in each]),
-                    _mean_and_sd([one.spread for _, one in each]),
-                    _mean_and_sd(gains) if len(gains) == len(each) else None,
-                )
-            )
-    return found
+    for variant, run, fairness_of_it in zip(variants(runs), runs, fair, strict=True):
+        of_method[variant].append((run, fairness_of_it))
+    repeated = {method: pairs for method, pairs in of_method.items() if len(pairs) > 1}
+    return [
+        OverSeeds(
+            method,
+            tuple(run.seed for run, _ in pairs),
+            _mean_and_sd([fmean(run.values(metric.key).values()) for run, _ in pairs]),
+            _mean_and_sd([fares.worst for _, fares in pairs]),
+            _mean_and_sd([fares.spread for _, fares in pairs]),
+            _mean_and_sd(gains) if len(gains) == len(pairs) else None,
+        )
+        for method, pairs in repeated.items()
+        for gains in [[fares.gain for _, fares in pairs if fares.gain is not None]]
+    ]
 
 
 def _mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
@@ -168,25 +163,16 @@ def _mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 
 def differing_sentences(first: ComparedRun, second: ComparedRun, sites: Sequence[str], most: int) -> list[DifferingSentence]:
     """The `most` sentences of each site that two runs translate most differently, by chrF; none where the translations are not here."""
-    chrf, found = CHRF(), []
-    for site in sites:
-        if not most or site not in first.texts or site not in second.texts:
+    chrf, sentences = CHRF(), []
+    for site in sites if most else ():
+        if site not in first.texts or site not in second.texts:
             continue
-        ours, theirs = first.texts[site], second.texts[site]
-        of_site = [
-            DifferingSentence(
-                site,
-                str(first.scores["sites"][site]["direction"]),
-                source,
-                reference,
-                one,
-                other,
-                chrf.sentence_score(other, [reference]).score - chrf.sentence_score(one, [reference]).score,
-            )
-            for source, reference, one, other in zip(
-                ours.sources, ours.references, ours.hypotheses, theirs.hypotheses, strict=True
-            )
-            if one != other
-        ]
-        found += sorted(of_site, key=lambda sentence: -abs(sentence.gain))[:most]
-    return found
+        ours, direction = first.texts[site], str(first.scores["sites"][site]["direction"])
+        rows = zip(ours.sources, ours.references, ours.hypotheses, second.texts[site].hypotheses, strict=True)
+        of_site = []
+        for source, reference, before, after in rows:
+            if before != after:
+                gain = chrf.sentence_score(after, [reference]).score - chrf.sentence_score(before, [reference]).score
+                of_site.append(DifferingSentence(site, direction, source, reference, before, after, gain))
+        sentences += sorted(of_site, key=lambda sentence: -abs(sentence.gain))[:most]
+    return sentences

@@ -10,10 +10,10 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.comparison.runs import ComparedRun, read_completed
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.measuring import Measured, check_measuring, measure
 from fedlingua.evaluation.text_metrics import Translated
-from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
 AT_ONCE = 256
@@ -50,10 +50,9 @@ def translator_for(run_dir: Path, direction: Direction) -> Translator:
     Raises:
         RunError: neither is here.
     """
-    sites = RunFolder(run_dir).read("sites.json") or {}
-    members = {name: held for about in sites.values() for name, held in about["members"].items()}
-    holder = next((name for name, held in members.items() if held == str(direction)), None)
-    return Translator.of_site(run_dir, holder) if holder else Translator.of_direction(run_dir, direction)
+    models = RunModels(run_dir)
+    holder = next((site for site, held in models.sites.items() if held == direction), None)
+    return Translator(models.of_site(holder) if holder else models.of_direction(direction))
 
 
 def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[str], model: str, report: Report) -> ComparedRun:
@@ -65,18 +64,18 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
             report(f"{run.name}, {direction}", first, len(sources))
             written += translator.translate(sources[first : first + AT_ONCE])
         made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
-    found = measure(made, metrics, model, _silent)
-    entries = {name: _entry(name, made[name], found[name]) for name in made}
+    measured = measure(made, metrics, model, _silent)
+    entries = {name: _entry(name, made[name], measured[name]) for name in made}
     scores = {f"macro_{BLEU.key}": fmean(entry[BLEU.key] for entry in entries.values()), "sites": entries}
     costs = {key: run.scores[key] for key in COSTS if key in run.scores}
     return replace(run, scores={**scores, **costs}, texts=made)
 
 
-def _entry(direction: str, text: Translated, found: Mapping[str, Measured]) -> dict[str, Any]:
+def _entry(direction: str, text: Translated, measured: Mapping[str, Measured]) -> dict[str, Any]:
     """As scores.json has a site's."""
-    values = {OF_TEXT[name].key: one.corpus for name, one in found.items()}
-    return {"direction": direction, "sentences": len(text.sources), "signature": found["bleu"].signature, **values}
+    values = {OF_TEXT[name].key: metric.corpus for name, metric in measured.items()}
+    return {"direction": direction, "sentences": len(text.sources), "signature": measured["bleu"].signature, **values}
 
 
 def _silent(_: str) -> None:
-    """Nothing is told while COMET's environment is made; the bar shows that something goes on."""
+    """Report nothing while COMET's environment is made; the bar shows that something goes on."""

@@ -124,13 +124,15 @@ def variants(runs: Sequence[ComparedRun]) -> list[str]:
     """Of each run its method and the settings in which runs of that method differ, as suites name their rows: fixed-g+median. The same of
     runs that differ in their seed alone.
     """
-    found = []
+    names = []
     for run in runs:
         alike = [other for other in runs if other.method == run.method]
         place = next(place for place, other in enumerate(alike) if other is run)
-        told = [(key, values[place]) for key, values in differing_settings(alike).items() if values[place] not in (None, "")]
-        found.append("+".join([run.method, *(value if isinstance(value, str) else f"{key} {value}" for key, value in told)]))
-    return found
+        own = {key: values[place] for key, values in differing_settings(alike).items() if values[place] not in (None, "")}
+        names.append(
+            "+".join([run.method, *(value if isinstance(value, str) else f"{key} {value}" for key, value in own.items())])
+        )
+    return names
 
 
 def check_same_test(first: ComparedRun, second: ComparedRun) -> None:
@@ -160,7 +162,7 @@ def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
     if site in first.texts and site in second.texts:
         ours, theirs = first.texts[site], second.texts[site]
         pairs = [list(zip(text.sources, text.references, strict=True)) for text in (ours, theirs)]
-        if others := sum(one != other for one, other in zip(*pairs, strict=True)):
+        if others := sum(pair != other for pair, other in zip(*pairs, strict=True)):
             return f"{others} of {len(pairs[0])} sentences are others"
     return ""
 

@@ -102,7 +102,7 @@ def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
 
 
 def _scores(site: SiteFile, settings: Settings) -> str:
-    check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
+    check_measuring(settings.more_metrics, settings.comet_model, lambda text: None)
     directions = [one.direction for one in site.sites]
     check_tokenizers(direction for direction in directions if not direction.is_one_language)
     more = f"; besides {', '.join(settings.more_metrics)}" if settings.more_metrics else ""
@@ -187,7 +187,7 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     scored = min(tokens, settings.head_chunk or tokens)
     trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
-    kept = sum(
+    arrays = sum(
         stack.num_at_work(model) * (14 * config.hidden_size + 2 * getattr(config, stack.feed_forward_key))
         for stack in layout_of(model).stacks.values()
     )
@@ -196,7 +196,7 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
         "backbone": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
         # What came, what is trained, its gradient, Adam's two moments, what is sent.
         "trained tensors": 6 * 4 * trained,
-        "activations": tokens * kept * width,
+        "activations": tokens * arrays * width,
         # The scores over the vocabulary of every target token, or of a chunk of them, and their gradient.
         "output layer": 2 * scored * config.vocab_size * 4,
     }
@@ -217,10 +217,12 @@ def _memory(settings: Settings, trainable: Trainable) -> str:
     wanted = int(MARGIN * (number * sum(parts.values()) + (parts["process"] + parts["backbone"] if number > 1 else 0)))
     free = psutil.virtual_memory().available
     whom = "a client process" if number == 1 else f"a client and {number} processes"
-    told = f"about {units.data(wanted)} for {whom} ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
+    estimate = (
+        f"about {units.data(wanted)} for {whom} ({', '.join(f'{name} {units.data(size)}' for name, size in parts.items())})"
+    )
     if settings.device == "cpu" and wanted > free:
-        raise DeploymentError(f"{told}, and {units.data(free)} are free; {LESS_MEMORY}")
-    return f"{told}; {units.data(free)} are free"
+        raise DeploymentError(f"{estimate}, and {units.data(free)} are free; {LESS_MEMORY}")
+    return f"{estimate}; {units.data(free)} are free"
 
 
 def _disk(site: SiteFile, settings: Settings, trainable: Trainable) -> str:
@@ -248,10 +250,10 @@ def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
     wanted = (
         int(MARGIN * sum(size for name, size in memory_estimate(settings, built[0]).items() if name != "process")) if built else 0
     )
-    told = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"
+    memory = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"
     if wanted > free:
-        raise DeploymentError(f"{told}; {LESS_MEMORY}")
-    return told
+        raise DeploymentError(f"{memory}; {LESS_MEMORY}")
+    return memory
 
 
 def _certificate(site: SiteFile) -> str:

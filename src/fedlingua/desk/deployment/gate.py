@@ -1,7 +1,7 @@
-"""The program that a site's SuperNode starts for each message in the place of `flwr-clientapp`: it looks at the bundle first.
+"""The program that a site's SuperNode starts for each message in the place of `flwr-clientapp`: it checks the bundle first.
 
-Flower installs and imports whatever bundle the SuperLink names. This stands between: the one function that unpacks a bundle asks the
-site's list before it does. Where that function is not found, as in a Flower of another build, nothing runs.
+Flower installs and imports whatever bundle the SuperLink names. Here the one function that unpacks a bundle asks the site's list of
+approved bundles before it does. Where that function is not found, as in a Flower of another build, nothing runs.
 """
 
 import importlib
@@ -32,11 +32,11 @@ def main() -> None:
     install: Callable[..., Any] = flower.install_from_fab
     pull: Callable[..., Any] = flower.pull_task_input
     approvals, refused = Path(os.environ[APPROVALS]), Path(os.environ[REFUSED])
-    told: list[str] = []
+    announced: list[str] = []
 
     def pull_and_remember(*arguments: Any) -> Any:
         pulled = pull(*arguments)
-        told.append(pulled[3].hash_str)
+        announced.append(pulled[3].hash_str)
         return pulled
 
     def install_approved(content: bytes, *arguments: Any, **options: Any) -> Any:
@@ -45,11 +45,10 @@ def main() -> None:
         except DeploymentError as error:
             audit.append(refused.parent, {"asked": "bundle", "bundle": bundle_hash(content), "refused": str(error)})
             raise
-        if told != [
-            bundle_hash(content)
-        ]:  # Flower would load another bundle than the one it unpacks, by the name that it was told
-            raise DeploymentError(f"the bundle {bundle_hash(content)} came under the hash {', '.join(told)}; it is not run")
-        os.environ[BUNDLE] = told[0]
+        name = bundle_hash(content)
+        if announced != [name]:  # Flower would load another bundle than the one it unpacks, by the announced name
+            raise DeploymentError(f"the bundle {name} came under the hash {', '.join(announced)}; it is not run")
+        os.environ[BUNDLE] = name
         return install(content, *arguments, **options)
 
     flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved

@@ -12,7 +12,6 @@
 Paths are relative to the file.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from pathlib import Path
 import tomli_w
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import check_folder_to_write, read_toml
+from fedlingua.common.files import check_folder_to_write, read_toml, replace_text
 from fedlingua.common.tables import refuse_unknown
 from fedlingua.consent.keys import read_public_key
 from fedlingua.consent.site_file import site_table
@@ -86,11 +85,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
         make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "[::]") else [listens_on])])
     (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=_quoted(name)), encoding="utf-8")
     content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
-    aside = directory / f".{FILE}.{os.getpid()}"
-    aside.write_text(
-        "# Written by `fedlingua server init`; paths are relative to this file.\n" + tomli_w.dumps(content), encoding="utf-8"
-    )
-    os.replace(aside, file)
+    replace_text(file, f"# Written by `fedlingua server init`; paths are relative to this file.\n{tomli_w.dumps(content)}")
     return read_server_file(file)
 
 
@@ -134,7 +129,7 @@ def add_site(server: ServerFile, join_file: Path) -> str:
     """Enter a site into the federation file, from the file that `site init` wrote for it; returns its name.
 
     Raises:
-        ConfigError: a file that is none, a name, direction or key that is none, a name that stands there already.
+        ConfigError: a file that is none, a name, direction or key that is none, or a name that is there already.
     """
     raw = read_toml(join_file)
     refuse_unknown(raw, {"site"}, join_file.name)
@@ -156,9 +151,7 @@ def add_site(server: ServerFile, join_file: Path) -> str:
         taken.add(site.name)
     text = server.federation.read_text(encoding="utf-8").rstrip("\n")
     added = "".join(f"\n{site_table(entry)}" for entry in entries)
-    aside = server.federation.with_name(f".{server.federation.name}.{os.getpid()}")
-    aside.write_text(f"{text}\n{added}", encoding="utf-8")
-    os.replace(aside, server.federation)
+    replace_text(server.federation, f"{text}\n{added}")
     return ", ".join(str(entry["name"]) for entry in entries)
 
 

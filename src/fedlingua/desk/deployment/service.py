@@ -1,4 +1,8 @@
-"""A long-lived program of Flower's beneath one of ours: its lines go through, signals end it, and nothing of it is left."""
+"""A long-lived program of Flower's beneath one of ours: its lines go through, signals end it, and nothing of it is left.
+
+Supervisors on the index (supervisord, circus, honcho) are daemons or run a list of commands; none ends processes that left their parent,
+as what runs beneath a killed SuperLink has, or lets a caller wait for a sign of life.
+"""
 
 import collections
 import contextlib

@@ -71,9 +71,7 @@ def init_site(
 
 def _from(directory: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
     """The corpus's paths as the site's file gives them: relative inside the site's folder, so that it can be moved; else absolute."""
-    return {key: _place(value, directory) if key in PATHS else value for key, value in corpus.items()}
-
-
-def _place(path: str, directory: Path) -> str:
-    whole, folder = Path(path).resolve(), directory.resolve()
-    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
+    folder = directory.resolve()
+    paths = {key: Path(value).resolve() for key, value in corpus.items() if key in PATHS}
+    inside = {key: path.relative_to(folder) for key, path in paths.items() if path.is_relative_to(folder)}
+    return {**corpus, **{key: str(path) for key, path in {**paths, **inside}.items()}}

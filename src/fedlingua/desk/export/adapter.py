@@ -1,4 +1,4 @@
-"""What was attached to the backbone, as this project loads it again: adapter.safetensors, and all that it fits on in export.json."""
+"""The form `adapter`: what was attached to a backbone, in adapter.safetensors, and in export.json all that it fits on."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,22 +11,23 @@ from fedlingua.common.errors import RunError
 from fedlingua.common.hashing import sha256
 from fedlingua.common.languages import parse_written
 from fedlingua.desk.export.facts import public_name
-from fedlingua.desk.export.place import FILE
-from fedlingua.desk.trained import Trained
+from fedlingua.desk.export.forms import FILE
+from fedlingua.desk.models import TrainedModel
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.runs.finished import settings_of
+from fedlingua.runs.completed import settings_of
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
 
 TENSORS = "adapter.safetensors"
+_AGAIN = "export it again, or copy it anew"
 
 
-def write_adapter(directory: Path, trained: Trained, tensors: Tensors, backbone: str) -> dict[str, Any]:
-    """Write the tensors; what comes back belongs in export.json. backbone: its name, as others are to read it."""
+def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbone: str) -> dict[str, Any]:
+    """Write the tensors; returns what belongs in export.json. backbone: its name, as others are to read it."""
     save_file(dict(tensors), directory / TENSORS)
-    return {"settings": public(trained.settings, backbone).flat(), "sha256": sha256(directory / TENSORS)}
+    return {"settings": public(settings, backbone).flat(), "sha256": sha256(directory / TENSORS)}
 
 
 def public(settings: Settings, backbone: str) -> Settings:
@@ -45,36 +46,35 @@ def public(settings: Settings, backbone: str) -> Settings:
     )
 
 
-def read_adapter(directory: Path) -> Trained:
+def read_adapter(directory: Path) -> TrainedModel:
     """What `write_adapter` wrote.
 
     Raises:
         RunError: no such export, or it is damaged. ConfigError: its settings are not those of this version.
     """
     try:
-        told = RunFolder(directory).read(FILE) or {}
+        about = RunFolder(directory).read(FILE) or {}
     except RunError as error:
-        raise RunError(f"{directory / FILE} is damaged (no whole JSON object); export it again, or copy it anew") from error
+        raise RunError(f"{directory / FILE} is damaged (no whole JSON object); {_AGAIN}") from error
     try:
-        if "settings" not in told:
-            form = f"; it is of form {told['form']}, which needs no fedlingua" if "form" in told else ""
+        if "settings" not in about:
+            form = f"; it is of form {about['form']}, which needs no fedlingua" if "form" in about else ""
             raise RunError(
                 f"{directory} is no exported adapter{form}; wanted a folder that `fedlingua export --form adapter` wrote"
             )
-        about = {key: told[key] for key in ("sha256", "site", "round")} | {"fingerprint": told["backbone"]["fingerprint"]}
-        settings, direction = settings_of(told["settings"]), parse_written(told["direction"])
+        checksum, fingerprint = about["sha256"], about["backbone"]["fingerprint"]
+        settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
+        site, number = about["site"], about["round"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(
-            f"{directory / FILE} is damaged ({type(error).__name__}: {error}); export it again, or copy it anew"
-        ) from error
+        raise RunError(f"{directory / FILE} is damaged ({type(error).__name__}: {error}); {_AGAIN}") from error
     file = directory / TENSORS
     try:
-        if sha256(file) != about["sha256"]:
-            raise RunError(f"{file} is not what was written (checksum differs); export it again, or copy it anew")
+        if sha256(file) != checksum:
+            raise RunError(f"{file} is not what was written (checksum differs); {_AGAIN}")
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{file} cannot be read ({error}); export it again, or copy it anew") from error
-    return Trained(settings, about["fingerprint"], tensors, direction, about["site"], about["round"])
+        raise RunError(f"{file} cannot be read ({error}); {_AGAIN}") from error
+    return TrainedModel(settings, fingerprint, direction, site, number, lambda: tensors, ("given",))
 
 
 def load_adapter(directory: Path, backbone: str = "") -> Trainable:
@@ -85,8 +85,8 @@ def load_adapter(directory: Path, backbone: str = "") -> Trainable:
     Raises:
         RunError: no exported adapter, or another backbone. BackboneError: the backbone cannot be loaded.
     """
-    trained = read_adapter(directory)
-    trainable = trained.trainable(backbone=backbone) if backbone else trained.trainable()
-    assert trained.tensors is not None
-    write_tensors(trainable.model, check_tensors(trained.tensors, trainable.trained))
+    model = read_adapter(directory)
+    trainable = model.trainable(backbone)
+    assert model.load is not None
+    write_tensors(trainable.model, check_tensors(model.load(), trainable.trained))
     return trainable

@@ -1,12 +1,8 @@
-"""What is told of an exported model, beside it, in export.json: languages, sizes, method, scores, bytes, privacy, versions.
-
-Figures and names alone: no text, no path.
-"""
+"""What export.json says of an exported model: languages, sizes, method, scores, bytes, privacy, versions; no text and no path."""
 
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +10,10 @@ from fedlingua.backbones.pinned import LICENCES, PINNED_REVISIONS
 from fedlingua.clustering.clusters import cluster_of
 from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.languages import parse_written
-from fedlingua.desk.trained import Trained
-from fedlingua.runs.finished import FinishedRun
+from fedlingua.desk.models import TrainedModel
+from fedlingua.runs.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder, library_versions
+from fedlingua.settings.config import Settings
 
 Facts = dict[str, Any]
 
@@ -27,16 +24,15 @@ def public_name(backbone: str) -> str:
     return path.name if path.is_absolute() or backbone.startswith(".") or path.is_dir() else backbone
 
 
-def facts(trained: Trained, directory: Path, name: str, run_dir: Path | None) -> Facts:
+def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None) -> Facts:
     """All that is known. directory, name: of the backbone. run_dir: of the run; None: at a site, which knows less than the server."""
-    settings = trained.settings
-    revision = settings.backbone_revision or PINNED_REVISIONS.get(name, "")
-    told: Facts = {
+    settings = model.settings
+    of_model: Facts = {
         "task": settings.task,
-        "site": trained.site,
-        "direction": str(trained.direction),
-        "languages": sorted({trained.direction.source, trained.direction.target}),
-        "round": trained.number,
+        "site": model.site,
+        "direction": str(model.direction),
+        "languages": sorted({model.direction.source, model.direction.target}),
+        "round": model.round,
         "method": settings.method,
         "tensor_set": settings.trained_set,
         "aggregation": settings.aggregation if settings.how.travels else None,
@@ -49,40 +45,43 @@ def facts(trained: Trained, directory: Path, name: str, run_dir: Path | None) ->
         "decoding": {"beam": settings.beam, "max_new_tokens": settings.max_decode_tokens},
         "backbone": {
             "name": name,
-            "revision": revision,
-            "fingerprint": trained.fingerprint,
+            "revision": settings.backbone_revision or PINNED_REVISIONS.get(name, ""),
+            "fingerprint": model.fingerprint,
             "drawn_at_random": settings.backbone_weights == "random",
             "licence": licence_of(directory, name),
         },
-        "signatures": _signatures(trained),
+        "signatures": _signatures(settings),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": library_versions() | _versions("peft"),
+        "versions": library_versions("peft"),
     }
-    return told | (_of_run(trained, run_dir) if run_dir else {})
+    return of_model | (_of_run(model, run_dir) if run_dir else {})
 
 
-def _of_run(trained: Trained, run_dir: Path) -> Facts:
+def _of_run(model: TrainedModel, run_dir: Path) -> Facts:
     """What only the server's folder says."""
-    run = FinishedRun.of(run_dir)
+    run = CompletedRun.of(run_dir)
     folder, about = run.folder, run.about
     sites: Mapping[str, Any] = folder.read("sites.json") or {}
     scores = folder.read("scores.json") or {}
-    host = next((name for name, entry in sites.items() if trained.site in entry["members"]), None)
+    host = next((name for name, entry in sites.items() if model.site in entry["members"]), None)
     members = {site: direction for entry in sites.values() for site, direction in entry["members"].items()}
-    encoder = trained.settings.task == "masked-language"
     languages = sorted({code for one in map(parse_written, members.values()) for code in (one.source, one.target)})
+    # A site with several directions has an entry for each.
+    scored = scores.get("sites", {})
+    traffic = (folder.read("traffic.json") or {}).get(host or "", {}).values()
+    ways = ("uplink_bytes", "downlink_bytes")
     return {
-        **({"languages": languages} if encoder else {}),
+        **({"languages": languages} if model.settings.task == "masked-language" else {}),
         "rounds": about.get("rounds"),
         "sites": len(members),
         "directions": sorted(set(members.values())),
         "sentences": {key: sites[host][key] for key in ("train", "dev", "test")} if host else None,
-        "together_with": None if trained.settings.how.pooled else _together(folder, host),
+        "together_with": None if model.settings.how.pooled else _together(folder, host),
         "trained_parameters": about.get("trained_parameters"),
         "exchanged_parameters": scores.get("exchanged_parameters", about.get("exchanged_parameters")),
         "scored_on": scores.get("split", "test"),
-        "scores": _scores(scores, trained),
-        "bytes": _bytes(folder, host),
+        "scores": scored.get(f"{model.site}:{model.direction}", scored.get(model.site or "")),
+        "bytes": {way: sum(int(kind[way]) for kind in traffic) for way in ways} if traffic else None,
         "run": {key: about.get(key) for key in ("id", "git_revision", "started", "finished", "versions")},
     }
 
@@ -95,29 +94,14 @@ def _together(folder: RunFolder, host: str | None) -> dict[str, int] | None:
     return {part: len(named[cluster_of(clusters, part, host)]) for part, named in clusters.items()} or None  # type: ignore[arg-type]
 
 
-def _scores(scores: Mapping[str, Any], trained: Trained) -> dict[str, Any] | None:
-    """The site's entry of scores.json; a site with several directions has one for each."""
-    entries: Mapping[str, Any] = scores.get("sites", {})
-    found: dict[str, Any] | None = entries.get(f"{trained.site}:{trained.direction}", entries.get(trained.site or ""))
-    return found
-
-
-def _bytes(folder: RunFolder, host: str | None) -> dict[str, int] | None:
-    """Of the whole run, between the site and the server."""
-    traffic = (folder.read("traffic.json") or {}).get(host or "")
-    if not traffic:
-        return None
-    return {way: sum(int(kind[way]) for kind in traffic.values()) for way in ("uplink_bytes", "downlink_bytes")}
-
-
-def _signatures(trained: Trained) -> dict[str, Any] | None:
+def _signatures(settings: Settings) -> Facts | None:
     """What sites gave away of their text to be grouped by, before the first round."""
-    settings = trained.settings
     if settings.how.clustering != "gradients":
         return None
-    private = settings.signature_form == "private"
-    epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta) if private else None
-    return {"form": settings.signature_form, "epsilon": epsilon, "delta": settings.signature_delta if private else None}
+    if settings.signature_form != "private":
+        return {"form": settings.signature_form, "epsilon": None, "delta": None}
+    noise, delta = settings.signature_noise, settings.signature_delta
+    return {"form": settings.signature_form, "epsilon": signature_epsilon(noise, delta), "delta": delta}
 
 
 def licence_of(directory: Path, name: str) -> str | None:
@@ -126,15 +110,5 @@ def licence_of(directory: Path, name: str) -> str | None:
     if name in LICENCES or not card.is_file():
         return LICENCES.get(name)
     header = re.match(r"---\n(.*?)\n---", card.read_text(encoding="utf-8", errors="replace"), re.DOTALL)
-    said = re.search(r"^license: *['\"]?([\w.-]+)", header.group(1), re.MULTILINE) if header else None
-    return said.group(1) if said else None
-
-
-def _versions(*libraries: str) -> dict[str, str]:
-    found = {}
-    for library in libraries:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return found
+    licence = re.search(r"^license: *['\"]?([\w.-]+)", header.group(1), re.MULTILINE) if header else None
+    return licence.group(1) if licence else None

@@ -1,7 +1,9 @@
-"""The forms that a model can be taken away in, and which of them express what a run has trained."""
+"""The forms that a model can be taken away in, and what is refused before anything is loaded: a form that cannot express it, a folder."""
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
@@ -10,45 +12,24 @@ from fedlingua.settings.config import Settings
 
 @dataclass(frozen=True)
 class Form:
-    """loads: what loads it. sets: names of the tensor sets that it can express. tasks: what such a model may be for."""
+    """sets: names of the tensor sets that it can express. tasks: what such a model may be for."""
 
-    loads: str
     sets: tuple[str, ...]
     tasks: tuple[str, ...] = ("translation", "masked-language")
 
 
+FILE = "export.json"
+"""Written with every form; a folder without it was not exported, and is not replaced."""
 FORMS = {
-    "adapter": Form("fedlingua", ("adapters", "lora")),
-    "peft": Form("peft", ("lora",)),
-    "transformers": Form("transformers", ("lora", "full", "controllers")),
-    "ctranslate2": Form("ctranslate2", ("lora", "full", "controllers"), ("translation",)),
+    "adapter": Form(("adapters", "lora")),
+    "peft": Form(("lora",)),
+    "transformers": Form(("lora", "full", "controllers")),
+    "ctranslate2": Form(("lora", "full", "controllers"), ("translation",)),
 }
 """One line a form: `--form` -> what it can hold."""
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 DEFAULTS = {"adapters": "adapter", "lora": "peft", "full": "transformers", "controllers": "transformers"}
 """Tensor set -> the form that it is taken away in where none is asked for."""
-
-
-def _check_installed() -> None:
-    """Refuse an export that could not be made, before anything loads.
-
-    Raises:
-        ConfigError: with what to install.
-    """
-    if find_spec("ctranslate2") is None:
-        raise ConfigError("--form ctranslate2 needs CTranslate2, an extra; install it with pip install 'fedlingua[ctranslate2]'")
-
-
-def _check_quantization(name: str) -> None:
-    """Refuse what CTranslate2 has not.
-
-    Raises:
-        ConfigError: with what it has.
-    """
-    if name and name not in QUANTIZATIONS:
-        raise ConfigError(
-            f"--quantization {name!r} is not known{nearest(name, QUANTIZATIONS)}; CTranslate2 has {', '.join(QUANTIZATIONS)}"
-        )
 
 
 def check_form(form: str, quantization: str) -> None:
@@ -59,13 +40,15 @@ def check_form(form: str, quantization: str) -> None:
     """
     if form and form not in FORMS:
         raise ConfigError(f"--form {form!r} is not known{nearest(form, FORMS)}; choose one of {', '.join(FORMS)}")
-    _check_quantization(quantization)
+    if quantization and quantization not in QUANTIZATIONS:
+        near = nearest(quantization, QUANTIZATIONS)
+        raise ConfigError(f"--quantization {quantization!r} is not known{near}; CTranslate2 has {', '.join(QUANTIZATIONS)}")
     if quantization and form != "ctranslate2":
         raise ConfigError(
             f"--quantization {quantization} is of CTranslate2's models; give --form ctranslate2 as well, or leave it out"
         )
-    if form == "ctranslate2":
-        _check_installed()
+    if form == "ctranslate2" and find_spec("ctranslate2") is None:
+        raise ConfigError("--form ctranslate2 needs CTranslate2, an extra; install it with pip install 'fedlingua[ctranslate2]'")
 
 
 def chosen_form(form: str, settings: Settings) -> str:
@@ -113,3 +96,25 @@ def _others(settings: Settings) -> str:
 
 def _or_else(tensor_set: str) -> str:
     return ", or train with tensor-set = 'lora', whose additions are linear and merge" if tensor_set == "adapters" else ""
+
+
+def check_place(to: Path, force: bool) -> Path:
+    """Where to export to, as an absolute path.
+
+    Raises:
+        ConfigError: it is a file, holds something that is not to be replaced, or cannot be written.
+    """
+    final = Path(os.path.abspath(to.expanduser()))
+    if final.is_symlink() or (final.exists() and not final.is_dir()):
+        raise ConfigError(f"--to {to}: there is a file or a link of this name; give a folder that is not there yet")
+    if final.is_dir() and any(final.iterdir()):
+        if not force:
+            raise ConfigError(f"--to {to} is there already; give another folder, or --force to replace an earlier export")
+        if not (final / FILE).is_file():
+            raise ConfigError(
+                f"--to {to} was not exported by fedlingua (it has no {FILE}), so --force does not remove it; give another folder"
+            )
+    parent = next(above for above in final.parents if above.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"--to {to}: {parent} is no folder that you may write to; give another")
+    return final

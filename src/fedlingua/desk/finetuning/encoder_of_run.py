@@ -21,7 +21,7 @@ from fedlingua.exchange.delivery import ADAPTER, delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.runs.finished import same_backbone, settings_of
+from fedlingua.runs.completed import same_backbone, settings_of
 from fedlingua.runs.folder import RunFolder, json_text, replace_text
 from fedlingua.settings.config import Settings
 

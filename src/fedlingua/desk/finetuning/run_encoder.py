@@ -5,18 +5,18 @@ from pathlib import Path
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import nearest
 from fedlingua.exchange.delivery import is_delivered
-from fedlingua.runs.finished import FinishedRun
+from fedlingua.runs.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
 
 
-def encoder_run(run: Path, site: str | None) -> tuple[FinishedRun, str]:
+def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
     """The run, and the site whose encoder it is; site: needed where sites end with different ones.
 
     Raises:
         RunError: no such run or site, one that is not completed, trained nothing, or no encoder; sites with different ones, and none
             named.
     """
-    finished = FinishedRun.of(run)
+    finished = CompletedRun.of(run)
     folder, settings = finished.folder, finished.settings
     if settings.task != "masked-language":
         raise RunError(f"{run}: task = {settings.task!r} trains no encoder; wanted a run with task = 'masked-language'")

@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import language_name, nearest, parse_direction, right_to_left
+from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.serving.batching import Batcher, ClosedError, FullError
 from fedlingua.desk.serving.guard import Limits
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.serving.pages import docs_page, translation_page
-from fedlingua.desk.variants import Variant
 
 _HALF = re.compile("[\ud800-\udfff]")
 FAREWELL_S = 10.0
@@ -120,10 +120,10 @@ def application(models: Models, limits: Limits) -> FastAPI:
         await asyncio.to_thread(batcher.close, FAREWELL_S)
 
     run = models.run
-    about = {"name": run.finished.folder.directory.name, "method": run.settings.method, "backbone": run.settings.backbone}
+    about = {"name": run.run.folder.directory.name, "method": run.settings.method, "backbone": run.settings.backbone}
     app = FastAPI(
         title="fedlingua",
-        version=str(run.finished.about.get("versions", {}).get("fedlingua") or "0"),
+        version=str(run.run.about.get("versions", {}).get("fedlingua") or "0"),
         description=f"Translations by what the run {about['name']} has trained (method {about['method']}).",
         docs_url=None,
         redoc_url=None,
@@ -213,7 +213,7 @@ async def _without_the_text(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": _sendable(f"{'; '.join(told)}; {wanted}")}, 422)
 
 
-def _variant(asked: Asked, models: Models) -> Variant:
+def _variant(asked: Asked, models: Models) -> TrainedModel:
     """Who answers, or 404 with who could."""
     if asked.site is not None:
         if asked.source is not None or asked.target is not None:
@@ -247,13 +247,13 @@ def _check_sentences(sentences: list[str], limits: Limits) -> None:
             raise _no(422, f"sentence {number} has a line break; wanted one line, so send the lines as sentences of their own")
 
 
-def _answering(variant: Variant) -> Answering:
+def _answering(variant: TrainedModel) -> Answering:
     return Answering(
         source=variant.direction.source,
         target=variant.direction.target,
         site=variant.site,
         clusters={str(part): name for part, name in variant.clusters.items()},
-        told=variant.told,
+        told=variant.owner,
     )
 
 

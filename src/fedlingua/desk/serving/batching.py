@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from fedlingua.desk.variants import Variant
+from fedlingua.desk.models import TrainedModel
 
 SENTENCES_AT_ONCE = 64
 """Of the requests taken together; a longer one goes by itself."""
@@ -30,7 +30,7 @@ _THREAD = "translating"
 
 @dataclass(eq=False)
 class _Waiting:
-    variant: Variant
+    variant: TrainedModel
     sentences: list[str]
     future: Future[list[str]] = field(default_factory=Future)
 
@@ -44,7 +44,7 @@ class Batcher:
 
     def __init__(
         self,
-        translate: Callable[[Variant, list[str]], list[str]],
+        translate: Callable[[TrainedModel, list[str]], list[str]],
         most_waiting: int,
         refuse: Callable[[list[str]], Exception | None] = lambda sentences: None,
     ) -> None:
@@ -66,7 +66,7 @@ class Batcher:
         """Whether what is asked will be answered."""
         return self._thread.is_alive() and not self._closed
 
-    def ask(self, variant: Variant, sentences: Sequence[str]) -> Future[list[str]]:
+    def ask(self, variant: TrainedModel, sentences: Sequence[str]) -> Future[list[str]]:
         """The translations to come; one that is cancelled before its turn costs nothing.
 
         Raises:

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import Direction, normal_code
+from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.translator import Decoding, Translator
-from fedlingua.desk.variants import RunVariants, Variant
 from fedlingua.exchange.tensors import Tensors
 
 KEPT_BYTES = 1 << 30
@@ -16,7 +16,7 @@ KEPT_BYTES = 1 << 30
 class Models:
     """Which variants there are, and their translations. `translate` and `too_long` are for one thread, the rest for any."""
 
-    def __init__(self, run: RunVariants, decoding: Decoding, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, run: RunModels, decoding: Decoding, kept_bytes: int = KEPT_BYTES) -> None:
         """
         Raises:
             RunError, BackboneError: what the run cannot give. ConfigError: decoding asks for what cannot be.
@@ -24,14 +24,14 @@ class Models:
         self.run = run
         self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
-        self.translator = Translator.of_variant(run, first, decoding)
+        self.translator = Translator(first, decoding)
         known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
         self.languages = sorted(known | {code for one in run.sites.values() for code in (one.source, one.target)})
         self._kept: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
         self._kept_bytes = kept_bytes
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
 
-    def _of_direction(self, direction: Direction) -> Variant:
+    def _of_direction(self, direction: Direction) -> TrainedModel:
         """The clusters that answer.
 
         Raises:
@@ -40,7 +40,7 @@ class Models:
         self.translator.trainable.backbone.codec.check([direction])
         return self.run.of_direction(direction)
 
-    def directions(self) -> list[Variant]:
+    def directions(self) -> list[TrainedModel]:
         """Every direction between languages of the backbone that clusters answer."""
         found = []
         for source in self.languages:
@@ -52,7 +52,7 @@ class Models:
                         continue
         return found
 
-    def translate(self, variant: Variant, sentences: list[str]) -> list[str]:
+    def translate(self, variant: TrainedModel, sentences: list[str]) -> list[str]:
         """One translation a sentence; exactly what `fedlingua translate` writes."""
         self.translator.use(variant, self._load)
         return self.translator.translate(sentences)
@@ -61,7 +61,7 @@ class Models:
         """Number of the first sentence, from 1, that has more tokens than are read; None: none has."""
         return next((number for number, cut in enumerate(self.translator.is_cut(sentences), start=1) if cut), None)
 
-    def _load(self, variant: Variant) -> Tensors:
+    def _load(self, variant: TrainedModel) -> Tensors:
         if variant.key not in self._kept:
             assert variant.load is not None
             self._kept[variant.key] = variant.load()

@@ -19,12 +19,13 @@ de-fr = 29.75                  # site -> BLEU; also macro, micro
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlingua.common.errors import ConfigError
+from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import nearest
 from fedlingua.common.tables import refuse_unknown, table
@@ -121,29 +122,30 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
         name: _own_seeds(keys.pop("seeds"), seeds, f"{where}, row {name}") for name, keys in entries.items() if "seeds" in keys
     }
     first: dict[str, Scalar] = {"data-dir": data_dir, "seed": seeds[0]}
-    rows = []
+    rows, plain = [], dict[str, Settings]()
     for name, keys in entries.items():
         if both := sorted(set(keys) & set(overrides)):
             raise ConfigError(
                 f"--set {both[0]}: row {name} of {where} sets it itself, which tells it from the others; leave it out"
             )
-        settings = _settings({**shared, **keys, **overrides, **first}, f"{where}, row {name}")
+        with naming_row(where, name):
+            settings = settings_from({**default_run_config(), **shared, **keys, **overrides, **first})
+            plain[name] = settings_from({**default_run_config(), **shared, **keys, **first}) if "paper" in raw else settings
         rows.append(Row(name, keys, settings, own_seeds.get(name, seeds)))
-    paper = None
-    if "paper" in raw:
-        plain = {name: _settings({**shared, **keys, **first}, f"{where}, row {name}") for name, keys in entries.items()}
-        paper = _paper(raw["paper"], plain, where)
+    paper = _paper(raw["paper"], plain, where) if "paper" in raw else None
     title = raw.get("title", file.stem)
     if not isinstance(title, str) or not title.strip():
         raise ConfigError(f"{where}: title = {title!r}; wanted a line of text")
     return Suite(file, " ".join(title.split()), seeds, shared, overrides, tuple(rows), paper)
 
 
-def _settings(keys: Mapping[str, Scalar], where: str) -> Settings:
+@contextmanager
+def naming_row(file: str, row: str) -> Iterator[None]:
+    """Put the suite's file and the row before the message of what is refused."""
     try:
-        return settings_from({**default_run_config(), **keys})
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        yield
+    except (ConfigError, BackboneError) as error:
+        raise ConfigError(f"{file}, row {row}: {error}") from error
 
 
 def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
@@ -154,9 +156,8 @@ def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
 
 def _seeds(raw: Any, where: str) -> tuple[int, ...]:
     wanted = f"{where}: seeds = {raw!r}; wanted a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
-    if not isinstance(raw, list) or not raw or any(type(seed) is not int or seed < 0 for seed in raw):
-        raise ConfigError(wanted)
-    if len(set(raw)) < len(raw):
+    whole = isinstance(raw, list) and all(type(seed) is int and seed >= 0 for seed in raw)
+    if not whole or not raw or len(set(raw)) < len(raw):
         raise ConfigError(wanted)
     return tuple(raw)
 
@@ -216,12 +217,12 @@ def _paper(raw: Any, rows: Mapping[str, Settings], where: str) -> PaperTable:
 
 
 def _figures(raw: Any, where: str) -> dict[str, float]:
-    found = {}
+    figures = {}
     for column, figure in _table(raw, where, "figures of BLEU by site").items():
         if type(figure) not in (int, float) or not 0 <= figure <= 100:
             raise ConfigError(f"{where}: {column} = {figure!r}; wanted BLEU, a number from 0 to 100")
-        found[column] = float(figure)
-    return found
+        figures[column] = float(figure)
+    return figures
 
 
 def check_figures(suite: Suite, sites: Sequence[str]) -> None:

@@ -151,11 +151,11 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _versions(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Library -> its version, all of them where the runs had several."""
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for run in runs:
         for library, number in run["versions"].items():
-            found.setdefault(library, []).append(number)
-    return {library: " and ".join(_different(numbers)) for library, numbers in found.items()}
+            versions.setdefault(library, []).append(number)
+    return {library: " and ".join(_different(numbers)) for library, numbers in versions.items()}
 
 
 def _different(values: Iterable[str | None]) -> list[str]:

@@ -11,13 +11,13 @@ from typing import Literal
 from fedlingua.backbones.convert import files_hash
 from fedlingua.backbones.directories import BUILT_IN, check_backbone
 from fedlingua.common.devices import check_device
-from fedlingua.common.errors import BackboneError, ConfigError, RunError
+from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.hashing import sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
 from fedlingua.corpora.sites import Federation, Site, check_files, corpus_paths, read_federation
 from fedlingua.corpora.texts import check_sizes
-from fedlingua.desk.suites.read import Row, Suite, check_figures
+from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.runs.folder import RunFolder, check_resumable
@@ -76,28 +76,22 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
     Raises:
         ConfigError, CorpusError: names the row's file, site or figure.
     """
-    for name, federation in federations.items():
+    for row in suite.rows:
+        federation, settings = federations[row.name], row.settings
         check_files(federation)
-        if federation.base and not federation.base.is_file():
-            raise ConfigError(f"{suite.file.name}, row {name}: base = {federation.base}: there is no such recipe")
-        _check_settings(suite, name, federation)
+        with naming_row(suite.file.name, row.name):
+            if federation.base and not federation.base.is_file():
+                raise ConfigError(f"base = {federation.base}: there is no such recipe")
+            planned_clusters(settings, federation)
+            check_task(settings.task, federation.directions)
+            check_backbone(settings)
+            check_device(settings.device)
+            check_measuring(settings.more_metrics, settings.comet_model, lambda text: None)
+            check_trackers(tracker_names(settings.track))
     check_figures(suite, site_names(federations))
     for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
         data = Path(suite.rows[0].settings.data_dir)
         check_sizes(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
-
-
-def _check_settings(suite: Suite, name: str, federation: Federation) -> None:
-    settings = next(row.settings for row in suite.rows if row.name == name)
-    try:
-        planned_clusters(settings, federation)
-        check_task(settings.task, federation.directions)
-        check_backbone(settings)
-        check_device(settings.device)
-        check_measuring(settings.more_metrics, settings.comet_model, lambda told: None)
-        check_trackers(tracker_names(settings.track))
-    except (ConfigError, BackboneError) as error:
-        raise ConfigError(f"{suite.file.name}, row {name}: {error}") from error
 
 
 def site_names(federations: dict[str, Federation]) -> list[str]:
@@ -106,10 +100,8 @@ def site_names(federations: dict[str, Federation]) -> list[str]:
 
 
 def _federation(suite: Suite, row: Row) -> Federation:
-    try:
+    with naming_row(suite.file.name, row.name):
         return read_federation(row.settings.federation_path, Path(row.settings.data_dir))
-    except ConfigError as error:
-        raise ConfigError(f"{suite.file.name}, row {row.name}: {error}") from error
 
 
 def content_hash(settings: Settings, federation: Federation) -> str:

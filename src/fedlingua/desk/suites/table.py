@@ -1,31 +1,37 @@
 """The table of a suite: means over seeds, row by row, from the suite's own account and its runs' scores alone; as CSV and Markdown.
 
-Everything here is a pure function of what `suite.json` and `runs/` hold, so a committed table can be made again, byte for byte.
+Everything here is a pure function of what `suite.json` and the runs' scores hold, so a committed table can be made again, byte for byte.
 """
 
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua.common import units
+from fedlingua.desk.markdown import render
+from fedlingua.desk.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
-from fedlingua.desk.suites import more_table
-from fedlingua.desk.suites.masked_table import Besides, accuracy_rows, besides, csv_columns, parts_rows
 from fedlingua.desk.suites.paper import FED_MNMT
 from fedlingua.settings.methods import SILO
-from fedlingua.settings.metrics import BLEU, PERPLEXITY, Metric, metrics_of
+from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metric, metrics_of
 
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
+IN_SCORES = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
+"""Costs that scores.json has under another name."""
 SAVINGS = ("tensor_saving", "number_saving")
 SECONDS = (*PHASES, *META)
 AVERAGES = ("macro", "micro", "pooled")
-SAVED = ("tensors saved", "numbers saved")
 DECIMALS = 6
+TEMPLATE = Path(__file__).with_name("table.md.jinja")
 
 Json = Mapping[str, Any]
+Columns = dict[str, list[float | None]]
+"""Column of table.csv -> the value of each row, in their order."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,11 @@ class Figure:
     mean: float
     sd: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure":
+        """Mean and sample standard deviation."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0)
+
     @property
     def shown(self) -> float:
         """As the table shows it, by which the best is chosen: what reads the same is equally good."""
@@ -43,296 +54,268 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """One row, over the seeds that it has scores of.
+    """One row, over the seeds that it has scores of; all is empty without any seed.
 
-    scores: by site, and "macro", "micro", "pooled"; costs: of one site in one round, by the names of COSTS; savings: shares of an update
-    that were not sent, 0-1, by the names of SAVINGS, of a row that selects; seconds: of a round, by part, where its runs tell them. All are
-    empty without any seed.
+    runs: their scores.json. scores: by site, and "macro", "micro", "pooled". costs: of one site in one round, by the names of COSTS.
+    savings: shares of an update that were not sent, 0-1, by the names of SAVINGS, of a row that selects. seconds: of a round, by part,
+    where its runs tell them.
     """
 
     name: str
     trains: bool
     seeds: tuple[int, ...]
+    runs: Sequence[Json]
     scores: Mapping[str, Figure]
     costs: Mapping[str, int]
     savings: Mapping[str, float] = field(default_factory=dict)
     seconds: Seconds = field(default_factory=dict)
 
+    def mean(self, column: str) -> float | None:
+        """Of a site, or an average."""
+        return self.scores[column].mean if column in self.scores else None
 
-def figure(values: Sequence[float]) -> Figure:
-    """Mean and sample standard deviation over seeds."""
-    return Figure(fmean(values), stdev(values) if len(values) > 1 else 0.0)
+    def values(self, site: str, key: str) -> list[float | None]:
+        """What each seed scored at a site by another metric."""
+        return [run["sites"].get(site, {}).get(key) for run in self.runs]
 
-
-def metric_of(scores: Mapping[str, Json]) -> Metric:
-    """What the rows are compared by: the first metric of the runs' task."""
-    return metrics_of(next(iter(scores.values()), {}))[0]
-
-
-def columns(suite: Json, scores: Mapping[str, Json]) -> list[str]:
-    """The sites as the runs' scores name them ("<site>:<direction>" where a site has several), in the federation's order."""
-    order = {site: place for place, site in enumerate(suite["sites"])}
-    named = dict.fromkeys(site for run in scores.values() for site in run["sites"])
-    return sorted(named or order, key=lambda name: order.get(name.partition(":")[0], len(order)))
+    def averages(self, name: str) -> list[float | None]:
+        """What each seed has of an average by another metric, such as "macro_comet"."""
+        return [run.get(name) for run in self.runs]
 
 
-def lines(suite: Json, scores: Mapping[str, Json]) -> list[Line]:
-    """Every row of the suite. scores: "<row>-<seed>" -> a run's scores.json, of those that have one."""
-    key = metric_of(scores).key
-    return [
-        _line(
-            row, {seed: scores[name] for seed in row["seeds"] if (name := f"{row['name']}-{seed}") in scores}, suite["runs"], key
+class SuiteTable:
+    """The rows of a suite. suite: its suite.json; scores: "<row>-<seed>" -> a run's scores.json, of those that have one."""
+
+    def __init__(self, suite: Json, scores: Mapping[str, Json]) -> None:
+        self.suite, self.scores = suite, scores
+        self.metric = metrics_of(next(iter(scores.values()), {}))[0]
+        self.sites = self._sites()
+        self.lines = [self._line(row) for row in suite["rows"]]
+
+    def _sites(self) -> list[str]:
+        """As the runs' scores name them ("<site>:<direction>" where a site has several), in the federation's order."""
+        order = {site: place for place, site in enumerate(self.suite["sites"])}
+        named = dict.fromkeys(site for run in self.scores.values() for site in run["sites"])
+        return sorted(named or order, key=lambda name: order.get(name.partition(":")[0], len(order)))
+
+    def _line(self, row: Json) -> Line:
+        names = {seed: f"{row['name']}-{seed}" for seed in row["seeds"] if f"{row['name']}-{seed}" in self.scores}
+        runs, key = [self.scores[name] for name in names.values()], self.metric.key
+        sites = dict.fromkeys(site for run in runs for site in run["sites"])
+        scores = {site: Figure.of([run["sites"][site][key] for run in runs if site in run["sites"]]) for site in sites}
+        scores |= {name: Figure.of([run[f"{name}_{key}"] for run in runs]) for name in AVERAGES if runs}
+        costs = {cost: round(fmean(run[IN_SCORES.get(cost, cost)] for run in runs)) for cost in COSTS if runs}
+        savings = {name: fmean(run[name] for run in runs) for name in SAVINGS if runs and all(name in run for run in runs)}
+        parts = [self.suite["runs"][name].get("seconds_by_part", {}) for name in names.values()]
+        seconds = {part: fmean(each[part] for each in parts) for part in SECONDS if parts and all(part in each for each in parts)}
+        return Line(row["name"], row["trains"], tuple(names), runs, scores, costs, savings, seconds)
+
+    # --- As CSV -----------------------------------------------------------------------------------------------------------------
+
+    def csv(self) -> str:
+        """Plain numbers, one row a method; what a row has no scores of is empty. seeds: how many; suite.json names them."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        columns = self._columns() | self.masked_columns | self._macro_columns()
+        writer.writerow(["method", *columns, "seeds"])
+        for place, line in enumerate(self.lines):
+            values = (of_rows[place] for of_rows in columns.values())
+            writer.writerow([line.name, *("" if value is None else round(value, DECIMALS) for value in values), len(line.seeds)])
+        return stream.getvalue()
+
+    def _columns(self) -> Columns:
+        """Scores, costs, savings and seconds."""
+        lines, key = self.lines, self.metric.key
+        columns: Columns = {site: [line.mean(site) for line in lines] for site in self.sites}
+        columns[f"macro_{key}"] = [line.mean("macro") for line in lines]
+        columns[f"macro_{key}_sd"] = [line.scores["macro"].sd if "macro" in line.scores else None for line in lines]
+        columns |= {f"{name}_{key}": [line.mean(name) for line in lines] for name in ("micro", "pooled")}
+        columns |= {cost: [line.costs.get(cost) for line in lines] for cost in COSTS}
+        if any(line.savings for line in lines):
+            columns |= {saving: [line.savings.get(saving) for line in lines] for saving in SAVINGS}
+        seconds = {part: [line.seconds.get(part) for line in lines] for part in SECONDS}
+        return columns | {seconds_column(part): values for part, values in seconds.items() if _any(values)}
+
+    @cached_property
+    def masked_columns(self) -> Columns:
+        """What masked-language rows have besides perplexity, where every seed tells it, without columns that no row has.
+
+        Accuracy: share of the masked pieces that were guessed, in %. parts: mean over four parts of each text and their sample standard
+        deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
+        """
+        if self.metric is not PERPLEXITY:
+            return {}
+        lines, scale = self.lines, ACCURACY.scale
+        columns = {
+            f"{ACCURACY_OF}{site}": [_mean(line.values(site, ACCURACY.key), scale) for line in lines] for site in self.sites
+        }
+        columns[MACRO_ACCURACY] = [_mean(line.averages(f"macro_{ACCURACY.key}"), scale) for line in lines]
+        for site in self.sites:
+            for before, key in ((PARTS_OF, "perplexity_of_parts"), (PARTS_SD_OF, "perplexity_of_parts_sd")):
+                columns[f"{before}{site}"] = [_mean(line.values(site, key)) for line in lines]
+        return {name: values for name, values in columns.items() if _any(values)}
+
+    def _macro_columns(self) -> Columns:
+        """Of what runs measure besides BLEU and chrF: the mean over sites, and its standard deviation over seeds."""
+        columns: Columns = {}
+        for metric in self.more_metrics:
+            name = f"macro_{metric.key}"
+            measured = [[value for value in line.averages(name) if value is not None] for line in self.lines]
+            columns[name] = [fmean(values) if values else None for values in measured]
+            columns[f"{name}_sd"] = [stdev(values) if len(values) > 1 else None for values in measured]
+        return columns
+
+    @property
+    def more_metrics(self) -> list[Metric]:
+        """Those that any run measures besides BLEU and chrF."""
+        measured = {key for _, entry in self._entries() for key in entry.get("signatures", {})}
+        return [metric for metric in OF_TEXT.values() if metric.key in measured]
+
+    def _entries(self) -> list[tuple[str, Json]]:
+        """Site and entry of every run's scores."""
+        return [item for line in self.lines for run in line.runs for item in run["sites"].items()]
+
+    # --- As Markdown ------------------------------------------------------------------------------------------------------------
+
+    def markdown(self) -> str:
+        """The table with deviations, and all that one has to know to read it."""
+        by_name = {line.name: line.seconds for line in self.lines if line.trains}
+        return render(
+            TEMPLATE,
+            suite=self.suite,
+            table=self,
+            is_bleu=self.metric is BLEU,
+            is_perplexity=self.metric is PERPLEXITY,
+            first_paper=FED_MNMT.by,
+            scores=self.score_rows(lambda text: f"**{text}**"),
+            more=[(metric.name, "; ".join(self.signatures(metric)), self.metric_rows(metric)) for metric in self.more_metrics],
+            seconds=[rows for parts in (PHASES, META) if (rows := seconds_rows(by_name, parts, units.seconds))],
+            reading=READING,
+            completed=sum(run["status"] == "completed" for run in self.suite["runs"].values()),
         )
-        for row in suite["rows"]
-    ]
+
+    @property
+    def best(self) -> dict[str, float]:
+        """Column -> the best mean of a row that trains, as shown."""
+        shown = [(column, each.shown) for line in self.lines if line.trains for column, each in line.scores.items()]
+        return {column: self.metric.best(value for other, value in shown if other == column) for column, _ in shown}
+
+    def score_rows(self, mark: Callable[[str], str]) -> list[list[str]]:
+        """Header and rows of scores as text; `mark` sets off the best of a column."""
+        columns, best, printed = [*self.sites, *AVERAGES], self.best, (self.suite.get("paper") or {}).get("rows", {})
+        rows = [["method", *columns]]
+        for line in self.lines:
+            rows.append([line.name])
+            for column in columns:
+                score = line.scores.get(column)
+                deviation = f" ± {score.sd:.2f}" if score and len(line.seeds) > 1 else ""
+                text = f"{score.shown:.2f}{deviation}" if score else units.NOTHING
+                rows[-1].append(mark(text) if score and line.trains and score.shown == best[column] else text)
+            if line.name in printed:
+                rows.append([f"{line.name} (paper)", *(units.score(printed[line.name].get(column)) for column in columns)])
+        return rows
+
+    def accuracy_rows(self) -> list[list[str]]:
+        """Header and rows: masked pieces guessed, in %; empty where no row tells."""
+        names = [*(f"{ACCURACY_OF}{site}" for site in self.sites), MACRO_ACCURACY]
+        if not set(names) & set(self.masked_columns):
+            return []
+        rows = [[line.name, *(units.score(self._masked(name, place)) for name in names)] for place, line in enumerate(self.lines)]
+        return [["method", *self.sites, "macro"], *rows]
+
+    def parts_rows(self) -> list[list[str]]:
+        """Header and rows: mean ± standard deviation over the parts of each site's text; empty where no row tells."""
+        if not any(f"{PARTS_OF}{site}" in self.masked_columns for site in self.sites):
+            return []
+        rows = [["method", *self.sites]]
+        for place, line in enumerate(self.lines):
+            pairs = [[self._masked(f"{before}{site}", place) for before in (PARTS_OF, PARTS_SD_OF)] for site in self.sites]
+            cells = [units.NOTHING if mean is None else f"{units.score(mean)} ± {units.score(sd)}" for mean, sd in pairs]
+            rows.append([line.name, *cells])
+        return rows
+
+    def _masked(self, column: str, place: int) -> float | None:
+        return self.masked_columns[column][place] if column in self.masked_columns else None
+
+    def metric_rows(self, metric: Metric) -> list[list[str]]:
+        """Header and rows of another metric: each site's score and the mean over sites, mean ± standard deviation over seeds."""
+        rows = [["method", *self.sites, "macro"]]
+        for line in self.lines:
+            columns = [*(line.values(site, metric.key) for site in self.sites), line.averages(f"macro_{metric.key}")]
+            rows.append([line.name])
+            for values in ([metric.scale * value for value in column if value is not None] for column in columns):
+                deviation = f" ± {units.score(stdev(values))}" if len(values) > 1 else ""
+                rows[-1].append(units.score(fmean(values) if values else None) + deviation)
+        return rows
+
+    def signatures(self, metric: Metric) -> list[str]:
+        """How another metric was measured, each way once."""
+        ways = (entry.get("signatures", {}).get(metric.key) for _, entry in self._entries())
+        return list(dict.fromkeys(way for way in ways if way))
+
+    def by_signature(self) -> dict[str, list[str]]:
+        """Signature of BLEU -> the sites that are scored so."""
+        sites: dict[str, list[str]] = {}
+        for site in self.sites:
+            for signature in sorted({run["sites"][site]["signature"] for run in self.scores.values() if site in run["sites"]}):
+                sites.setdefault(signature, []).append(site)
+        return sites
+
+    def on_other_masks(self) -> list[str]:
+        """Sites whose text was not masked the same in every run."""
+        masks = {
+            site: {run["sites"][site]["masks"] for run in self.scores.values() if site in run["sites"]} for site in self.sites
+        }
+        return [site for site, hashes in masks.items() if len(hashes) > 1]
+
+    @property
+    def saves(self) -> bool:
+        """Whether any row sends less than all of an update."""
+        return any(line.savings for line in self.lines)
+
+    def cost_rows(self) -> list[list[str]]:
+        """Header and rows: what is exchanged, rounds, dev loss and seeds."""
+        saved = ("tensors saved", "numbers saved") if self.saves else ()
+        rows = [["method", "parameters exchanged", "uplink", "downlink", *saved, "rounds", "dev loss", "seeds"]]
+        for line in self.lines:
+            sizes = [units.data(line.costs.get(cost)) for cost in COSTS[1:]]
+            if self.saves:
+                sizes += [f"{100 * line.savings[saving]:.1f} %" if line.savings else units.NOTHING for saving in SAVINGS]
+            runs = [self.suite["runs"][f"{line.name}-{seed}"] for seed in line.seeds]
+            losses = [run["dev_loss"] for run in runs if run.get("dev_loss") is not None]
+            lists = [", ".join(map(str, values)) or units.NOTHING for values in ([run["rounds"] for run in runs], line.seeds)]
+            loss = f"{fmean(losses):.3f}" if losses else units.NOTHING
+            rows.append([line.name, units.count(line.costs.get(COSTS[0])), *sizes, lists[0], loss, lists[1]])
+        return rows
+
+    def over_own_models(self) -> list[list[str]]:
+        """Header and rows: how much better each row is at each site than the model of that site's text alone; empty without such rows."""
+        silos = {row["name"]: row["method"].removeprefix(SILO) for row in self.suite["rows"] if row["method"].startswith(SILO)}
+        alone = {silos[line.name]: line.mean(silos[line.name]) for line in self.lines if line.name in silos}
+        own = {site: alone[site] for site in self.sites if alone.get(site) is not None}
+        rows = [
+            [line.name, *(units.gain(self.metric.gain(line.mean(site), mean)) for site, mean in own.items())]
+            for line in self.lines
+            if line.name not in silos and set(own) <= set(line.scores)
+        ]
+        return [["method", *own], *rows] if own and rows else []
 
 
-def _line(row: Json, runs: Mapping[int, Json], about: Json, key: str) -> Line:
-    found = list(runs.values())
-    sites = dict.fromkeys(site for run in found for site in run["sites"])
-    scores = {site: figure([run["sites"][site][key] for run in found if site in run["sites"]]) for site in sites}
-    scores |= {name: figure([run[f"{name}_{key}"] for run in found]) for name in AVERAGES if found}
-    told = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
-    costs = {cost: round(fmean(run[told.get(cost, cost)] for run in found)) for cost in COSTS if found}
-    savings = {saving: fmean(run[saving] for run in found) for saving in SAVINGS if found and all(saving in run for run in found)}
-    parts = [about[f"{row['name']}-{seed}"].get("seconds_by_part", {}) for seed in runs]
-    seconds = {part: fmean(one[part] for one in parts) for part in SECONDS if parts and all(part in one for one in parts)}
-    return Line(row["name"], row["trains"], tuple(runs), scores, costs, savings, seconds)
+def _any(values: Sequence[float | None]) -> bool:
+    return any(value is not None for value in values)
+
+
+def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
+    """Over seeds, where every one tells it."""
+    known = [value for value in values if value is not None]
+    return scale * fmean(known) if known and len(known) == len(values) else None
 
 
 def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
-    """Plain numbers, one row a method; what a row has no scores of is empty. seeds: how many; suite.json names them."""
-    sites, key = columns(suite, scores), metric_of(scores).key
-    averages = [f"macro_{key}", f"macro_{key}_sd", f"micro_{key}", f"pooled_{key}"]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    found = lines(suite, scores)
-    told = SAVINGS if any(line.savings for line in found) else ()
-    parts = [part for part in SECONDS if any(part in line.seconds for line in found)]
-    more = csv_columns(_besides(suite, scores), sites) | more_table.csv_columns(_runs_of_rows(suite, scores))
-    writer.writerow(["method", *sites, *averages, *COSTS, *told, *map(seconds_column, parts), *more, "seeds"])
-    for line in found:
-        means = {name: round(figure.mean, DECIMALS) for name, figure in line.scores.items()}
-        deviation = round(line.scores["macro"].sd, DECIMALS) if "macro" in line.scores else ""
-        numbers = [means.get("macro", ""), deviation, means.get("micro", ""), means.get("pooled", "")]
-        costs: list[float | str] = [line.costs.get(cost, "") for cost in COSTS]
-        costs += [round(line.savings[saving], DECIMALS) if saving in line.savings else "" for saving in told]
-        costs += [round(line.seconds[part], DECIMALS) if part in line.seconds else "" for part in parts]
-        costs += [round(of[line.name][site], DECIMALS) if site in of[line.name] else "" for of, site in more.values()]
-        writer.writerow([line.name, *(means.get(site, "") for site in sites), *numbers, *costs, len(line.seeds)])
-    return stream.getvalue()
-
-
-def best(found: Sequence[Line], metric: Metric = BLEU) -> dict[str, float]:
-    """Column -> the best mean of a row that trains, as shown."""
-    shown = [(column, each.shown) for line in found if line.trains for column, each in line.scores.items()]
-    return {column: metric.best(value for other, value in shown if other == column) for column, _ in shown}
+    """table.csv of a suite's result."""
+    return SuiteTable(suite, scores).csv()
 
 
 def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
-    """The table with deviations, and all that one has to know to read it."""
-    parts = [f"# {suite['title']}", _scores_table(suite, scores), _reading(suite, metric_of(scores))]
-    parts += [_masked_tables(suite, scores), _more_tables(suite, scores), _costs_table(suite, scores)]
-    parts += [_over_own_models(suite, scores), _seconds_table(suite, scores)]
-    parts += [_signatures(suite, scores), _what_was_run(suite), _trouble(suite)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def score_rows(suite: Json, scores: Mapping[str, Json], mark: Callable[[str], str]) -> list[list[str]]:
-    """Header and rows of scores as text; `mark` sets off the best of a column."""
-    sites, found = [*columns(suite, scores), *AVERAGES], lines(suite, scores)
-    top, printed = best(found, metric_of(scores)), (suite.get("paper") or {}).get("rows", {})
-    rows = [["method", *sites]]
-    for line in found:
-        cells = [_cell(line, column, top, mark) for column in sites]
-        rows.append([line.name, *cells])
-        if line.name in printed:
-            rows.append([f"{line.name} (paper)", *(units.score(printed[line.name].get(column)) for column in sites)])
-    return rows
-
-
-def _cell(line: Line, column: str, top: Mapping[str, float], mark: Callable[[str], str]) -> str:
-    found = line.scores.get(column)
-    if found is None:
-        return units.NOTHING
-    text = f"{found.shown:.2f}" + (f" ± {found.sd:.2f}" if len(line.seeds) > 1 else "")
-    return mark(text) if line.trains and found.shown == top[column] else text
-
-
-def _besides(suite: Json, scores: Mapping[str, Json]) -> Besides:
-    """What the rows' scores tell besides perplexity; nothing of translations."""
-    if metric_of(scores) is not PERPLEXITY:
-        return besides({})
-    return besides(_runs_of_rows(suite, scores))
-
-
-def _runs_of_rows(suite: Json, scores: Mapping[str, Json]) -> dict[str, list[Json]]:
-    """Row -> the scores of each of its seeds."""
-    names = {row["name"]: [f"{row['name']}-{seed}" for seed in row["seeds"]] for row in suite["rows"]}
-    return {row: [scores[name] for name in runs if name in scores] for row, runs in names.items()}
-
-
-def _more_tables(suite: Json, scores: Mapping[str, Json]) -> str:
-    """A table a metric that the runs measure besides."""
-    runs, sites = _runs_of_rows(suite, scores), columns(suite, scores)
-    parts = []
-    for metric in more_table.more_metrics(runs):
-        how = "; ".join(more_table.signatures(runs, metric))
-        words = f"{metric.name}, mean ± sample standard deviation over seeds ({how}):"
-        parts.append(f"{words}\n\n{_markdown(more_table.metric_rows(runs, metric, sites))}")
-    return "\n\n".join(parts)
-
-
-def _masked_tables(suite: Json, scores: Mapping[str, Json]) -> str:
-    told, sites = _besides(suite, scores), columns(suite, scores)
-    tables = {
-        "Masked pieces that were guessed, in %, mean over seeds:": accuracy_rows(told, sites),
-        "Perplexity of four parts of each text, mean ± sample standard deviation over the parts, both mean over seeds:": parts_rows(
-            told, sites
-        ),
-    }
-    return "\n\n".join(f"{words}\n\n{_markdown(rows)}" for words, rows in tables.items() if rows)
-
-
-def _scores_table(suite: Json, scores: Mapping[str, Json]) -> str:
-    return _markdown(score_rows(suite, scores, lambda text: f"**{text}**"))
-
-
-def over_own_models(suite: Json, scores: Mapping[str, Json]) -> list[list[str]]:
-    """Header and rows: how much better each row is at each site than the model of that site's text alone; empty without such rows."""
-    metric, found = metric_of(scores), lines(suite, scores)
-    silos = {row["name"]: row["method"].removeprefix(SILO) for row in suite["rows"] if row["method"].startswith(SILO)}
-    alone = {silos[line.name]: line.scores for line in found if line.name in silos}
-    own = {site: alone[site][site].mean for site in columns(suite, scores) if site in alone.get(site, {})}
-    rows = [
-        [line.name, *(units.gain(metric.gain(line.scores[site].mean, mean)) for site, mean in own.items())]
-        for line in found
-        if line.name not in silos and set(own) <= set(line.scores)
-    ]
-    return [["method", *own], *rows] if own and rows else []
-
-
-def _over_own_models(suite: Json, scores: Mapping[str, Json]) -> str:
-    rows = over_own_models(suite, scores)
-    words = (
-        f"Better than the site's own model, the one trained on its text alone (`silo-…`), in {metric_of(scores).name}; "
-        "below 0 is worse."
-    )
-    return f"{words}\n\n{_markdown(rows)}" if rows else ""
-
-
-def _reading(suite: Json, metric: Metric) -> str:
-    words = (
-        f"{metric.name if metric is BLEU else metric.name.capitalize()}, mean ± sample standard deviation over seeds; bold: the best of a "
-        f"column, `base` left out. macro: mean over {'languages' if metric is PERPLEXITY else 'sites'}; micro: weighted by test size; "
-        "pooled: all sites as one corpus."
-    )
-    if suite.get("paper"):
-        paper = suite["paper"]
-        words += f" (paper): {paper['by']}, {paper['table']}; – where it gives none."
-        if paper["by"] == FED_MNMT.by:
-            words += " They are of decoded, truncated references, which flatters; ours of the references as they are."
-    return words
-
-
-def _costs_table(suite: Json, scores: Mapping[str, Json]) -> str:
-    found = lines(suite, scores)
-    saved = any(line.savings for line in found)
-    rows = [["method", "parameters exchanged", "uplink", "downlink", *SAVED[: 2 * saved], "rounds", "dev loss", "seeds"]]
-    for line in found:
-        sizes = [units.data(line.costs.get(cost)) for cost in COSTS[1:]]
-        if saved:
-            sizes += [f"{100 * line.savings[saving]:.1f} %" if line.savings else units.NOTHING for saving in SAVINGS]
-        runs = [suite["runs"][f"{line.name}-{seed}"] for seed in line.seeds]
-        rounds = ", ".join(str(run["rounds"]) for run in runs) or units.NOTHING
-        losses = [run["dev_loss"] for run in runs if run.get("dev_loss") is not None]
-        loss = f"{fmean(losses):.3f}" if losses else units.NOTHING
-        seeds = ", ".join(map(str, line.seeds)) or units.NOTHING
-        rows.append([line.name, units.count(line.costs.get(COSTS[0])), *sizes, rounds, loss, seeds])
-    words = (
-        "\n\nUplink and downlink are bytes of one site in one round, as sent. rounds: of each seed; dev loss: the lowest of any round, "
-        "nats a token, mean over sites and seeds (centralized: over all tokens; adapter-local: of one round for all sites)."
-    )
-    if saved:
-        words += " tensors, numbers saved: the share of an update that a site did not send, mean over sites, rounds and seeds."
-    return _markdown(rows) + words
-
-
-def _seconds_table(suite: Json, scores: Mapping[str, Json]) -> str:
-    """Of the rows that train; nothing of results from before the parts of a round were told."""
-    by_name = {line.name: line.seconds for line in lines(suite, scores) if line.trains}
-    tables = [_markdown(rows) for parts in (PHASES, META) if (rows := seconds_rows(by_name, parts, units.seconds))]
-    words = (
-        f"{READING} Mean over seeds. Below, of these, inside the meta module." if tables[1:] else f"{READING} Mean over seeds."
-    )
-    return "\n\n".join([*tables[:1], words, *tables[1:]]) if tables else ""
-
-
-def _signatures(suite: Json, scores: Mapping[str, Json]) -> str:
-    by_signature: dict[str, list[str]] = {}
-    if metric_of(scores) is not BLEU:
-        return _masks(suite, scores)
-    for site in columns(suite, scores):
-        for signature in sorted({run["sites"][site]["signature"] for run in scores.values() if site in run["sites"]}):
-            by_signature.setdefault(signature, []).append(site)
-    told = [
-        f"`{signature}`" + (f" ({', '.join(sites)})" if len(by_signature) > 1 else "")
-        for signature, sites in by_signature.items()
-    ]
-    return f"Signature: {'; '.join(told)}." if told else ""
-
-
-def _masks(suite: Json, scores: Mapping[str, Json]) -> str:
-    """Whether every method was measured on the same masked text."""
-    different = [
-        site
-        for site in columns(suite, scores)
-        if len({run["sites"][site]["masks"] for run in scores.values() if site in run["sites"]}) > 1
-    ]
-    if different:
-        return f"Not measured on the same masks, so not to be compared: {', '.join(different)}."
-    return "Every run was measured on the same text with the same masks, by their hashes; every piece is masked once."
-
-
-def _what_was_run(suite: Json) -> str:
-    keys = ", ".join(f"{key} = {_value(value)}" for key, value in {**suite["settings"], **suite["overrides"]}.items())
-    told = [f"What was run: `{suite['file']}`" + (f" with {_overrides(suite['overrides'])}" if suite["overrides"] else "")]
-    told[0] += f"; {keys}; the rest as in pyproject.toml." if keys else "; every key as in pyproject.toml."
-    for row in suite["rows"]:
-        own = ", ".join(
-            f"{key} = {_value(value)}" for key, value in row["keys"].items() if (key, value) != ("method", row["name"])
-        )
-        told += [f"{row['name']}: {own}."] if own else []
-    done = [run for run in suite["runs"].values() if run["status"] == "completed"]
-    versions = ", ".join(f"{name} {number}" for name, number in suite["versions"].items())
-    told.append(f"{len(done)} runs, {units.duration(suite['seconds'])} of run time, added up; {versions}.")
-    return "\n".join(f"- {line}" for line in told)
-
-
-def _overrides(overrides: Json) -> str:
-    return " ".join(f"`--set {key}={value}`" for key, value in overrides.items())
-
-
-def _trouble(suite: Json) -> str:
-    """Failed runs and what else a reader has to be told."""
-    notes = [
-        f"Failed: {name}: {run['status']}, {_plain(run['reason'] or 'no reason given')}"
-        for name, run in suite["runs"].items()
-        if run["status"] != "completed"
-    ]
-    return "\n".join(f"- {note}" for note in [*notes, *suite["notes"]])
-
-
-def _plain(text: str) -> str:
-    """On one line, and nothing that Markdown takes for HTML."""
-    return " ".join(text.replace("<", "&lt;").split())
-
-
-def _value(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
-    texts = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [texts[0], rule, *texts[1:]])
+    """table.md of a suite's result."""
+    return SuiteTable(suite, scores).markdown()

@@ -12,6 +12,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from fedlingua.desk.cli.app import app
+from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.translator import Translator
 from tests.fedlingua.conftest import RunOf
 
@@ -123,7 +124,7 @@ def test_a_deployed_site_exports_what_was_delivered_to_it(site: Path, loud_backb
     assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "org/loud"
     assert "its figures are not known at the site" in (tmp_path / "out" / "README.md").read_text()
     answered("site", "export", "--site", site, "--to", tmp_path / "own", "--form", "adapter", "--run", "77")
-    own = Translator.of_delivery(site / "state" / "runs" / "77" / "hospital").translate(TEXT.split("\n"))
+    own = Translator(TrainedModel.of_delivery(site / "state" / "runs" / "77" / "hospital")).translate(TEXT.split("\n"))
     assert translated("--adapter", tmp_path / "own", "--backbone", loud_backbone).split("\n") == own
 
 
@@ -135,5 +136,5 @@ def test_a_site_without_a_delivery_has_nothing_to_export(site: Path, tmp_path: P
 
 
 def test_what_is_wrong_with_the_command_itself_is_told_without_loading_torch() -> None:
-    code = "import sys, fedlingua.desk.cli.export, fedlingua.desk.export.place; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedlingua.desk.cli.export, fedlingua.desk.export.forms; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

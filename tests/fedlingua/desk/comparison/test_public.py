@@ -15,7 +15,7 @@ from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.public import on_public_text
 from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.scores import bleu_score, score_sums
-from tests.in_process import run
+from fedlingua.runs.folder import RunFolder
 
 PUBLIC = {
     Direction("cs", "de"): [Pair("Lékař čte.", "Der Arzt liest."), Pair("Dobré ráno.", "Guten Morgen."), Pair("Ano.", "Ja.")],
@@ -23,29 +23,13 @@ PUBLIC = {
 }
 
 
-class Runs(dict[str, Path]):
-    """Method -> the folder of a run of it, made when it is first asked for."""
-
-    def __init__(self, config, folder):
-        self.config, self.folder = config, folder
-
-    def __missing__(self, method):
-        self[method] = run({**self.config, "method": method}, self.folder / method)[0].directory
-        return self[method]
-
-
-@pytest.fixture
-def runs(four_sites, tmp_path):
-    return Runs({**four_sites, "rounds": 1, "beam": 1}, tmp_path)
-
-
 def silent(what: str, done: int, of: int) -> None:
     assert 0 <= done < of
 
 
-def test_each_run_translates_as_its_site_does_and_else_as_the_nearest_clusters(runs):
-    found = on_public_text([runs["adapter-fed"], runs["adapter-families"]], PUBLIC, "", "", silent)
-    for one, folder in zip(found, (runs["adapter-fed"], runs["adapter-families"]), strict=True):
+def test_each_run_translates_as_its_site_does_and_else_as_the_nearest_clusters(four_sites_run):
+    found = on_public_text([four_sites_run("adapter-fed"), four_sites_run("adapter-families")], PUBLIC, "", "", silent)
+    for one, folder in zip(found, (four_sites_run("adapter-fed"), four_sites_run("adapter-families")), strict=True):
         assert list(one.scores["sites"]) == ["cs-de", "cs-sv"]
         for direction, pairs in PUBLIC.items():
             translator = (
@@ -61,9 +45,9 @@ def test_each_run_translates_as_its_site_does_and_else_as_the_nearest_clusters(r
         assert one.scores["uplink_bytes_per_round"] == own["uplink_bytes_per_round"]
 
 
-def test_sites_folders_are_not_needed_where_all_that_travels_is_at_the_server(runs, tmp_path):
+def test_sites_folders_are_not_needed_where_all_that_travels_is_at_the_server(four_sites_run, tmp_path):
     """As after a deployment, whose sites keep text, tensors and translations to themselves."""
-    both = [runs["adapter-fed"], runs["adapter-families"]]
+    both = [shutil.copytree(four_sites_run(method), tmp_path / method) for method in ("adapter-fed", "adapter-families")]
     before = on_public_text(both, PUBLIC, "ter", "", silent)
     for folder in both:
         shutil.rmtree(folder / "sites")
@@ -74,18 +58,22 @@ def test_sites_folders_are_not_needed_where_all_that_travels_is_at_the_server(ru
     assert all(site.p is not None for site in shown.beside[0].sites.values())
 
 
-def test_what_a_run_cannot_translate_is_refused(runs):
+def test_what_a_run_cannot_translate_is_refused(four_sites_run, tmp_path):
+    local = RunFolder(shutil.copytree(four_sites_run("adapter-fed"), tmp_path / "local"))
+    local.update(config={**json.loads((local.directory / "run.json").read_text())["config"], "method": "adapter-local"})
     with pytest.raises(RunError, match="leaves nothing at the server"):
-        on_public_text([runs["adapter-fed"], runs["adapter-local"]], PUBLIC, "", "", silent)
+        on_public_text([four_sites_run("adapter-fed"), local.directory], PUBLIC, "", "", silent)
     with pytest.raises(ConfigError, match="no pair of cs-de is left"):
-        on_public_text([runs["base"], runs["adapter-fed"]], {Direction("cs", "de"): []}, "", "", silent)
+        on_public_text([four_sites_run("base"), four_sites_run("adapter-fed")], {Direction("cs", "de"): []}, "", "", silent)
     with pytest.raises(FedlinguaError, match="zz"):
-        on_public_text([runs["base"], runs["adapter-fed"]], {Direction("zz", "de"): [Pair("a", "b")]}, "", "", silent)
+        on_public_text(
+            [four_sites_run("base"), four_sites_run("adapter-fed")], {Direction("zz", "de"): [Pair("a", "b")]}, "", "", silent
+        )
 
 
-def test_the_command_reads_a_corpus_and_leaves_the_runs_as_they_are(runs, tmp_path):
+def test_the_command_reads_a_corpus_and_leaves_the_runs_as_they_are(four_sites_run, tmp_path):
     (tmp_path / "public.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PUBLIC[Direction("cs", "de")]))
-    both = [str(runs["base"]), str(runs["adapter-families"])]
+    both = [str(four_sites_run("base")), str(four_sites_run("adapter-families"))]
     before = {file: file.read_bytes() for folder in both for file in Path(folder).rglob("*.json")}
     public = ["--public", str(tmp_path / "public.tsv"), "--direction", "cs-de", "--limit", "2"]
     done = CliRunner().invoke(app, ["compare", *both, *public, "--samples", "40", "--format", "json"])

@@ -53,13 +53,11 @@ def test_it_holds_the_three_packages_without_the_desk_in_a_megabyte(bundle: byte
     assert len(bundle) <= 1_000_000
 
 
-@pytest.mark.parametrize(
-    "file", ["src/fedlingua/desk/cli/app.py", "experiments/demo.toml", "tests/hostile/test_new.py", "README.md"]
-)
-def test_what_no_node_runs_leaves_its_hash_as_it_was(app: Path, bundle: bytes, file: str) -> None:
-    (app / file).parent.mkdir(exist_ok=True)
-    with (app / file).open("a") as stream:
-        stream.write("\n# changed\n")
+def test_what_no_node_runs_leaves_its_hash_as_it_was(app: Path, bundle: bytes) -> None:
+    for file in ("src/fedlingua/desk/cli/app.py", "experiments/demo.toml", "tests/hostile/test_new.py", "README.md"):
+        (app / file).parent.mkdir(exist_ok=True)
+        with (app / file).open("a") as stream:
+            stream.write("\n# changed\n")
     assert bundle_hash(build_bundle(app)) == bundle_hash(bundle)
 
 

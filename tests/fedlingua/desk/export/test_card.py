@@ -13,7 +13,7 @@ from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.desk.export.card import model_card
 from fedlingua.desk.export.facts import facts, licence_of, public_name
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.trained import Trained
+from fedlingua.desk.models import RunModels
 from tests.fedlingua.conftest import RunOf
 
 
@@ -24,7 +24,7 @@ def header(card: str) -> dict[str, Any]:
 
 def test_the_cards_figures_are_those_of_the_run(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("lora")
-    done = export_model(Trained.of_site(run, "hospital"), tmp_path / "out", "peft", run)
+    done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "peft", run)
     card = (done.directory / "README.md").read_text()
     scores = json.loads((run / "scores.json").read_text())["sites"]["hospital"]
     about, sites = json.loads((run / "run.json").read_text()), json.loads((run / "sites.json").read_text())
@@ -57,7 +57,7 @@ def test_the_cards_figures_are_those_of_the_run(run_of: RunOf, tmp_path: Path) -
 
 
 def test_norwegian_is_no_false_and_a_hub_id_is_the_base_model(run_of: RunOf) -> None:
-    trained = Trained.of_site(run_of("adapters"), "hospital")
+    trained = RunModels(run_of("adapters")).of_site("hospital")
     told = facts(trained, Path("nowhere"), "facebook/m2m100_418M", None) | {"form": "adapter", "quantization": None, "use": None}
     card = model_card(told | {"direction": "no-de", "languages": ["de", "no"]})
     assert header(card)["language"] == ["de", "no"]
@@ -75,7 +75,7 @@ def test_norwegian_is_no_false_and_a_hub_id_is_the_base_model(run_of: RunOf) -> 
     ],
 )
 def test_what_signatures_cost_is_told(run_of: RunOf, form: str, said: str) -> None:
-    trained = Trained.of_site(run_of("adapters"), "hospital")
+    trained = RunModels(run_of("adapters")).of_site("hospital")
     grouped = replace(trained, settings=replace(trained.settings, method="adapter-gradients", signature_form=form))
     told = facts(grouped, Path("nowhere"), "demo", None) | {"form": "adapter", "quantization": None, "use": None}
     assert said.format(signature_epsilon(2.0, 1e-5)) in model_card(told)
@@ -83,7 +83,7 @@ def test_what_signatures_cost_is_told(run_of: RunOf, form: str, said: str) -> No
 
 def test_an_encoders_card_names_all_languages_and_measures_perplexity(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("encoder-full")
-    card = (export_model(Trained.of_site(run, "court"), tmp_path / "out", "", run).directory / "README.md").read_text()
+    card = (export_model(RunModels(run).of_site("court"), tmp_path / "out", "", run).directory / "README.md").read_text()
     assert header(card)["language"] == ["de", "pl"]
     assert header(card)["pipeline_tag"] == "fill-mask"
     scores = json.loads((run / "scores.json").read_text())["sites"]["court"]
@@ -109,7 +109,7 @@ def test_a_licence_is_taken_from_the_card_beside_the_backbone(tmp_path: Path) ->
     ],
 )
 def test_a_card_says_what_left_the_sites(run_of: RunOf, facts_of_it: dict[str, bool], said: str, not_said: str) -> None:
-    trained = Trained.of_site(run_of("adapters"), "hospital")
+    trained = RunModels(run_of("adapters")).of_site("hospital")
     told = {"form": "adapter", "quantization": None, "use": None, **facts(trained, Path("x"), "demo", run_of("adapters"))}
     card = model_card({**told, **facts_of_it})
     assert said in card

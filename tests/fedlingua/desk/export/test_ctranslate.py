@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.trained import Trained
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
 from tests.fedlingua.conftest import RunOf
 
@@ -33,7 +33,7 @@ def translated(folder: Path, target: str, beam: int, longest: int) -> list[str]:
 def test_it_translates_as_the_site_does(run_of: RunOf, tmp_path: Path, kind: str, target: str, beam: int, longest: int) -> None:
     run = run_of(kind)
     own = Translator.of_site(run, "hospital")
-    done = export_model(Trained.of_site(run, "hospital"), tmp_path / "out", "ctranslate2", run).directory
+    done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "ctranslate2", run).directory
     assert translated(done, target, beam, longest) == [own.translate([sentence])[0] for sentence in SENTENCES]
     assert f'[["{target}"]]' in (done / "README.md").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -41,7 +41,7 @@ def test_it_translates_as_the_site_does(run_of: RunOf, tmp_path: Path, kind: str
 
 def test_int8_is_a_quarter_of_the_weights(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("mbart-lora")
-    trained = Trained.of_site(run, "hospital")
+    trained = RunModels(run).of_site("hospital")
     sizes = {
         kind: (export_model(trained, tmp_path / f"out{kind}", "ctranslate2", run, quantization=kind).directory / "model.bin")
         .stat()

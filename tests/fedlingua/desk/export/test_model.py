@@ -14,10 +14,9 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.export.adapter import load_adapter, read_adapter
-from fedlingua.desk.export.forms import check_form
+from fedlingua.desk.export.forms import FILE, check_form, check_place
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.export.place import FILE, check_place
-from fedlingua.desk.trained import Trained
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua_demo import phrasebook
@@ -62,7 +61,7 @@ def one_by_one(translator: Translator) -> list[str]:
 )
 def test_others_libraries_load_what_the_site_uses(run_of: RunOf, tmp_path: Path, kind: str, form: str) -> None:
     run = run_of(kind)
-    done = export_model(Trained.of_site(run, "hospital"), tmp_path / "out", form, run)
+    done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", form, run)
     own = Translator.of_site(run, "hospital")
     codec = own.trainable.backbone.codec
     plain = AutoModelForSeq2SeqLM.from_pretrained(own.settings.backbone)
@@ -85,7 +84,9 @@ def test_others_libraries_load_what_the_site_uses(run_of: RunOf, tmp_path: Path,
 def test_the_folder_holds_no_file_that_nobody_asked_for(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("lora")
     files = {
-        form: {file.name for file in export_model(Trained.of_site(run, "court"), tmp_path / form, form, run).directory.iterdir()}
+        form: {
+            file.name for file in export_model(RunModels(run).of_site("court"), tmp_path / form, form, run).directory.iterdir()
+        }
         for form in ("adapter", "peft", "transformers")
     }
     extra = {"added_tokens.json"}
@@ -103,7 +104,7 @@ def test_no_text_of_a_site_and_no_path_is_in_any_file(run_of: RunOf, tmp_path: P
     texts = {cell.encode() for row in rows for cell in row if len(cell) > 8} | {str(tmp_path).encode(), str(run.parent).encode()}
     assert len(texts) > 10
     for form in ("adapter", "peft", "transformers"):
-        for file in export_model(Trained.of_site(run, "hospital"), tmp_path / form, form, run).directory.iterdir():
+        for file in export_model(RunModels(run).of_site("hospital"), tmp_path / form, form, run).directory.iterdir():
             held = file.read_bytes()
             assert not [text for text in texts if text in held], file
 
@@ -111,11 +112,11 @@ def test_no_text_of_a_site_and_no_path_is_in_any_file(run_of: RunOf, tmp_path: P
 @pytest.mark.parametrize("kind", ["adapters", "lora"])
 def test_an_adapter_is_loaded_again_as_what_the_site_uses(run_of: RunOf, loud_backbone: Path, tmp_path: Path, kind: str) -> None:
     run = run_of(kind)
-    done = export_model(Trained.of_site(run, "hospital"), tmp_path / "out", "adapter", run)
+    done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "adapter", run)
     again = read_adapter(done.directory)
     assert again.settings.backbone == "loud", "a path of this machine is told to nobody"
-    assert (again.direction, again.site, again.number) == (Direction("de", "fr"), "hospital", 2)
-    translator = Translator.of_trained(again, done.directory, backbone=str(loud_backbone))
+    assert (again.direction, again.site, again.round) == (Direction("de", "fr"), "hospital", 2)
+    translator = Translator(again, backbone=str(loud_backbone))
     own = Translator.of_site(run, "hospital")
     assert torch.equal(
         logits(translator.trainable.model, own.trainable.backbone.codec),
@@ -126,7 +127,7 @@ def test_an_adapter_is_loaded_again_as_what_the_site_uses(run_of: RunOf, loud_ba
 
 
 def test_an_adapter_is_refused_on_another_backbone_and_when_damaged(run_of: RunOf, tiny_backbone: Path, tmp_path: Path) -> None:
-    done = export_model(Trained.of_site(run_of("adapters"), "hospital"), tmp_path / "out").directory
+    done = export_model(RunModels(run_of("adapters")).of_site("hospital"), tmp_path / "out").directory
     with pytest.raises(RunError, match="is not the one the run was trained on"):
         load_adapter(done, str(tiny_backbone))
     file = done / "adapter.safetensors"
@@ -144,7 +145,7 @@ def test_an_adapter_is_refused_on_another_backbone_and_when_damaged(run_of: RunO
             read_adapter(done)
     with pytest.raises(RunError, match="is no exported adapter; wanted a folder"):
         read_adapter(tmp_path)
-    plain = export_model(Trained.of_site(run_of("full"), "hospital"), tmp_path / "plain").directory
+    plain = export_model(RunModels(run_of("full")).of_site("hospital"), tmp_path / "plain").directory
     with pytest.raises(RunError, match="it is of form transformers, which needs no fedlingua"):
         read_adapter(plain)
 
@@ -156,7 +157,7 @@ def test_an_encoder_is_a_plain_one_with_the_same_numbers(
     run_of: RunOf, tiny_encoder: Path, tmp_path: Path, kind: str, form: str
 ) -> None:
     run = run_of(kind)
-    trained = Trained.of_site(run, "court")
+    trained = RunModels(run).of_site("court")
     done = export_model(trained, tmp_path / "out", form, run).directory
     base = AutoModelForMaskedLM.from_pretrained(tiny_encoder).eval()
     own = trained.trainable()
@@ -166,7 +167,8 @@ def test_an_encoder_is_a_plain_one_with_the_same_numbers(
         before = base(**inputs).logits.clone()
         model = PeftModel.from_pretrained(base, done) if form == "peft" else AutoModelForMaskedLM.from_pretrained(done)
         found = model.eval()(**inputs).logits
-        write_tensors(own.model, trained.tensors or {})
+        assert trained.load
+        write_tensors(own.model, trained.load())
         torch.testing.assert_close(found, own.model.eval()(**inputs).logits, atol=1e-5, rtol=1e-4)
     assert (found - before).abs().max() > 1e-2
     targets = json.loads((done / "adapter_config.json").read_text())["target_modules"] if form == "peft" else ""
@@ -177,7 +179,7 @@ def test_an_encoder_is_a_plain_one_with_the_same_numbers(
 def test_a_direction_that_no_site_holds_is_taken_from_the_clusters(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("lora")
     direction = Direction("de", "es")
-    done = export_model(Trained.of_direction(run, direction), tmp_path / "out", "transformers", run)
+    done = export_model(RunModels(run).of_direction(direction), tmp_path / "out", "transformers", run)
     model = AutoModelForSeq2SeqLM.from_pretrained(done.directory)
     assert by_transformers_alone(model, done.directory) == one_by_one(Translator.of_direction(run, direction))
     card = (done.directory / "README.md").read_text()
@@ -190,17 +192,17 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
     run = tmp_path / "run"
     shutil.copytree(run_of("lora"), run)
     shutil.rmtree(run / "sites")
-    here, there = Trained.of_site(run, "court"), Trained.of_site(run_of("lora"), "court")
-    assert here.tensors is not None
-    assert there.tensors is not None
-    assert {name: array.tobytes() for name, array in here.tensors.items()} == {n: a.tobytes() for n, a in there.tensors.items()}
+    here, there = RunModels(run).of_site("court"), RunModels(run_of("lora")).of_site("court")
+    assert here.load
+    assert there.load
+    assert {name: array.tobytes() for name, array in here.load().items()} == {n: a.tobytes() for n, a in there.load().items()}
     kept = tmp_path / "controllers"
     shutil.copytree(run_of("controllers"), kept)
     shutil.rmtree(kept / "sites")
     with pytest.raises(RunError, match=r"what court trained lies with the site itself .*`fedlingua site export` there"):
-        Trained.of_site(kept, "court")
+        RunModels(kept).of_site("court")
     with pytest.raises(RunError, match="only a part of what was trained is at the server"):
-        Trained.of_direction(kept, Direction("de", "fr"))
+        RunModels(kept).of_direction(Direction("de", "fr"))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +230,7 @@ def test_a_form_that_cannot_express_it_is_refused_with_the_reason(
     run_of: RunOf, tmp_path: Path, kind: str, form: str, told: str
 ) -> None:
     with pytest.raises(RunError, match=told):
-        export_model(Trained.of_site(run_of(kind), "hospital"), tmp_path / "out", form)
+        export_model(RunModels(run_of(kind)).of_site("hospital"), tmp_path / "out", form)
     assert not list(tmp_path.iterdir())
 
 
@@ -256,21 +258,21 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_a_whole_one(
     run_of: RunOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, to = run_of("lora"), tmp_path / "out"
-    export_model(Trained.of_site(run, "hospital"), to, "peft", run)
+    export_model(RunModels(run).of_site("hospital"), to, "peft", run)
     before = {file.name: file.read_bytes() for file in to.iterdir()}
     with pytest.raises(ConfigError, match="is there already; give another folder, or --force"):
-        export_model(Trained.of_site(run, "hospital"), to, "peft", run)
+        export_model(RunModels(run).of_site("hospital"), to, "peft", run)
 
     def full_disk(*_: object) -> None:
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedlingua.desk.export.low_rank.write_tokenizer", full_disk)
+        patched.setattr("fedlingua.desk.export.directories.write_tokenizer", full_disk)
         with pytest.raises(RunError, match=r"cannot be written \(no space left on device\); nothing of it is left"):
-            export_model(Trained.of_site(run, "hospital"), to, "peft", run, force=True)
+            export_model(RunModels(run).of_site("hospital"), to, "peft", run, force=True)
     assert {file.name: file.read_bytes() for file in to.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    export_model(Trained.of_site(run, "hospital"), to, "adapter", run, force=True)
+    export_model(RunModels(run).of_site("hospital"), to, "adapter", run, force=True)
     assert {file.name for file in to.iterdir()} == TOLD | {"adapter.safetensors"}
 
 
@@ -303,13 +305,13 @@ def test_a_backbone_that_has_changed_since_is_refused_and_leaves_nothing(
     about["config"]["backbone"] = str(other)
     (run / "run.json").write_text(json.dumps(about))
     with pytest.raises(FedlinguaError, match="is not the one the run was trained on"):
-        export_model(Trained.of_site(run, "hospital"), tmp_path / "out", "peft")
+        export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "peft")
     assert not list(tmp_path.glob("out*"))
 
 
 def test_every_language_of_the_tokenizer_can_be_asked_of_what_was_exported(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("lora")
-    done = export_model(Trained.of_site(run, "court"), tmp_path / "out", "transformers", run).directory
+    done = export_model(RunModels(run).of_site("court"), tmp_path / "out", "transformers", run).directory
     tokenizer = AutoTokenizer.from_pretrained(done)
     codec = Translator.of_site(run, "court").trainable.backbone.codec
     assert tokenizer(SENTENCES)["input_ids"] == codec.encode(SENTENCES, "pl", 64), "the site's own source, where nothing is said"

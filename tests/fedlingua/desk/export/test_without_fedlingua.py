@@ -9,7 +9,7 @@ import pytest
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.export.model import export_model
-from fedlingua.desk.trained import Trained
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
 from fedlingua.settings.experiment import default_run_config
 from tests.federations import TWO_SITES
@@ -76,7 +76,7 @@ def python_of(markdown: str) -> str:
 def test_the_cards_code_translates_as_the_site_to_the_character(
     demo_run: Path, own: Translator, sentences: list[str], tmp_path: Path, form: str
 ) -> None:
-    done = export_model(Trained.of_site(demo_run, "hospital"), tmp_path / "model", form, demo_run)
+    done = export_model(RunModels(demo_run).of_site("hospital"), tmp_path / "model", form, demo_run)
     code = python_of((done.directory / "README.md").read_text())
     for placeholder, put in (
         ('"this/folder"', '"model"'),
@@ -97,5 +97,5 @@ def test_readmes_code_translates_with_what_was_taken_away(demo_run: Path, own: T
     assert folder
     assert said
     assert f"--site hospital --to {folder[1]} --form transformers" in section, "the command that made the folder"
-    done = export_model(Trained.of_site(demo_run, "hospital"), tmp_path / folder[1], "transformers", demo_run)
+    done = export_model(RunModels(demo_run).of_site("hospital"), tmp_path / folder[1], "transformers", demo_run)
     assert printed(code, done.directory) == own.translate([said[1]])

@@ -15,7 +15,7 @@ from fedlingua.desk.finetuning.settings import FineTuning
 from fedlingua.desk.finetuning.tasks import Setting, finetune_tagging
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.tensor_sets import write_tensors
-from fedlingua.runs.finished import FinishedRun
+from fedlingua.runs.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
 from tests.encoders import write_tagging
 from tests.in_process import run
@@ -53,7 +53,7 @@ def logits(model: PreTrainedModel) -> torch.Tensor:
 
 def of_site(folder: RunFolder, site: str) -> PreTrainedModel:
     """What a site ended with, put together by hand."""
-    trainable = FinishedRun.of(folder.directory).trainable()
+    trainable = CompletedRun.of(folder.directory).trainable()
     write_tensors(trainable.model, delivered(folder.directory / "sites" / site)[0])
     return trainable.model
 

@@ -9,19 +9,19 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.guard import Guard, Limits
 from fedlingua.desk.serving.listening import listen, url_of
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Decoding
-from fedlingua.desk.variants import RunVariants
 
 LIMITS = Limits(sentences=20, characters=200, waiting=8, timeout_s=30.0)
 
 
 @pytest.fixture(scope="package")
 def models(finished_run: Path) -> Models:
-    return Models(RunVariants(finished_run), Decoding())
+    return Models(RunModels(finished_run), Decoding())
 
 
 @pytest.fixture(scope="package")
@@ -33,7 +33,7 @@ def client(models: Models) -> Iterator[TestClient]:
 @pytest.fixture(scope="package")
 def address(finished_run: Path) -> Iterator[str]:
     """Of a server in a thread of this process, on a port of its own."""
-    app = Guard(application(Models(RunVariants(finished_run), Decoding()), LIMITS), LIMITS.body_bytes, ("127.0.0.1",))
+    app = Guard(application(Models(RunModels(finished_run), Decoding()), LIMITS), LIMITS.body_bytes, ("127.0.0.1",))
     with listen("127.0.0.1", 0) as listening:
         server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening.dup()]})

@@ -11,11 +11,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlingua.common.languages import Direction
+from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving import api
 from fedlingua.desk.serving.batching import Batcher
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Decoding, Translator
-from fedlingua.desk.variants import RunVariants
 from tests.in_process import run
 
 SENTENCES = ["Der Arzt liest.", "", "Guten\u2028Morgen & <b>ja</b>", "日本 🙂"]
@@ -185,7 +185,7 @@ def test_when_too_many_wait_one_is_told_when_to_come_again(models: Models, monke
 
 
 def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run: Path) -> None:
-    run = RunVariants(finished_run)
+    run = RunModels(finished_run)
     first = run.of_site("bank").load()
     size = sum(tensor.nbytes for tensor in first.values())
     models = Models(run, Decoding(), kept_bytes=2 * size)
@@ -198,7 +198,7 @@ def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run
 def test_where_sites_keep_what_they_trained_only_sites_can_be_asked(four_sites: dict[str, Any], tmp_path: Path) -> None:
     folder, _ = run({**four_sites, "method": "adapter-local", "rounds": 1}, tmp_path / "run")
     shutil.rmtree(folder.directory / "sites" / "court")  # as in a deployment
-    models = Models(RunVariants(folder.directory), Decoding())
+    models = Models(RunModels(folder.directory), Decoding())
     with TestClient(api.application(models, api.Limits())) as client:
         listed = client.get("/v1/models").json()
         assert ([one["site"] for one in listed["sites"]], listed["directions"]) == (["hospital", "school", "bank"], [])
@@ -217,7 +217,7 @@ def test_where_sites_keep_what_they_trained_only_sites_can_be_asked(four_sites: 
 
 def test_a_run_that_trained_nothing_answers_with_the_base(four_sites: dict[str, Any], tmp_path: Path) -> None:
     folder, _ = run({**four_sites, "method": "base"}, tmp_path / "run")
-    with TestClient(api.application(Models(RunVariants(folder.directory), Decoding()), api.Limits())) as client:
+    with TestClient(api.application(Models(RunModels(folder.directory), Decoding()), api.Limits())) as client:
         of_site = asked(client, site="hospital", sentences=SENTENCES).json()
         of_direction = asked(client, source="de", target="fr", sentences=SENTENCES).json()
     assert of_site["translations"] == of_direction["translations"]

@@ -7,15 +7,17 @@ from concurrent.futures import CancelledError
 import pytest
 
 from fedlingua.common.languages import Direction
+from fedlingua.desk.models import TrainedModel
 from fedlingua.desk.serving.batching import SENTENCES_AT_ONCE, Batcher, ClosedError, FullError
-from fedlingua.desk.variants import Variant
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
 
 
-def variant(site: str) -> Variant:
-    return Variant(Direction("de", "fr"), site, {}, ("site", site), None, None)
+def model_of(site: str) -> TrainedModel:
+    return TrainedModel(settings_from(default_run_config()), "", Direction("de", "fr"), site, key=("site", site))
 
 
-A, B = variant("a"), variant("b")
+A, B = model_of("a"), model_of("b")
 
 
 class Gate:
@@ -25,7 +27,7 @@ class Gate:
         self.open, self.begun = threading.Event(), threading.Event()
         self.batches: list[tuple[str | None, list[str]]] = []
 
-    def __call__(self, who: Variant, sentences: list[str]) -> list[str]:
+    def __call__(self, who: TrainedModel, sentences: list[str]) -> list[str]:
         self.begun.set()
         assert self.open.wait(10)
         self.batches.append((who.site, sentences))

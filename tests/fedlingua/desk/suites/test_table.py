@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.suites.table import Figure, best, columns, figure, lines, over_own_models, table_csv, table_markdown
-from fedlingua.settings.metrics import PERPLEXITY
+from fedlingua.desk.suites.table import Figure, SuiteTable, table_csv, table_markdown
+from fedlingua.settings.metrics import OF_TEXT
 from tests.recorded import scores
 
 SIZES = {"hospital": 1, "court": 3}
@@ -54,13 +54,13 @@ def found() -> dict[str, Any]:
 
 
 def test_mean_and_sample_deviation_over_seeds() -> None:
-    assert figure([10.0, 14.0]) == Figure(12.0, pytest.approx(8**0.5))
-    assert figure([1.0, 2.0, 6.0]) == Figure(3.0, pytest.approx(7**0.5))
-    assert figure([10.0]) == Figure(10.0, 0.0)
+    assert Figure.of([10.0, 14.0]) == Figure(12.0, pytest.approx(8**0.5))
+    assert Figure.of([1.0, 2.0, 6.0]) == Figure(3.0, pytest.approx(7**0.5))
+    assert Figure.of([10.0]) == Figure(10.0, 0.0)
 
 
 def test_a_row_is_the_mean_of_its_runs(suite: dict[str, Any], found: dict[str, Any]) -> None:
-    line = lines(suite, found)[1]
+    line = SuiteTable(suite, found).lines[1]
     assert line.seeds == (1, 2)
     assert {name: value.mean for name, value in line.scores.items()} == {
         "hospital": 12.0,
@@ -118,7 +118,7 @@ def test_a_row_without_any_run_is_there_and_empty(suite: dict[str, Any]) -> None
 
 
 def test_the_best_is_a_row_that_trains_and_what_reads_the_same_is_as_good(suite: dict[str, Any], found: dict[str, Any]) -> None:
-    top = best(lines(suite, found))
+    top = SuiteTable(suite, found).best
     assert top == {"hospital": 13.0, "court": 20.0, "macro": 16.5, "micro": 18.25, "pooled": 17.5}
     markdown = table_markdown(suite, found)
     assert "| base | 50.00 | 1.00 | 25.50 | 13.25 | 26.50 |" in markdown
@@ -162,8 +162,8 @@ def test_signatures_that_differ_name_their_sites(suite: dict[str, Any], found: d
 
 def test_columns_are_the_scores_own_names_in_the_federations_order(suite: dict[str, Any]) -> None:
     mixed = scores({"court:de-fr": 1.0, "court:pl-es": 2.0, "hospital": 3.0}, {"court:de-fr": 1, "court:pl-es": 1, "hospital": 1})
-    assert columns(suite, {"base-1": mixed}) == ["hospital", "court:de-fr", "court:pl-es"]
-    assert columns(suite, {}) == ["hospital", "court"]
+    assert SuiteTable(suite, {"base-1": mixed}).sites == ["hospital", "court:de-fr", "court:pl-es"]
+    assert SuiteTable(suite, {}).sites == ["hospital", "court"]
 
 
 # --- Of runs that pre-train --------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_accuracy_and_the_parts_of_each_text_have_tables_of_their_own(
 
 
 def test_the_lowest_perplexity_of_a_row_that_trains_is_the_best(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
-    assert best(lines(suite, perplexities), PERPLEXITY) == {
+    assert SuiteTable(suite, perplexities).best == {
         "hospital": 12.0,
         "court": 5.0,
         "macro": 9.0,
@@ -242,14 +242,78 @@ def test_perplexities_are_compared_on_the_same_masks_or_it_is_said(suite: dict[s
 
 def test_rows_are_held_against_the_model_of_each_sites_own_text(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
     """No row was trained on the court's text alone."""
-    assert over_own_models(suite, perplexities) == []
+    assert SuiteTable(suite, perplexities).over_own_models() == []
     suite["rows"].append(row("silo-hospital", [1]))
     suite["runs"]["silo-hospital-1"] = ran()
     perplexities["silo-hospital-1"] = masked({"hospital": 11.0, "court": 99.0})
-    assert over_own_models(suite, perplexities) == [
+    assert SuiteTable(suite, perplexities).over_own_models() == [
         ["method", "hospital"],
         ["base", "+9.00"],
         ["adapter-fed", "-1.00"],
         ["adapter-families", "-2.00"],
     ]
     assert "Better than the site's own model" in table_markdown(suite, perplexities)
+
+
+def with_scores(suite: dict[str, Any], **runs: list[dict[str, Any]]) -> SuiteTable:
+    """A table of rows by these names; runs: the scores.json of each row's seeds."""
+    suite["rows"] = [row(name, list(range(len(scores)))) for name, scores in runs.items()]
+    found = {f"{name}-{seed}": each for name, scores in runs.items() for seed, each in enumerate(scores)}
+    suite["runs"] = {name: ran() for name in found}
+    return SuiteTable(suite, found)
+
+
+def test_accuracy_is_in_percent_and_the_mean_over_seeds_and_parts_deviate_over_parts(suite: dict[str, Any]) -> None:
+    runs = [masked({"hospital": 5.0, "court": 7.0}), masked({"hospital": 4.0, "court": 7.0})]
+    runs[1]["sites"]["hospital"] |= {"accuracy": 0.75, "perplexity_of_parts_sd": 0.75}
+    runs[1]["macro_accuracy"] = 0.625
+    table = with_scores(suite, fed=runs, none=[])
+    assert table.accuracy_rows() == [
+        ["method", "hospital", "court", "macro"],
+        ["fed", "62.50", "50.00", "56.25"],
+        ["none", "–", "–", "–"],
+    ]
+    assert table.parts_rows()[1:] == [["fed", "5.50 ± 0.50", "8.00 ± 0.25"], ["none", "–", "–"]]
+
+
+def test_what_not_every_seed_tells_is_no_mean(suite: dict[str, Any]) -> None:
+    older = masked({"hospital": 5.0, "court": 7.0})
+    del older["sites"]["hospital"]["perplexity_of_parts"], older["sites"]["hospital"]["perplexity_of_parts_sd"]
+    table = with_scores(suite, fed=[masked({"hospital": 5.0, "court": 7.0}), older])
+    assert table.parts_rows()[1] == ["fed", "–", "8.00 ± 0.25"]
+    assert list(table.masked_columns) == [
+        *("accuracy of hospital", "accuracy of court", "macro_accuracy", "parts of court", "sd of parts of court"),
+    ]
+
+
+# --- Of what runs measure besides BLEU and chrF ------------------------------------------------------------------------------------
+
+
+def measured(comet: float) -> dict[str, Any]:
+    """A scores.json with COMET too, of 0.5 at the court."""
+    run = scores({"hospital": 10.0, "court": 20.0}, SIZES)
+    for site, value in (("hospital", comet), ("court", 0.5)):
+        run["sites"][site] |= {"comet": value, "signatures": {"comet": "Comet2.2.7|fp16|x|r1"}}
+    return run | {"macro_comet": (comet + 0.5) / 2}
+
+
+def test_only_what_was_measured_has_a_table(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    assert SuiteTable(suite, found).more_metrics == []
+    assert "comet" not in table_csv(suite, found)
+
+
+def test_another_metric_has_means_and_deviations_over_seeds(suite: dict[str, Any], found: dict[str, Any]) -> None:
+    table = with_scores(suite, base=[found["base-1"]], fed=[measured(0.7), measured(0.9)], one=[measured(0.8)])
+    (comet,) = table.more_metrics
+    assert comet is OF_TEXT["comet"]
+    assert table.metric_rows(comet) == [
+        ["method", "hospital", "court", "macro"],
+        ["base", "–", "–", "–"],
+        ["fed", "80.00 ± 14.14", "50.00 ± 0.00", "65.00 ± 7.07"],
+        ["one", "80.00", "50.00", "65.00"],
+    ]
+    assert table.signatures(comet) == ["Comet2.2.7|fp16|x|r1"]
+    head, *rows = (line.split(",") for line in table.csv().splitlines())
+    assert head[-3:] == ["macro_comet", "macro_comet_sd", "seeds"]
+    assert [line[-3:] for line in rows] == [["", "", "1"], ["0.65", "0.070711", "2"], ["0.65", "", "1"]]
+    assert "over seeds (Comet2.2.7|fp16|x|r1):\n\n| method | hospital |" in table.markdown()

@@ -9,11 +9,11 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction
-from fedlingua.desk.variants import RunVariants
+from fedlingua.desk.models import RunModels
 
 
 def test_sites_and_clusters_answer_under_their_names(finished_run: Path) -> None:
-    run = RunVariants(finished_run)
+    run = RunModels(finished_run)
     assert {name: str(direction) for name, direction in run.sites.items()} == {
         "hospital": "de-fr",
         "court": "nl-es",
@@ -21,17 +21,17 @@ def test_sites_and_clusters_answer_under_their_names(finished_run: Path) -> None
         "bank": "cs-de",
     }
     own, near = run.of_site("bank"), run.of_direction(Direction("cs", "fr"))
-    assert (own.told, own.site, own.key) == ("site bank", "bank", ("site", "bank"))
-    assert (near.told, near.site) == ("encoder cluster Slavic, decoder cluster Romance", None)
-    assert run.members("encoder", "Slavic") == ("school", "bank")
-    assert run.members("decoder", "Romance") == ("hospital", "court")
+    assert (own.owner, own.site, own.key) == ("site bank", "bank", ("site", "bank"))
+    assert (near.owner, near.site) == ("encoder cluster Slavic, decoder cluster Romance", None)
+    assert run.clusters["encoder"]["Slavic"] == ["school", "bank"]
+    assert run.clusters["decoder"]["Romance"] == ["hospital", "court"]
 
 
 def test_a_directions_tensors_are_its_encoder_clusters_and_its_decoder_clusters(finished_run: Path) -> None:
     """Nobody translates from Czech to French: the encoder is the one that the bank has, the decoder the hospital's."""
-    run = RunVariants(finished_run)
+    run = RunModels(finished_run)
     near, bank, hospital = (
-        variant.load() for variant in (run.of_direction(Direction("cs", "fr")), run.of_site("bank"), run.of_site("hospital"))
+        model.load() for model in (run.of_direction(Direction("cs", "fr")), run.of_site("bank"), run.of_site("hospital"))
     )
     assert near.keys() == bank.keys()
     for name, tensor in near.items():
@@ -42,8 +42,8 @@ def test_a_directions_tensors_are_its_encoder_clusters_and_its_decoder_clusters(
     assert any(not np.array_equal(bank[name], hospital[name]) for name in near)
 
 
-def test_variants_with_the_same_key_have_the_same_tensors(finished_run: Path) -> None:
-    run = RunVariants(finished_run)
+def test_models_with_the_same_key_have_the_same_tensors(finished_run: Path) -> None:
+    run = RunModels(finished_run)
     assert run.of_direction(Direction("pl", "fr")).key == run.of_direction(Direction("sl", "it")).key
     assert run.of_direction(Direction("pl", "fr")).key != run.of_direction(Direction("de", "fr")).key
 
@@ -51,30 +51,30 @@ def test_variants_with_the_same_key_have_the_same_tensors(finished_run: Path) ->
 def test_without_the_sites_folders_as_in_a_deployment_the_clusters_answer_for_a_site(finished_run: Path, tmp_path: Path) -> None:
     shutil.copytree(finished_run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "sites")
-    variant = RunVariants(tmp_path / "run").of_site("hospital")
-    assert (str(variant.direction), variant.site, variant.clusters["encoder"]) == ("de-fr", "hospital", "Germanic")
+    model = RunModels(tmp_path / "run").of_site("hospital")
+    assert (str(model.direction), model.site, model.clusters["encoder"]) == ("de-fr", "hospital", "Germanic")
 
 
 def test_what_is_no_site_and_no_relative_is_refused(finished_run: Path) -> None:
-    run = RunVariants(finished_run)
+    run = RunModels(finished_run)
     with pytest.raises(RunError, match="no site 'hospitl'; did you mean 'hospital'"):
         run.of_site("hospitl")
     with pytest.raises(ConfigError, match="no site has source fi or another of Finnic"):
         run.of_direction(Direction("fi", "de"))
 
 
-def of_another_machine(run: Path, to: Path) -> RunVariants:
+def of_another_machine(run: Path, to: Path) -> RunModels:
     """A copy of the run's folder, where its federation's file is not."""
     shutil.copytree(run, to)
     about = json.loads((to / "run.json").read_text())
     about["config"]["federation"] = "/gone/sites.toml"
     (to / "run.json").write_text(json.dumps(about))
-    return RunVariants(to)
+    return RunModels(to)
 
 
 def test_without_the_federations_file_sites_answer_and_directions_say_why_not(finished_run: Path, tmp_path: Path) -> None:
     run = of_another_machine(finished_run, tmp_path / "run")
-    assert run.of_site("bank").told == "site bank"
+    assert run.of_site("bank").owner == "site bank"
     assert "/gone/sites.toml" in run.why_no_direction
     with pytest.raises(RunError, match=r"which languages are related stands in the federation's file, .*; give --site"):
         run.of_direction(Direction("cs", "fr"))
@@ -94,5 +94,5 @@ def test_a_site_that_the_federations_file_calls_otherwise_by_now_answers(finishe
     (tmp_path / "sites.toml").write_text(text.replace('"bank"', '"library"'))
     about["config"]["federation"] = str(tmp_path / "sites.toml")
     (tmp_path / "run" / "run.json").write_text(json.dumps(about))
-    near = RunVariants(tmp_path / "run").of_direction(Direction("cs", "fr"))
-    assert near.told == "encoder cluster Slavic, decoder cluster Romance"
+    near = RunModels(tmp_path / "run").of_direction(Direction("cs", "fr"))
+    assert near.owner == "encoder cluster Slavic, decoder cluster Romance"

@@ -1,4 +1,4 @@
-"""A run that has come to its end, opened again: what run.json says, its settings, and the backbone that it was trained on."""
+"""A completed run, opened again: what run.json says, its settings, and the backbone that it was trained on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.experiment import config_of_run
 
-if TYPE_CHECKING:  # a run that is not over is told without torch
+if TYPE_CHECKING:  # a run that is not over is refused without torch
     from fedlingua.exchange.trainable import Trainable
 
 
 @dataclass(frozen=True)
-class FinishedRun:
+class CompletedRun:
     """A completed run's folder. about: its run.json."""
 
     folder: RunFolder
@@ -30,7 +30,6 @@ class FinishedRun:
         Raises:
             RunError: no run is there, or it is not completed. ConfigError: its settings are not those of this version.
         """
-        folder = RunFolder(run_dir)
         about = run_about(run_dir)
         if about.get("status") != "completed":
             raise RunError(
@@ -38,17 +37,18 @@ class FinishedRun:
                 f"fedlingua run --resume {run_dir}"
             )
         try:
-            return cls(folder, about, settings_of(about["config"]))
+            return cls(RunFolder(run_dir), about, settings_of(about["config"]))
         except ConfigError as error:
             raise ConfigError(f"{run_dir}: its run.json is of another version of fedlingua, or was changed: {error}") from error
 
-    def trainable(self) -> "Trainable":
-        """The run's backbone with what its method trains.
+    @property
+    def fingerprint(self) -> str:
+        """Of the backbone that the run was trained on."""
+        return str(self.about["backbone"]["fingerprint"])
 
-        Raises:
-            RunError: the backbone is not the one that the run was trained on. BackboneError: it cannot be loaded.
-        """
-        return same_backbone(self.settings, self.about["backbone"]["fingerprint"])
+    def trainable(self) -> "Trainable":
+        """The run's backbone with what its method trains; raises what `same_backbone` does."""
+        return same_backbone(self.settings, self.fingerprint)
 
 
 def settings_of(config: Mapping[str, Scalar]) -> Settings:
@@ -61,7 +61,7 @@ def settings_of(config: Mapping[str, Scalar]) -> Settings:
 
 
 def same_backbone(settings: Settings, wanted: str) -> "Trainable":
-    """A run's backbone made ready, as long as it has the fingerprint `wanted`.
+    """Load a run's backbone and make it ready to train, as long as it has the fingerprint `wanted`.
 
     Raises:
         RunError: it has another. BackboneError: it cannot be loaded.

@@ -1,0 +1,171 @@
+"""A model as a directory that transformers, peft or CTranslate2 (an extra, `ctranslate2`) loads without any code of this project.
+
+The languages' tokens are in the tokenizer's files and in generation_config.json.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from safetensors.numpy import save_file
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.controllers import merge_controllers
+from fedlingua.backbones.load import Backbone
+from fedlingua.backbones.lora import lora_modules, merge_lora, peft_name, peft_targets
+from fedlingua.common.errors import BackboneError
+from fedlingua.common.languages import Direction
+from fedlingua.desk.models import TrainedModel
+from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.runs.folder import json_text, replace_text
+
+OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
+PROBE = "1, 2 (a) b: c."
+TASKS = {"translation": "SEQ_2_SEQ_LM"}
+"""peft's name of a task; it has none for masked-language modelling, and needs none."""
+HINTS = {"mbart": {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": "MBart50Tokenizer"}}
+"""Model type -> what the converter asks of config.json, and transformers 5 does not write: where the layer norms stand, and that a target
+begins with </s> and its language (mBART-50), not with the language alone (mBART-25)."""
+
+
+def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) -> None:
+    """Write model, tokenizer and generation config. trainable: holds the trained tensors; of low-rank additions nothing is left of it.
+
+    Raises:
+        BackboneError: the tokenizer's files do not give the ids that the model was trained on.
+    """
+    model = trainable.model
+    if trained.settings.trained_set == "lora":
+        merge_lora(model)
+    if trained.settings.trained_set == "controllers":
+        model = merge_controllers(model)
+    if trained.settings.task == "translation":
+        model.generation_config = _generation(model, trained, trainable.backbone.codec)
+    model.save_pretrained(directory)
+    write_tokenizer(directory, trainable.backbone, trained.direction)
+
+
+def _generation(model: PreTrainedModel, trained: TrainedModel, codec: Codec) -> GenerationConfig:
+    """As the run decodes, with the target's token first."""
+    settings, published = trained.settings, model.generation_config
+    assert published is not None
+    options = {
+        **published.to_diff_dict(),
+        "forced_bos_token_id": codec.language_id(trained.direction.target),
+        "num_beams": settings.beam,
+        "early_stopping": settings.beam > 1,
+        "do_sample": False,
+        "max_length": None,
+        "max_new_tokens": settings.max_decode_tokens,
+    }
+    return GenerationConfig.from_dict({key: value for key, value in options.items() if not key.startswith("_")})
+
+
+def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, tensors: Tensors, base: str, revision: str) -> None:
+    """adapter_config.json, adapter_model.safetensors, and the backbone's tokenizer with the direction in it.
+
+    tensors: all that trained. base, revision: of the backbone, as the config is to say them; "" where none is published.
+    """
+    from peft import LoraConfig
+
+    settings = trained.settings
+    ends = [end.strip() for end in settings.lora_targets.split(",")]
+    config: Any = LoraConfig(
+        r=settings.lora_rank,
+        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]  # peft says int and divides by it all the same
+        target_modules=peft_targets(trainable.model, lora_modules(tensors), ends),
+        task_type=TASKS.get(settings.task),
+        base_model_name_or_path=base or None,
+        revision=revision or None,
+        inference_mode=True,
+    )
+    config.save_pretrained(directory)
+    file = directory / "adapter_config.json"
+    written = json.loads(file.read_text(encoding="utf-8"))
+    if isinstance(written["target_modules"], list):  # peft holds a set, and writes it in any order
+        written["target_modules"] = sorted(written["target_modules"])
+    replace_text(file, json_text(written))
+    save_file(
+        {peft_name(name): array for name, array in tensors.items()}, directory / "adapter_model.safetensors", {"format": "pt"}
+    )
+    write_tokenizer(directory, trainable.backbone, trained.direction)
+
+
+def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainable, quantization: str) -> None:
+    """Write model.bin, CTranslate2's config.json and vocabulary, and the tokenizer's files. quantization: "" keeps the stored numbers.
+
+    Raises:
+        BackboneError: CTranslate2 cannot convert such a model.
+    """
+    from ctranslate2.converters import TransformersConverter
+
+    kind = trainable.model.config.model_type
+    with TemporaryDirectory(dir=directory) as aside:
+        plain, converted = Path(aside, "plain"), Path(aside, "converted")
+        plain.mkdir()
+        write_plain(plain, trained, trainable)
+        config = json.loads((plain / "config.json").read_text(encoding="utf-8"))
+        replace_text(plain / "config.json", json_text(config | HINTS.get(kind, {})))
+        try:
+            TransformersConverter(str(plain)).convert(str(converted), quantization=quantization or None)
+        except (ValueError, RuntimeError) as error:
+            reason = f"backbone = {trained.settings.backbone!r} cannot be converted: CTranslate2 says {str(error).strip()!r}"
+            raise BackboneError(f"{reason}; export with --form transformers") from error
+        _name_the_start(converted / "config.json", str(trainable.backbone.codec.tokenizer.convert_ids_to_tokens(0)))
+        tokenizer = [plain / name for name in tokenizer_files(trainable.backbone.codec)]
+        for file in [*converted.iterdir(), *tokenizer]:
+            if file.is_file():
+                shutil.copyfile(file, directory / file.name)
+
+
+def _name_the_start(file: Path, first: str) -> None:
+    """CTranslate2 wants the name of a token to begin with, which mBART-50's tokenizer in transformers 5 does not have: `first`, <s>.
+
+    It begins no target with it: mBART-50's begin with </s>.
+    """
+    config = json.loads(file.read_text(encoding="utf-8"))
+    if config.get("bos_token", "") is None:
+        replace_text(file, json_text(config | {"bos_token": first}))
+
+
+def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -> None:
+    """The backbone's tokenizer, byte for byte but for the direction, which it takes from now on where nothing else is said.
+
+    Raises:
+        BackboneError: loaded again by transformers alone, it does not give the same ids.
+    """
+    for name in tokenizer_files(backbone.codec):
+        if (backbone.directory / name).is_file():
+            shutil.copyfile(backbone.directory / name, directory / name)
+    code, file = backbone.codec.language_code, directory / "tokenizer_config.json"
+    if not direction.is_one_language:
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        config |= {"src_lang": code(direction.source), "tgt_lang": code(direction.target)}
+        config.setdefault("tokenizer_class", type(backbone.codec.tokenizer).__name__)
+        replace_text(file, json_text(config))
+    if _ids(directory, direction) != _ids_in_training(backbone.codec, direction):
+        raise BackboneError(
+            f"backbone = {backbone.name!r}: its tokenizer, written out and loaded by transformers alone, gives other ids than the model "
+            "was trained on; export with --form adapter, which needs no tokenizer"
+        )
+
+
+def tokenizer_files(codec: Codec) -> list[str]:
+    """Names of the files that a tokenizer of this kind may have; whatever else lies beside a backbone stays there."""
+    return sorted(OF_ANY_TOKENIZER | set(codec.tokenizer.vocab_files_names.values()))
+
+
+def _ids(directory: Path, direction: Direction) -> object:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        return error
+    return tokenizer([PROBE], add_special_tokens=not direction.is_one_language)["input_ids"]
+
+
+def _ids_in_training(codec: Codec, direction: Direction) -> list[list[int]]:
+    return codec.pieces([PROBE]) if direction.is_one_language else codec.encode([PROBE], direction.source, 512)

@@ -1,0 +1,198 @@
+"""The models that a completed run made: each site's own, the clusters' for any direction, and what was delivered to a site."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from fedlingua.backbones.parts import Part
+from fedlingua.clustering.clusters import EVERYBODY, Clusters, Relatives, cluster_for, cluster_of
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.languages import Direction, nearest, parse_written
+from fedlingua.corpora.sites import read_federation
+from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
+from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors
+from fedlingua.runs.completed import CompletedRun, same_backbone, settings_of
+from fedlingua.settings.config import Settings
+
+if TYPE_CHECKING:  # what a run cannot give is refused without torch
+    from fedlingua.exchange.trainable import Trainable
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A direction and the tensors that translate it, not loaded yet.
+
+    settings: of the run. fingerprint: of the backbone that the tensors fit on. direction: of an encoder the language of its text.
+    site: who uses the model; None: a direction was asked for. round: that the tensors are of; None of no round. load: reads the tensors;
+    None: the base, as it was published. key: two models of a run with the same one have the same tensors. clusters: part -> cluster,
+    where the tensors are the clusters'.
+    """
+
+    settings: Settings = field(repr=False, compare=False)
+    fingerprint: str = field(repr=False, compare=False)
+    direction: Direction
+    site: str | None
+    round: int | None = None
+    load: Callable[[], Tensors] | None = field(default=None, repr=False, compare=False)
+    key: tuple[str, ...] = ("base",)
+    clusters: Mapping[Part, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_delivery(cls, folder: Path) -> Self:
+        """What a deployed site was sent at a run's end; `folder`: the run's, in the site's state.
+
+        Raises:
+            RunError: nothing was delivered there.
+        """
+        tensors, about = delivered(folder)
+        settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
+        return cls(settings, about["backbone_fingerprint"], direction, about["site"], about["round"], lambda: tensors, ("given",))
+
+    @property
+    def owner(self) -> str:
+        """Whose model it is, in words."""
+        if self.site:
+            return f"site {self.site}" if self.load else f"site {self.site}, which uses the base"
+        if self.load is None:
+            return "the base"
+        if set(self.clusters.values()) <= {EVERYBODY}:
+            return "the federation, all sites in one cluster"
+        return ", ".join(f"{part} cluster {name}" for part, name in self.clusters.items() if part != "shared")
+
+    def trainable(self, backbone: str = "", **changes: Any) -> "Trainable":
+        """Load the backbone with what the run's method trains, as before any training; raises what `same_backbone` does.
+
+        backbone: where it lies, if not where its name says. changes: of other settings, such as `device`.
+        """
+        settings = replace(self.settings, backbone=backbone or self.settings.backbone, **changes)
+        return same_backbone(settings, self.fingerprint)
+
+
+class RunModels:
+    """The models of a completed run. sites: name -> direction, of every site, also of those that were pooled."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """
+        Raises:
+            RunError: no run is there, or it is not completed.
+        """
+        self.run_dir, self.run = run_dir, CompletedRun.of(run_dir)
+        self.settings = self.run.settings
+        sites = self.run.folder.read("sites.json") or {}
+        # A pooled site stands for many, which keep their names.
+        self._hosts = {name: host for host, about in sites.items() for name in about["members"]}
+        self.sites = {name: parse_written(sites[host]["members"][name]) for name, host in self._hosts.items()}
+        self.clusters = cast(Clusters, self.run.folder.read("clusters.json") or {})
+
+    @property
+    def why_no_direction(self) -> str:
+        """Why sites alone can be asked, and no direction that nobody holds; empty where one can."""
+        if self._why_not_here or not self.settings.how.trains:
+            return self._why_not_here
+        try:
+            _ = self._relatives
+        except ConfigError as error:
+            return f"which languages are related stands in the federation's file, which cannot be read here ({error})"
+        return ""
+
+    @property
+    def _why_not_here(self) -> str:
+        """Why the server has not all that was trained; empty where it has."""
+        if not self.settings.how.trains:
+            return ""
+        if not self.settings.how.travels:
+            return f"method {self.settings.method} leaves nothing at the server"
+        if self.settings.trained_set not in TRAVEL_WHOLE:
+            return (
+                f"tensor-set = {self.settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest "
+                "of it"
+            )
+        return ""
+
+    def of_site(self, site: str) -> TrainedModel:
+        """What `site` uses after the run: what was delivered to it, else the tensors of its clusters in the best round.
+
+        Raises:
+            RunError: no such site, or nothing of it is here.
+        """
+        if site not in self._hosts:
+            raise RunError(
+                f"run {self.run_dir} has no site {site!r}{nearest(site, self._hosts)}; it has {', '.join(self._hosts)}"
+            )
+        host, folder = self._hosts[site], self._folder(site)
+        base = TrainedModel(self.settings, self.run.fingerprint, self.sites[site], site)
+        if not self.settings.how.trains:
+            return base
+        if is_delivered(folder):
+            number = delivered_about(folder)["round"]
+            return replace(base, round=number, load=lambda: delivered(folder)[0], key=("site", host))
+        if not self._why_not_here:
+            return self._of_clusters(base, {part: cluster_of(self.clusters, part, host) for part in self.clusters})
+        raise RunError(
+            f"{folder}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` and "
+            "`fedlingua site export` there)"
+        )
+
+    def is_here(self, site: str) -> bool:
+        """Whether what one of the sites uses lies here, and not with the site alone."""
+        return not self._why_not_here or is_delivered(self._folder(site))
+
+    def _folder(self, site: str) -> Path:
+        return self.run.folder.directory / "sites" / self._hosts[site]
+
+    def of_direction(self, direction: Direction) -> TrainedModel:
+        """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target; of a
+        run that trained nothing the base.
+
+        Raises:
+            RunError: a method that leaves nothing at the server, or a run that trained no translation. ConfigError: no cluster for these
+                languages.
+        """
+        check_translates(self.settings, self.run_dir)
+        if self.why_no_direction:
+            raise RunError(f"{self.why_no_direction}; give --site instead of --direction")
+        base = TrainedModel(self.settings, self.run.fingerprint, direction, None)
+        return self._of_clusters(base, self._nearest(direction)) if self.settings.how.trains else base
+
+    @cached_property
+    def _relatives(self) -> Relatives | None:
+        """None where every part is one cluster, so that nobody has to know who is related.
+
+        Raises:
+            ConfigError: the federation's file is not here any more, or is none.
+        """
+        if all(len(named) == 1 for named in self.clusters.values()):
+            return None
+        return read_federation(self.settings.federation_path, Path()).relatives(self.settings.cluster_by)
+
+    def _nearest(self, direction: Direction) -> dict[Part, str]:
+        if self._relatives is None:
+            return {part: next(iter(named)) for part, named in self.clusters.items()}
+        directions: dict[str, list[Direction]] = {}
+        for name, host in self._hosts.items():
+            directions.setdefault(host, []).append(self.sites[name])
+        return {part: cluster_for(direction, part, self.clusters, directions, self._relatives) for part in self.clusters}
+
+    def _of_clusters(self, base: TrainedModel, chosen: Mapping[Part, str]) -> TrainedModel:
+        number = int(self.run.about["best_round"])
+
+        def load() -> Tensors:
+            parts = self.run.folder.checkpoints.load(number).tensors
+            return {name: array for part, cluster in chosen.items() for name, array in parts[part].get(cluster, {}).items()}
+
+        return replace(base, round=number, load=load, key=("clusters", *chosen.values()), clusters=chosen)
+
+
+def check_translates(settings: Settings, where: Path | str) -> None:
+    """Refuse what trained an encoder. where: what was given, for the message.
+
+    Raises:
+        RunError: names the task.
+    """
+    if settings.task != "translation":
+        raise RunError(
+            f"{where}: task = {settings.task!r} trained an encoder, which translates nothing; give a run with task = 'translation', or "
+            "judge the encoder with `fedlingua finetune --run`"
+        )
