@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fedlingua.desk.finetuning.encoder import Encoder
-from fedlingua.desk.finetuning.examples import Example
+from fedlingua.desk.finetuning.loop import Example
 from fedlingua.desk.finetuning.pairs import Marked
 
 MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")

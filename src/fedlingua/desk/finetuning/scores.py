@@ -6,7 +6,7 @@ conlleval read it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from nervaluate import Evaluator
@@ -40,6 +40,10 @@ class Scores:
     def micro_f1(self) -> float:
         """By which the best epoch is chosen."""
         return self.overall["micro_f1"]
+
+    def as_json(self) -> dict[str, Any]:
+        """As finetuning.json holds them."""
+        return {**self.overall, "by_label": {label: asdict(score) for label, score in self.by_label.items()}}
 
 
 def tagging_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from fedlingua.desk.finetuning.encoder import Encoder
-from fedlingua.desk.finetuning.examples import Example
 from fedlingua.desk.finetuning.iob import Tagged
+from fedlingua.desk.finetuning.loop import Example
 from fedlingua.training.batches import IGNORED
 
 

@@ -37,7 +37,7 @@ def build_tokenizer(sentences: Iterable[str], languages: Sequence[str], vocab_si
     spm_file.write_bytes(model)
     vocabulary = {piece: number for number, piece in enumerate([*SPECIAL_TOKENS, *(piece for piece, _ in _pieces(model))])}
     vocab_file.write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    files = {"vocab_file": str(vocab_file), "spm_file": str(spm_file)}
+    files: dict[str, Any] = {"vocab_file": str(vocab_file), "spm_file": str(spm_file)}
     # Without the language tokens among the special ones, decoded text keeps "__sv__".
     probe = M2M100Tokenizer(**files)
     for language in languages:
