@@ -73,3 +73,14 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
             raise ConfigError(
                 f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
             )
+
+
+def count(value: Any, what: str) -> int:
+    """A whole number, 0 or above.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    if type(value) is not int or value < 0:
+        raise ConfigError(f"{what} = {value!r}; wanted a whole number, 0 or above")
+    return value

@@ -14,7 +14,7 @@ from string import punctuation
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
-from fedlingua.corpora.read import Pair, TsvFile, read_pairs
+from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.split import SPLITS, Side, Split, position
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN_OF_THE_PAPER,
@@ -48,7 +48,7 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
     for done, (direction, files) in enumerate(found.items()):
         report(direction, done, len(found))
         kept[direction] = {
-            split: list(usable(read_pairs(file), partial(fault, direction=direction, split=split), accounts[direction]))
+            split: list(usable(file.read(), partial(fault, direction=direction, split=split), accounts[direction]))
             for split, file in files.items()
         }
     report(EN_JA, len(found), len(found))

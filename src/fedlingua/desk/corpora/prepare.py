@@ -20,10 +20,10 @@ from typing import Any
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, stripped
-from fedlingua.corpora.opus import OpusCorpus, find_all
-from fedlingua.corpora.read import LineFiles, Pair, read_pairs
+from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.desk.corpora.opus import OpusCorpus, find_all
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN_OF_THE_PAPER,
     Prepared,
@@ -139,7 +139,7 @@ def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Seque
 def _read(files: LineFiles, direction: Direction) -> _Lines:
     lines = _Lines(files)
     reason = partial(fault, direction=direction, rules=CLEANING)
-    for pair, is_usable in judged(read_pairs(files), reason, lines.account):
+    for pair, is_usable in judged(files.read(), reason, lines.account):
         lines.usable.append(is_usable)
         lines.sources.append(_number(direction.source, pair.source))
         lines.targets.append(_number(direction.target, pair.target))
@@ -212,7 +212,7 @@ def _collect(files: LineFiles, taken: _Taken) -> tuple[dict[Split, list[Pair]], 
     wanted = {line for lines in taken.values() for line in lines}
     pairs: dict[int, Pair] = {}
     tabs = 0
-    for number, raw in enumerate(read_pairs(files)):
+    for number, raw in enumerate(files.read()):
         if number in wanted:
             pair = stripped(raw)
             tabs += has_tab(pair)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
-from fedlingua.corpora.opus import OpusCorpus, find_all
-from fedlingua.corpora.read import LineFiles, Pair, read_pairs
+from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split, position
+from fedlingua.desk.corpora.opus import OpusCorpus, find_all
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN,
     Prepared,
@@ -70,7 +70,7 @@ def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> 
     most = 2 * wanted
     while True:
         account = Account()
-        front = first_by_hash(usable(read_pairs(files), _fault, account), key, most)
+        front = first_by_hash(usable(files.read(), _fault, account), key, most)
         taken = divide(front, direction, sizes)
         if sum(map(len, taken.values())) == wanted or len(front) < most:
             return taken, account

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.corpora.json_lines import has_half_character, read_objects
+from fedlingua.corpora.read import has_half_character, read_objects
 from fedlingua.corpora.split import Split
 from fedlingua.desk.finetuning.annotated import shown, split_paths
 

@@ -8,10 +8,10 @@ import pytest
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.opus import OpusCorpus
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
+from fedlingua.desk.corpora.opus import OpusCorpus
 from fedlingua.desk.corpora.prepare import PAPER_CORPORA, PaperCorpus, paper_order, prepare
 from fedlingua.desk.corpora.prepared import Prepared
 
