@@ -24,7 +24,7 @@ class Sample:
 
 
 @dataclass
-class Figures:
+class Statistics:
     """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before."""
 
     account: Account = field(default_factory=Account)
@@ -33,13 +33,15 @@ class Figures:
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
 
-def figures(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most_samples: int, where: str) -> Figures:
+def corpus_statistics(
+    pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most_samples: int, where: str
+) -> Statistics:
     """Read a corpus to its end; strict rules drop here as others do.
 
     Raises:
         CorpusError: the two sides are swapped, by their scripts.
     """
-    found = Figures()
+    found = Statistics()
     reason = judge(direction, dataclasses.replace(rules, strict=False))
     seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())
 
@@ -60,7 +62,7 @@ def figures(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, m
     return found
 
 
-def as_json(found: Figures, direction: Direction) -> dict[str, Any]:
+def as_json(found: Statistics, direction: Direction) -> dict[str, Any]:
     """The figures as a JSON object; with the samples' text."""
     lengths = zip((direction.source, direction.target), found.lengths, strict=True)
     return {
