@@ -6,7 +6,7 @@ add, as in the paper's code; `place` puts them before dropout. The layers of a m
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,16 +103,21 @@ def _through(adapter: BottleneckAdapter) -> Any:
 
 
 @contextmanager
-def adapters_bypassed(model: nn.Module) -> Iterator[None]:
-    """The backbone as if it had no adapters; its layer norms stay as they are at the moment."""
-    adapters = [module for module in model.modules() if isinstance(module, BottleneckAdapter)]
-    for adapter in adapters:
-        adapter.bypassed = True
+def bypassed(model: nn.Module, kind: type[Any]) -> Iterator[None]:
+    """The model as if it had no modules of this kind; all other tensors stay as they are at the moment."""
+    attached: list[Any] = [module for module in model.modules() if isinstance(module, kind)]
+    for module in attached:
+        module.bypassed = True
     try:
         yield
     finally:
-        for adapter in adapters:
-            adapter.bypassed = False
+        for module in attached:
+            module.bypassed = False
+
+
+def adapters_bypassed(model: nn.Module) -> AbstractContextManager[None]:
+    """The backbone as if it had no adapters."""
+    return bypassed(model, BottleneckAdapter)
 
 
 def is_adapter_set(name: str) -> bool:

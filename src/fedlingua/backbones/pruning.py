@@ -25,20 +25,12 @@ def third(num_layers: int, which: str) -> range:
 
 
 def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
-    """Stack -> its layers that `adapter-layers = which` keeps.
-
-    Raises:
-        BackboneError: a stack of which nothing is left.
-    """
+    """Stack -> its layers that `adapter-layers = which` keeps; BackboneError where nothing is left of one."""
     return thirds({part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}, which)
 
 
 def thirds(num_layers: Mapping[Part, int], which: str) -> dict[Part, range]:
-    """Stack -> the layers of a third, of a model with so many in each stack.
-
-    Raises:
-        BackboneError: a stack of which nothing is left.
-    """
+    """Stack -> the layers of a third, of a model with so many in each stack; BackboneError where nothing is left of one."""
     kept = {stack: third(number, which) for stack, number in num_layers.items()}
     for stack, layers in kept.items():
         if not layers:

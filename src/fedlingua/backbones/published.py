@@ -29,11 +29,7 @@ def published_or_local(name: str, revision: str = "") -> Path:
 
 
 def local_or_pinned(name: str, revision: str = "") -> Path | str:
-    """A local directory, or the revision at which a hub id would be fetched; nothing is fetched.
-
-    Raises:
-        BackboneError: neither a directory nor a hub id at a pinned revision.
-    """
+    """A local directory, or the revision at which a hub id would be fetched; BackboneError where the name is neither."""
     local = Path(name).expanduser()
     if local.is_dir():
         return local.resolve()

@@ -104,11 +104,7 @@ def parse_language(text: str, where: str = "language") -> Direction:
 
 
 def parse_written(text: str) -> Direction:
-    """What `str` of a direction or of one language gave, or a person wrote for either.
-
-    Raises:
-        ConfigError: neither.
-    """
+    """Read what `str` of a direction or of one language gave, or a person wrote for either; ConfigError for neither."""
     of_two = _readings(text) or re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", text) or ("-" in text and not normal_code(text))
     return parse_direction(text) if of_two else parse_language(text)
 

@@ -61,11 +61,7 @@ def program(name: str) -> str:
 
 
 def check_free(address: str, where: str) -> None:
-    """Refuse an address, host:port, that no server could listen on now.
-
-    Raises:
-        DeploymentError: the port is in use, this user may not have it, or the host is not this machine.
-    """
+    """Raise DeploymentError for an address, host:port, that no server could listen on now."""
     host, _, port = address.rpartition(":")
     try:
         family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]

@@ -12,11 +12,7 @@ _WANTED = {"tuple": "a list of names"}
 
 
 def table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """The table of this name in another one; an empty one, where it is not there.
-
-    Raises:
-        ConfigError: something else than a table.
-    """
+    """The table of this name in another one, empty where it is not there; ConfigError for something else than a table."""
     found = raw.get(name, {})
     if not isinstance(found, dict):
         raise ConfigError(f"{where}: {name} = {found!r}; wanted a table, [{name}] with keys below it")
@@ -52,22 +48,14 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
 
 
 def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
-    """Refuse a key that says more of another kind than is here, rather than take no notice of it. options: key -> kinds that it goes with.
-
-    Raises:
-        ConfigError: names the key, its kinds and the one that is here.
-    """
+    """Raise ConfigError for a key that goes with another kind than is here. options: key -> kinds that it goes with."""
     for key, kinds in options.items():
         if key in raw and kind not in kinds:
             raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(kinds)}, and here is {kind}; leave it out")
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Refuse a key that is not known, with the nearest that is.
-
-    Raises:
-        ConfigError: names the first such key and its value.
-    """
+    """Raise ConfigError for a key that is not known, with the nearest that is."""
     for key, value in raw.items():
         if key not in known:
             raise ConfigError(
@@ -76,11 +64,7 @@ def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -
 
 
 def count(value: Any, what: str) -> int:
-    """A whole number, 0 or above.
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """A whole number, 0 or above; ConfigError for anything else."""
     if type(value) is not int or value < 0:
         raise ConfigError(f"{what} = {value!r}; wanted a whole number, 0 or above")
     return value

@@ -50,11 +50,7 @@ class CleaningRules:
 
 
 def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
-    """The rules of a [cleaning] table.
-
-    Raises:
-        ConfigError: as `fill`, or a number under which a rule means nothing or would drop everything.
-    """
+    """Read the rules of a [cleaning] table; ConfigError for a number under which a rule means nothing or drops everything."""
     rules = fill(CleaningRules, raw, where)
     if rules.min_words < 0:
         raise ConfigError(f"{where}: min-words = {rules.min_words}; wanted 0 or above, 0 for no such rule")

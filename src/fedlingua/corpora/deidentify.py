@@ -68,11 +68,7 @@ class Failure:
 
 
 def read_hook(raw: Any, where: str, folder: Path) -> Hook:
-    """What `deidentify-with` says; imports and starts nothing.
-
-    Raises:
-        ConfigError: neither a function's name nor a command.
-    """
+    """Read `deidentify-with`, importing and starting nothing; ConfigError where it is neither a function's name nor a command."""
     if isinstance(raw, str) and re.fullmatch(r"[\w.]+:\w+", raw):
         return FunctionHook(raw)
     if isinstance(raw, list) and raw and all(isinstance(word, str) for word in raw) and raw[0]:
@@ -84,11 +80,7 @@ def read_hook(raw: Any, where: str, folder: Path) -> Hook:
 
 
 def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
-    """The hook as a function, before any text is read.
-
-    Raises:
-        ConfigError: a module, function or program that is not here.
-    """
+    """Make the hook a function, before any text is read; ConfigError for a module, function or program that is not here."""
     what = f"{where}: deidentify-with"
     if isinstance(hook, CommandHook):
         program = hook.words[0]

@@ -188,11 +188,7 @@ def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Spli
 
 
 def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:
-    """Refuse to leave out all that a site is judged by. sites: site -> split -> pairs, before.
-
-    Raises:
-        CorpusError: names every such site and split, with the number.
-    """
+    """Raise CorpusError where all of a site's dev or test would be left out. sites: site -> split -> pairs, before."""
     empty = [
         f"{site}: all {sites[site][split]} pairs of {split}"
         for site, counts in left_out.items()

@@ -155,11 +155,7 @@ def read_lines(path: AnyPath) -> Iterator[str]:
 
 
 def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) -> Iterator[str]:
-    """The lines of a stream. path: where they come from, for errors.
-
-    Raises:
-        CorpusError: as `read_lines`, of what is there.
-    """
+    """Yield the lines of a stream, or raise as `read_lines` does. path: where they come from, for errors."""
     number = 0
     try:
         for raw in iter(partial(stream.readline, LINE_BYTES + 1), b""):
@@ -195,11 +191,7 @@ def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
 
 @contextmanager
 def opened(path: AnyPath) -> Iterator[IO[bytes]]:
-    """A file's bytes, unpacked when its name ends in .gz.
-
-    Raises:
-        CorpusError: there is no such file. UNREADABLE: while it is read.
-    """
+    """Open a file's bytes, unpacked when its name ends in .gz. Reading them may raise what is in UNREADABLE."""
     check_file(path)
     with path.open("rb") as file:
         if path.name.endswith(".gz"):
@@ -248,11 +240,7 @@ _BREAK = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
 
 def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (file and line, object) for every line that is not blank. wanted: what has to be in it, in words.
-
-    Raises:
-        CorpusError: as `read_lines`, or a line that is no JSON object.
-    """
+    """Yield (file and line, object) for every line that is not blank, or raise CorpusError. wanted: what has to be in it, in words."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -268,11 +256,7 @@ def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, An
 
 
 def check_text(value: Any, field: str, here: str) -> str:
-    """The value of a field that has to be text.
-
-    Raises:
-        CorpusError: it is none, or holds what no file or hash takes.
-    """
+    """The value of a field; CorpusError where it is no text, or holds what no file or hash takes."""
     if not isinstance(value, str):
         raise CorpusError(f"{here}: {field!r} is of type {type(value).__name__}; wanted a string")
     if has_half_character(value):

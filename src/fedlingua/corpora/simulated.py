@@ -45,11 +45,7 @@ def texts_by_site(federation_path: Path, data_dir: str) -> Mapping[str, Mapping[
 
 @lru_cache(maxsize=4)
 def texts_without_leaks(federation_path: Path, data_dir: str) -> Mapping[str, SiteText]:
-    """Every site's text without what another site trains on: what is left of it in a run with overlap = "remove", for all of it as one.
-
-    Raises:
-        CorpusError: nothing would be left of a site's dev or test.
-    """
+    """Every site's text without what another site trains on, as in a run with overlap = "remove"; CorpusError where nothing is left."""
     held = texts_by_site(federation_path, data_dir)
     leaking = leaks({site: digests_of(texts.values(), OVERLAP_KEY) for site, texts in held.items()})
     before = all_texts(federation_path, data_dir)

@@ -198,11 +198,7 @@ def check_deidentified(site: Site, rules: TextRules) -> None:
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
-    """What is asked of a site's text: its own sizes before the federation's.
-
-    Raises:
-        ConfigError: a size above its limit, or splits where the rules divide text, or the other way about.
-    """
+    """What is asked of a site's text, its own sizes before the federation's; ConfigError for those that cannot be had."""
     given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
     if site.corpus and given != divided:
         raise ConfigError(

@@ -37,11 +37,7 @@ class Sizes:
 
 
 def read_sizes(raw: Mapping[str, Any], where: str) -> Sizes:
-    """The keys train, dev and test of a table, each optional.
-
-    Raises:
-        ConfigError: not a whole number, or below 1.
-    """
+    """Read the keys train, dev and test of a table, each optional; ConfigError for anything but a whole number, 1 or above."""
     for split in SPLITS:
         value = raw.get(split, 1)
         if type(value) is not int or value < 1:

@@ -44,11 +44,7 @@ class SplitRules:
 
 
 def check_shares(rules: SplitRules, where: str) -> None:
-    """Refuse shares that are none, or that do not add up to 1.
-
-    Raises:
-        ConfigError: names all three.
-    """
+    """Raise ConfigError for shares that are none, or that do not add up to 1."""
     shares = (rules.train, rules.dev, rules.test)
     if not abs(sum(shares) - 1) <= 1e-9 or min(shares) < 0:  # nan too
         told = ", ".join(f"{share:g}" for share in shares)

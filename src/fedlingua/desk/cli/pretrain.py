@@ -16,9 +16,9 @@ from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_device, computed_in
 from fedlingua.common.files import check_new_folder
-from fedlingua.common.pace import Pace
 from fedlingua.corpora.recipe import Recipe, read_recipe
 from fedlingua.desk.cli.progress import duration
+from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.card import model_card
 from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of

@@ -58,7 +58,7 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
     check_sizes(taken, wanted, accounts)
     note = f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
     paths = {direction: [file.path for file in files.values()] for direction, files in tables.items()}
-    return gathered("MTNT", key, no_leaks, taken, paths, accounts, leaks_of_pairs(paper), note)
+    return gathered("MTNT", key, no_leaks, taken, paths, accounts, note, leaks_of_pairs(paper))
 
 
 def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:

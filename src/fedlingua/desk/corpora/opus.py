@@ -51,11 +51,7 @@ class OpusCorpus:
 
 
 def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) -> dict[Direction, LineFiles]:
-    """The two sides of every direction, unpacked or in their zips, in the folder or one below it that is named after the pair.
-
-    Raises:
-        CorpusError: names every direction that is not there, and the files that would do.
-    """
+    """The two sides of every direction, in the folder or one below it that is named after the pair; CorpusError names all that lack."""
     files_of: dict[Direction, LineFiles] = {}
     missing = []
     for direction in directions:

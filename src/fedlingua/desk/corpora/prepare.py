@@ -123,7 +123,7 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
     in_train = leaks(_sides(corpora, paper))
-    return gathered(corpus.opus.name, key, no_leaks, splits, paths, accounts, in_train, IN_TRAIN_OF_THE_PAPER)
+    return gathered(corpus.opus.name, key, no_leaks, splits, paths, accounts, IN_TRAIN_OF_THE_PAPER, in_train)
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:

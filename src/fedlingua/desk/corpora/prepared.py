@@ -72,11 +72,7 @@ def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int
 def check_sizes(
     taken: Mapping[Direction, Mapping[Split, Sized]], wanted: Mapping[Direction, Sizes], accounts: Mapping[Direction, Account]
 ) -> None:
-    """Refuse a corpus of which some split is empty or smaller than wanted.
-
-    Raises:
-        CorpusError: names all such splits.
-    """
+    """Raise CorpusError for a corpus of which some split is empty or smaller than wanted; names all of them."""
     short = []
     for direction, splits in taken.items():
         for split in SPLITS:
@@ -98,18 +94,19 @@ def gathered(
     splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]],
     files: Mapping[Direction, Sequence[AnyPath]],
     accounts: Mapping[Direction, Account],
-    in_train: Mapping[Direction, Any],
     note: str,
+    in_train: Mapping[Direction, Any] | None = None,
 ) -> Prepared:
-    """Put the splits, a space for each TAB in them, together with their account."""
-    directions, clean = {}, {}
+    """Put the splits, a space for each TAB in them, together with their account. in_train: leaks; None counts those of these splits."""
+    clean = {d: {split: list(map(without_tabs, pairs)) for split, pairs in parts.items()} for d, parts in splits.items()}
+    in_train = in_train or leaks_of_pairs(clean)
+    directions = {}
     for direction, parts in splits.items():
         names = [str(path).rpartition("/")[2] for path in files[direction]]
         sizes = {split: len(pairs) for split, pairs in parts.items()}
         tabs = sum(has_tab(pair) for pairs in parts.values() for pair in pairs)
         account = account_of(names, accounts[direction], sizes)
         directions[str(direction)] = {**account, "tabs": tabs, "also_in_train": in_train[direction]}
-        clean[direction] = {split: [without_tabs(pair) for pair in pairs] for split, pairs in parts.items()}
     return Prepared(clean, {"corpus": corpus, "key": key, "no_leaks": no_leaks, "directions": directions}, note)
 
 

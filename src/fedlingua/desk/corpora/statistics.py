@@ -36,11 +36,7 @@ class Statistics:
 def corpus_statistics(
     pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most_samples: int, where: str
 ) -> Statistics:
-    """Read a corpus to its end; strict rules drop here as others do.
-
-    Raises:
-        CorpusError: the two sides are swapped, by their scripts.
-    """
+    """Read a corpus to its end; strict rules drop here as others do. CorpusError where the two sides are swapped."""
     found = Statistics()
     reason = judge(direction, dataclasses.replace(rules, strict=False))
     seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())

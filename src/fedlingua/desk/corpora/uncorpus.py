@@ -22,7 +22,6 @@ from fedlingua.desk.corpora.prepared import (
     Report,
     check_sizes,
     gathered,
-    leaks_of_pairs,
     sides,
 )
 
@@ -46,7 +45,7 @@ def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZE
     report(direction, len(files), len(files))
     check_sizes(splits, dict.fromkeys(splits, sizes), accounts)
     paths = {direction: pair_files.paths() for direction, pair_files in files.items()}
-    return gathered(FILES.name, key, True, splits, paths, accounts, leaks_of_pairs(splits), IN_TRAIN)
+    return gathered(FILES.name, key, True, splits, paths, accounts, IN_TRAIN)
 
 
 def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> tuple[dict[Split, list[Pair]], Account]:

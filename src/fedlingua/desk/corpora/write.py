@@ -42,11 +42,7 @@ class Target:
 
 
 def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
-    """The target of a name: its form by its ending, unless one is named.
-
-    Raises:
-        ConfigError: an ending that tells no form, or a file that is there already.
-    """
+    """The target of a name, its form by its ending unless one is named; ConfigError for no form, or a file that is there."""
     ending = path.name.removesuffix(".gz").rpartition(".")[2]
     found = form or next((known for known in FORMS if known == ending), None)
     if found is None:

@@ -14,11 +14,7 @@ _LABEL = re.compile(r"[\w.:+/-]{1,40}")
 
 
 def split_paths(folder: Path, endings: Sequence[str]) -> dict[Split, Path]:
-    """Find the one path of each split in `folder`: a split's name with one of the endings; "" for a folder in it.
-
-    Raises:
-        CorpusError: no such folder, a split missing, or there twice.
-    """
+    """Find the one path of each split, a split's name with one of the endings ("" for a folder); CorpusError where it is not there."""
     if not folder.is_dir():
         raise CorpusError(f"{folder}: there is no such folder; give the one that holds train, devel and test")
     paths: dict[Split, Path] = {}

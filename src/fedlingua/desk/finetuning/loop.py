@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.precision import autocast
-from fedlingua.common.pace import Pace
 from fedlingua.desk.finetuning.settings import FineTuning
+from fedlingua.desk.pace import Pace
 from fedlingua.training.batches import IGNORED, optimiser_steps
 
 POOL = 32

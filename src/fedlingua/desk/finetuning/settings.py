@@ -31,9 +31,5 @@ LAYOUTS: dict[str, Callable[[Path], TaggedCorpus]] = {"iob": read_iob, "i2b2": r
 
 
 def read_annotated(task: str, folder: Path, layout: str) -> TaggedCorpus | PairCorpus:
-    """Read train, dev and test of a task, "ner" or "pairs". layout: of tagged text.
-
-    Raises:
-        CorpusError: a split that is not there, or cannot be read; with file and line.
-    """
+    """Read train, dev and test of a task, "ner" or "pairs", as its reader does. layout: of tagged text."""
     return LAYOUTS[layout](folder) if task == "ner" else read_pairs_folder(folder)

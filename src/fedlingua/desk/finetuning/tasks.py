@@ -9,16 +9,15 @@ from typing import Any
 import torch
 
 from fedlingua.common.files import check_new_folder
-from fedlingua.common.pace import Pace
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.desk.finetuning.encoder import load_encoder
+from fedlingua.desk.finetuning.examples import add_markers, pair_examples, predicted_tags, tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
 from fedlingua.desk.finetuning.loop import Epoch, Example, answers, fine_tune
-from fedlingua.desk.finetuning.marking import add_markers, pair_examples
 from fedlingua.desk.finetuning.result import Result, write_result
 from fedlingua.desk.finetuning.scores import Scores, label_scores, tagging_scores
 from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
-from fedlingua.desk.finetuning.tagging import predicted_tags, tagging_examples
+from fedlingua.desk.pace import Pace
 
 
 @dataclass(frozen=True)

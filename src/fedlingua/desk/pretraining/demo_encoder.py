@@ -11,8 +11,8 @@ from pathlib import Path
 from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.languages import Direction
-from fedlingua.common.pace import Note, told
 from fedlingua.corpora.read import Pair
+from fedlingua.desk.pace import Note, to_stderr
 from fedlingua.settings.pretraining import EncoderSettings, decisive
 from fedlingua_demo import phrasebook
 
@@ -48,7 +48,7 @@ def demo_encoder(note: Note | None = None) -> Path:
             train, dev = (
                 {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
             )
-            around = replace(ALONE, note=note or told("demo encoder"))
+            around = replace(ALONE, note=note or to_stderr("demo encoder"))
             pretrain(partial(masked_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
             made_by.write_text(demo_encoder_hash(), encoding="utf-8")
     return directory

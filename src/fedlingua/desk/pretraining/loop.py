@@ -17,7 +17,7 @@ from transformers.utils import logging
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import BackboneError
-from fedlingua.common.pace import Pace
+from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.checkpoints import Checkpoints, MadeOf, Progress, State
 from fedlingua.desk.pretraining.material import Material, epoch
 from fedlingua.settings.pretraining import PretrainSettings, Watching

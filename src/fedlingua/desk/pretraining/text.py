@@ -23,11 +23,7 @@ class BaseText:
 
 
 def base_text(recipe: Recipe) -> BaseText:
-    """Read, clean and choose the text that the backbone sees: whole components of equal sentences, train or dev.
-
-    Raises:
-        CorpusError: a corpus that cannot be read, or of which nothing is left.
-    """
+    """Read, clean and choose the text that the backbone sees: whole components of equal sentences, train or dev."""
     cleaned, accounts = cleaned_text(recipe)
     chosen = base_sides(cleaned, recipe.base.key, recipe.base.share)
     components = Components()
