@@ -57,10 +57,10 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
         BackboneError: the model has adapters already, or the third that is kept is empty.
     """
     generator = torch.Generator().manual_seed(seed)
-    kept = kept_layers(model, config.layers)
+    adapted = kept_layers(model, config.layers)
     for part, stack in layout_of(model).stacks.items():
         layers = stack.held(model)
-        for number in kept[part]:
+        for number in adapted[part]:
             layer = layers[number]
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone carries adapters already; load it anew before attaching others")

@@ -52,8 +52,8 @@ class Codec:
         """Ids of each sentence, nothing added."""
         if not sentences:
             return []
-        found: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
-        return found
+        ids: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
+        return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Text of each row of ids, special tokens left out."""

@@ -89,7 +89,7 @@ def check_file_to_write(file: Path, option: str) -> None:
 
 
 def _check_writable(path: Path, option: str) -> None:
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists() or one.is_symlink())
+    there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists() or place.is_symlink())
     if there != path.absolute() and not there.is_dir():
         raise ConfigError(f"{option} {path}: {there} is a file, and no folder to write in; give another place")
     if not os.access(there, os.W_OK):

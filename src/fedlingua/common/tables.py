@@ -13,10 +13,10 @@ _WANTED = {"tuple": "a list of names"}
 
 def table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     """The table of this name in another one, empty where it is not there; ConfigError for something else than a table."""
-    found = raw.get(name, {})
-    if not isinstance(found, dict):
-        raise ConfigError(f"{where}: {name} = {found!r}; wanted a table, [{name}] with keys below it")
-    return found
+    content = raw.get(name, {})
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where}: {name} = {content!r}; wanted a table, [{name}] with keys below it")
+    return content
 
 
 def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
@@ -49,9 +49,9 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
 
 def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
     """Raise ConfigError for a key that goes with another kind than is here. options: key -> kinds that it goes with."""
-    for key, kinds in options.items():
-        if key in raw and kind not in kinds:
-            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(kinds)}, and here is {kind}; leave it out")
+    for key, owners in options.items():
+        if key in raw and kind not in owners:
+            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, and here is {kind}; leave it out")
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:

@@ -146,16 +146,16 @@ def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus")
     def reason(pair: Pair) -> str | None:
         nonlocal number
         number += 1
-        found = fault(pair, direction, rules)
-        if found is None and rules.drop_duplicates:
-            found = "duplicate" if pair in seen else None
+        why = fault(pair, direction, rules)
+        if why is None and rules.drop_duplicates:
+            why = "duplicate" if pair in seen else None
             seen.add(pair)
-        if found is not None and rules.strict:
+        if why is not None and rules.strict:
             unit = "sentence" if direction.is_one_language else "pair"
             raise CorpusError(
-                f"{where}: {unit} {number} would be dropped ({found}), and cleaning is strict; mend it, or turn the rule or strict off"
+                f"{where}: {unit} {number} would be dropped ({why}), and cleaning is strict; mend it, or turn the rule or strict off"
             )
-        return found
+        return why
 
     return reason
 

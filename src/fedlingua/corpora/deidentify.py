@@ -60,10 +60,10 @@ class Failure:
     kind: str
 
     @classmethod
-    def of(cls, found: object) -> "Failure":
+    def of(cls, result: object) -> "Failure":
         """Of what a hook raised or gave. A type's name is written in a program, as a rule; one that could hold more than a word is not
         told."""
-        name = type(found).__name__
+        name = type(result).__name__
         return cls(name if KIND.fullmatch(name) else "other")
 
 
@@ -109,13 +109,13 @@ def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
     """What may be used of a document, or how the hook failed on it: raised, ended badly, took too long, or gave no text."""
     try:
         with _unheard:
-            found = function(document)
-        if not isinstance(found, str):
-            return Failure.of(found)
-        found.encode()  # half a character, which no file or hash takes
+            result = function(document)
+        if not isinstance(result, str):
+            return Failure.of(result)
+        result.encode()  # half a character, which no file or hash takes
     except (Exception, SystemExit) as error:
         return Failure.of(error)
-    return found if found.strip() else Failure("empty")
+    return result if result.strip() else Failure("empty")
 
 
 def _run(hook: CommandHook, document: str) -> str:

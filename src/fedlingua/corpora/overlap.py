@@ -121,9 +121,9 @@ def _shared(
         if other == site or language not in whole[other]:
             continue
         train = sites[other]["train"][language]
-        found = {part: stand_in(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
-        at[other] = {part: int(mask.sum()) for part, mask in found.items()}
-        anywhere = {part: anywhere[part] | mask for part, mask in found.items()}
+        shared = {part: stand_in(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
+        at[other] = {part: int(mask.sum()) for part, mask in shared.items()}
+        anywhere = {part: anywhere[part] | mask for part, mask in shared.items()}
     return {
         "sentences": {part: len(digests) for part, digests in own.items()},
         "elsewhere": {part: int(mask.sum()) for part, mask in anywhere.items()},
@@ -142,14 +142,14 @@ def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
 
 
 def _leaks_of(site: str, sites: Mapping[str, SiteDigests]) -> Digests:
-    found = [np.empty(0, DTYPE)]
+    leaking = [np.empty(0, DTYPE)]
     for split in JUDGED:
         for language, own in sites[site][split].items():
             others = [
                 digests["train"][language] for name, digests in sites.items() if name != site and language in digests["train"]
             ]
-            found += [own[stand_in(own, train)] for train in others]
-    return np.unique(np.concatenate(found))
+            leaking += [own[stand_in(own, train)] for train in others]
+    return np.unique(np.concatenate(leaking))
 
 
 def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -157,8 +157,8 @@ def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool
     if not len(others):
         return np.zeros(len(some), bool)
     places = np.minimum(np.searchsorted(others, some), len(others) - 1)
-    found: np.ndarray[Any, np.dtype[np.bool_]] = others[places] == some
-    return found
+    among: np.ndarray[Any, np.dtype[np.bool_]] = others[places] == some
+    return among
 
 
 # --- Leaving out ----------------------------------------------------------------------------------------------------------------------

@@ -246,13 +246,13 @@ def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, An
             continue
         here = f"{path}, line {number}"
         try:
-            found = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            record = None
+        if not isinstance(record, dict):
             # Without the parser's words, and without it as the cause: both can hold the line.
             raise CorpusError(f"{here}: is no JSON object; wanted one a line, with {wanted}") from None
-        yield here, found
+        yield here, record
 
 
 def check_text(value: Any, field: str, here: str) -> str:

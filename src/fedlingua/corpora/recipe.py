@@ -96,8 +96,8 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
         _corpus(entry, formats, f"{path.name}, corpus {number}", data_dir)
         for number, entry in enumerate(raw.get("corpus", []), start=1)
     ]
-    for number, one in enumerate(corpora, start=1):
-        if one in corpora[: number - 1]:
+    for number, corpus in enumerate(corpora, start=1):
+        if corpus in corpora[: number - 1]:
             raise ConfigError(f"{path.name}, corpus {number}: stands twice; leave one of the two out")
     if not corpora:
         wanted = f"{'direction and one of' if translates else 'language and'} {listed(formats)}"

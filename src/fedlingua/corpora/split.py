@@ -47,8 +47,8 @@ def check_shares(rules: SplitRules, where: str) -> None:
     """Raise ConfigError for shares that are none, or that do not add up to 1."""
     shares = (rules.train, rules.dev, rules.test)
     if not abs(sum(shares) - 1) <= 1e-9 or min(shares) < 0:  # nan too
-        told = ", ".join(f"{share:g}" for share in shares)
-        raise ConfigError(f"{where}: train, dev and test = {told}; wanted three shares that add up to 1, none below 0")
+        shares_text = ", ".join(f"{share:g}" for share in shares)
+        raise ConfigError(f"{where}: train, dev and test = {shares_text}; wanted three shares that add up to 1, none below 0")
 
 
 class Components:

@@ -71,8 +71,8 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
         raise CorpusError(f"{path}: holds no unit (<tu>); is it TMX?")
     for code in wanted:
         if code not in read:
-            found = ", ".join(f"{language} {count}" for language, count in languages.most_common())
-            raise CorpusError(f"{path}: none of {units} units has {code!r}; got {found or 'no language at all'}")
+            languages_text = ", ".join(f"{language} {count}" for language, count in languages.most_common())
+            raise CorpusError(f"{path}: none of {units} units has {code!r}; got {languages_text or 'no language at all'}")
 
 
 @lru_cache
@@ -144,12 +144,12 @@ def _refuse_entities(unit: Any, path: Path) -> None:
 
 def _variants(unit: Any) -> dict[str, Any]:
     """Tag of a language -> the first segment in it."""
-    found: dict[str, Any] = {}
+    segments: dict[str, Any] = {}
     for variant in unit.iterchildren("tuv"):
         code = variant.get(_LANG) or variant.get("lang")
-        if code and code not in found and (segment := variant.find("seg")) is not None:
-            found[code] = segment
-    return found
+        if code and code not in segments and (segment := variant.find("seg")) is not None:
+            segments[code] = segment
+    return segments
 
 
 def _text(segment: Any, path: Path) -> str:

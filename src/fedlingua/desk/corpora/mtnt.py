@@ -43,17 +43,17 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
         CorpusError: files that are missing or cannot be read, or too few rows; names all of them.
     """
     tables = _find(folder)
-    kept: _Splits = {}
+    usable_rows: _Splits = {}
     accounts = {direction: Account() for direction in tables}
     for done, (direction, files) in enumerate(tables.items()):
         report(direction, done, len(tables))
-        kept[direction] = {
+        usable_rows[direction] = {
             split: list(usable(file.read(), partial(fault, direction=direction, split=split), accounts[direction]))
             for split, file in files.items()
         }
     report(EN_JA, len(tables), len(tables))
-    paper = _cut(kept, key)
-    taken = _cut(_without_leaks(kept), key) if no_leaks else paper
+    paper = _cut(usable_rows, key)
+    taken = _cut(_without_leaks(usable_rows), key) if no_leaks else paper
     wanted = {EN_FR: Sizes(max(1, len(taken[EN_JA]["train"])), 1, 1), EN_JA: Sizes(1, 1, 1)}
     check_sizes(taken, wanted, accounts)
     note = f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
@@ -63,17 +63,17 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
 
 def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:
     root = folder / "MTNT" if (folder / "MTNT").is_dir() else folder
-    found = {
+    tables = {
         direction: {split: TsvFile(root / name / f"{name}.{direction}.tsv", 1, 2) for split, name in FOLDERS.items()}
         for direction in (EN_FR, EN_JA)
     }
-    missing = [str(file.path) for files in found.values() for file in files.values() if not file.path.is_file()]
+    missing = [str(file.path) for files in tables.values() for file in files.values() if not file.path.is_file()]
     if missing:
         raise CorpusError(
             f"{folder} lacks {len(missing)} of 6 files of MTNT; unpack MTNT.1.1.tar.gz there, or check the folder:\n  "
             + "\n  ".join(missing)
         )
-    return found
+    return tables
 
 
 def fault(pair: Pair, direction: Direction, split: Split) -> str | None:

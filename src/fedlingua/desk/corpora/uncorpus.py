@@ -75,8 +75,8 @@ def first_by_hash(pairs: Iterable[Pair], key: str, most: int) -> list[Pair]:
         if place <= last:
             places[pair] = place
             if len(places) > 2 * most:
-                kept = _in_order(places)[:most]
-                places, last = {pair: places[pair] for pair in kept}, places[kept[-1]]
+                first = _in_order(places)[:most]
+                places, last = {pair: places[pair] for pair in first}, places[first[-1]]
     return _in_order(places)[:most]
 
 

@@ -38,10 +38,10 @@ def tagging_examples(sentences: Iterable[Tagged], tags: Sequence[str], encoder: 
 
 def predicted_tags(sentences: Iterable[Tagged], answers: Iterable[Sequence[int]], tags: Sequence[str]) -> list[list[str]]:
     """The answers at the asked places of each example, in order, as one list of tags a sentence."""
-    said = iter(tags[number] for answer in answers for number in answer)
-    found = [[next(said) for _ in sentence.tokens] for sentence in sentences]
-    assert next(said, None) is None, "more answers than words"
-    return found
+    answered = iter(tags[number] for answer in answers for number in answer)
+    tags_of = [[next(answered) for _ in sentence.tokens] for sentence in sentences]
+    assert next(answered, None) is None, "more answers than words"
+    return tags_of
 
 
 def _windows(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:

@@ -140,7 +140,7 @@ def rate(step: int, steps: int, warm_up: float) -> float:
 def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, how: FineTuning) -> list[list[int]]:
     """For each example, in order, the likeliest label at each place that one is asked for."""
     model.eval()
-    found: list[list[int]] = [[] for _ in examples]
+    labels_of: list[list[int]] = [[] for _ in examples]
     by_length = sorted(range(len(examples)), key=lambda number: len(examples[number].ids))
     for start in range(0, len(by_length), how.batch_size):
         numbers = by_length[start : start + how.batch_size]
@@ -150,8 +150,8 @@ def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, ho
             logits = model(input_ids=moved.ids, attention_mask=moved.mask).logits
         likeliest = logits.argmax(-1).reshape(batch.labels.shape).cpu()
         for number, row, labels in zip(numbers, likeliest, batch.labels, strict=True):
-            found[number] = row[labels != IGNORED].tolist()
-    return found
+            labels_of[number] = row[labels != IGNORED].tolist()
+    return labels_of
 
 
 def _groups(model: PreTrainedModel, weight_decay: float) -> list[dict[str, object]]:

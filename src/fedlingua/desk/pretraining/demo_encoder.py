@@ -44,7 +44,9 @@ def demo_encoder(note: Note | None = None) -> Path:
 
             shutil.rmtree(directory, ignore_errors=True)
             text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
-            pairs = {Direction(code, code): [Pair(one, one) for one in sentences] for code, sentences in text.items()}
+            pairs = {
+                Direction(code, code): [Pair(sentence, sentence) for sentence in sentences] for code, sentences in text.items()
+            }
             train, dev = (
                 {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
             )
