@@ -22,7 +22,7 @@ from pyarrow import parquet
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.clean import Account, CleaningRules, clean
-from fedlingua.corpora.formats import corpus_files, read_corpus
+from fedlingua.corpora.formats import corpus_of
 from fedlingua.corpora.read import Pair, on_one_line
 
 MARKS = "\u2028\u2029\x85\x0b\x0c\x1c\x1e\r\0\x7f\ufeff\u200b\xa0\xad"
@@ -99,8 +99,8 @@ def holds(case: Generated) -> Literal["read", "refused"]:
         AssertionError: what does not hold. Any other exception is one that nobody caught.
     """
     with tempfile.TemporaryDirectory(prefix="fedlingua-generated-") as folder:
-        files = corpus_files(write(case, Path(folder)), case.direction, "generated", Path(folder))
-        pairs, refusal = _tried(read_corpus(files))
+        files = corpus_of(write(case, Path(folder)), case.direction, "generated", Path(folder))
+        pairs, refusal = _tried(files.read())
     is_whole = case.damage in ("none", "crlf")
     if refusal:
         assert folder in refusal or refusal.startswith("dataset data"), refusal

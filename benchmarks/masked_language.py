@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fedlingua.desk.pretraining.build_encoder import build_encoder, build_text_tokenizer
 from kept import keep
 from paired import figures, ratio, turn_about
 from trainer import plain_arguments
@@ -22,7 +23,6 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArgum
 
 from fedlingua.backbones.codec import TextCodec
 from fedlingua.backbones.sizes import EncoderSize
-from fedlingua.desk.pretraining.build_encoder import build_encoder, build_text_tokenizer
 from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.masked_language import TextExample, encode_text
 from fedlingua_demo import phrasebook

@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.tmx import TmxFile, read_tmx
+from fedlingua.corpora.tmx import TmxFile
 from fedlingua_demo import phrasebook
 
 WANTED_UNITS_A_SECOND = 20_000
@@ -97,7 +97,7 @@ def measured(path: Path) -> dict[str, Any]:
 
 def read(path: Path) -> dict[str, Any]:
     before, wall, core = peak_mib(), time.perf_counter(), time.process_time()
-    units = sum(1 for _ in read_tmx(TmxFile(path, Direction("de", "fr"))))
+    units = sum(1 for _ in TmxFile(path, Direction("de", "fr")).read())
     wall, core = time.perf_counter() - wall, time.process_time() - core
     return {
         "units": units,

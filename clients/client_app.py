@@ -19,8 +19,7 @@ from clients.translation import TranslationClient
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.leaks_file import keep_leaks, left_of
-from fedlingua.corpora.overlap import digests_of, key_check, left_out, without_leaks
+from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.tasks import check_task
@@ -172,7 +171,7 @@ def leaks(message: Message, host: Host) -> RecordDict:
     _check_text(host, without)
     counts = left_out(texts.values(), without.values())
     if host.settings.overlap == "remove":
-        keep_leaks(host.directory(task.site, task.run), leaking, key)
+        save_leaks(host.directory(task.site, task.run), leaking, key)
     return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, counts))})
 
 
@@ -282,7 +281,7 @@ def _task(message: Message, host: Host) -> tuple[Task, SelectingClient, NDArrays
     task = _hosted_task(message, host)
     texts = host.texts(task.site, rules_of(message))
     if host.settings.overlap == "remove" and not host.settings.how.pooled:
-        texts = left_of(texts, host.directory(task.site, task.run), host.overlap_key())
+        texts = load_without_leaks(texts, host.directory(task.site, task.run), host.overlap_key())
     _check_text(host, texts)
     trainable = _trainable(host.settings)
     folders = host.directory(task.site, task.run), host.base_results

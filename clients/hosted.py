@@ -19,9 +19,8 @@ from fedlingua.common import cache
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE, SiteFile, read_site_file
-from fedlingua.corpora.pooled import pooled_texts
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, texts_by_site, texts_without_leaks
+from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, pooled_texts, texts_by_site, texts_without_leaks
 from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.runs.folder import run_directory

@@ -13,7 +13,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import CorpusError, ExchangeError, RunError
-from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_left, figures, leaks
+from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_left, leaks, shared_sentences
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened, to_record
@@ -61,7 +61,7 @@ def _ask_and_compare(grid: Grid, settings: Settings, roll: Roll, folder: RunFold
             check_left({site: {split: int(roll.about[site][split]) for split in JUDGED} for site in roll.expected}, counts)
         except CorpusError as error:
             raise RunError(f"overlap = 'remove': {error}") from error
-    found = figures(digests)
+    found = shared_sentences(digests)
     told = {site: {"languages": found[site], "leaks": counts[site]} for site in roll.expected}
     pairs = ", ".join(f"{site} {counts[site]['dev']} of dev, {counts[site]['test']} of test" for site in roll.expected)
     done = "left out" if settings.overlap == "remove" else "kept"

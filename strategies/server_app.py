@@ -11,8 +11,8 @@ from flwr.serverapp import Grid, ServerApp
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.intake import failures_told
 from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.corpora.texts import list_failures
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -173,7 +173,7 @@ def _describe(
     sites = sites_json(roll)
     folder.write("sites.json", sites)
     for site, failures in failed_documents(sites):
-        failed = f"{sum(failures.values())} documents ({failures_told(failures)})"
+        failed = f"{sum(failures.values())} documents ({list_failures(failures)})"
         text = f"site {site}: deidentify-with failed on {failed}; nothing of them is used"
         folder.event("note", text=text)
     folder.write("clusters.json", _as_json({p: named for p, named in clusters.items() if trainable.tensor_set.of_part(p)}))

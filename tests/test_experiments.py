@@ -18,13 +18,12 @@ from fedlingua.backbones.sizes import ModelSize
 from fedlingua.clustering.clusters import Relatives, by_families
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.files import read_toml
-from fedlingua.corpora.documents import JsonDocuments, document_paths
-from fedlingua.corpora.formats import file_paths
-from fedlingua.corpora.mixed import held_texts
 from fedlingua.corpora.read import TsvFile
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
-from fedlingua.corpora.rules import Limits
+from fedlingua.corpora.records import JsonDocuments
+from fedlingua.corpora.simulated import held_texts
 from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText, read_sites
 from fedlingua.desk.cli.app import app
@@ -210,7 +209,7 @@ def test_the_nine_silos_of_medical_text_are_the_papers_and_each_has_a_row_of_its
     languages = ["it", "fr", "es", "pt", "en", "de", "ar", "he", "ru"]
     assert [(site.name, str(site.direction)) for site in federation.sites] == [(code, code) for code in languages]
     assert federation.base is None  # XLM-R, of whose text nothing is known here
-    assert [document_paths(site.corpus) for site in federation.sites if isinstance(site.corpus, JsonDocuments)] == [
+    assert [site.corpus.paths() for site in federation.sites if isinstance(site.corpus, JsonDocuments)] == [
         [Path("data/medical") / f"{code}.jsonl.gz"] for code in languages
     ]
     assert [row.name for row in suite.rows] == ["base", "server-adam", "centralized", *(f"silo-{code}" for code in languages)]
@@ -280,7 +279,7 @@ def test_the_recipe_for_a_gpu_is_of_18_languages_and_english_both_ways_and_of_it
 def test_the_recipe_for_a_gpu_trains_in_small_on_a_cpu(tmp_path: Path) -> None:
     """The same command, every corpus made up."""
     for direction, files in read_recipe(ENGLISH_18, tmp_path).corpora:
-        for path in file_paths(files):
+        for path in files.paths():
             assert isinstance(path, Path)
             path.parent.mkdir(exist_ok=True)
             with gzip.open(path, "wt", encoding="utf-8") as stream:
@@ -365,7 +364,7 @@ def tatoeba() -> tuple[frozenset[Side], Mapping[str, SiteText]]:
         pytest.skip(f"the real text is not there: {error}")
     assert federation.base is not None
     base = frozenset(forbidden_sides(read_recipe(federation.base, DATA)))
-    return base, read_sites(replace(federation, rules=replace(federation.rules, limits=Limits())), base)
+    return base, read_sites(replace(federation, rules=replace(federation.rules, limits=Sizes())), base)
 
 
 def test_no_dev_or_test_sentence_of_the_tatoeba_federation_is_in_its_backbones_text() -> None:

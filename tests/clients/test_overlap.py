@@ -7,7 +7,7 @@ import pytest
 from fedlingua.common.errors import RunError
 from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SITE_FILE
-from fedlingua.corpora.leaks_file import FILE as LEAKS_FILE
+from fedlingua.corpora.overlap import LEAKS_FILE
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder

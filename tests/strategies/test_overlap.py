@@ -7,8 +7,7 @@ import pytest
 from flwr.app import ConfigRecord, MetricRecord
 
 from fedlingua.common.errors import RunError
-from fedlingua.corpora.leaks_file import FILE as LEAKS_FILE
-from fedlingua.corpora.overlap import digests_of, figures, leaks, left_out, without_leaks
+from fedlingua.corpora.overlap import LEAKS_FILE, digests_of, leaks, left_out, shared_sentences, without_leaks
 from fedlingua.corpora.simulated import texts_without_leaks
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import read_sites
@@ -54,7 +53,7 @@ def expected(config, key=b"whatever key"):
     digests = {site: digests_of([text], key) for site, text in texts.items()}
     gone = leaks(digests)
     counts = {site: left_out([text], [without_leaks(text, gone[site], key)]) for site, text in texts.items()}
-    return texts, figures(digests), counts
+    return texts, shared_sentences(digests), counts
 
 
 def test_a_run_that_reports_finds_what_the_files_say_and_changes_no_byte(config, tmp_path):

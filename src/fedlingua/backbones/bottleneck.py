@@ -6,7 +6,7 @@ add, as in the paper's code; `place` puts them before dropout. The layers of a m
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +57,10 @@ def attach_adapters(model: PreTrainedModel, config: AdapterConfig, seed: int) ->
         BackboneError: the model has adapters already, or the third that is kept is empty.
     """
     generator = torch.Generator().manual_seed(seed)
-    kept = kept_layers(model, config.layers)
+    adapted = kept_layers(model, config.layers)
     for part, stack in layout_of(model).stacks.items():
         layers = stack.held(model)
-        for number in kept[part]:
+        for number in adapted[part]:
             layer = layers[number]
             if hasattr(layer, "adapters"):
                 raise BackboneError("this backbone carries adapters already; load it anew before attaching others")
@@ -103,16 +103,21 @@ def _through(adapter: BottleneckAdapter) -> Any:
 
 
 @contextmanager
-def adapters_bypassed(model: nn.Module) -> Iterator[None]:
-    """The backbone as if it had no adapters; its layer norms stay as they are at the moment."""
-    adapters = [module for module in model.modules() if isinstance(module, BottleneckAdapter)]
-    for adapter in adapters:
-        adapter.bypassed = True
+def bypassed(model: nn.Module, kind: type[Any]) -> Iterator[None]:
+    """The model as if it had no modules of this kind; all other tensors stay as they are at the moment."""
+    attached: list[Any] = [module for module in model.modules() if isinstance(module, kind)]
+    for module in attached:
+        module.bypassed = True
     try:
         yield
     finally:
-        for adapter in adapters:
-            adapter.bypassed = False
+        for module in attached:
+            module.bypassed = False
+
+
+def adapters_bypassed(model: nn.Module) -> AbstractContextManager[None]:
+    """The backbone as if it had no adapters."""
+    return bypassed(model, BottleneckAdapter)
 
 
 def is_adapter_set(name: str) -> bool:

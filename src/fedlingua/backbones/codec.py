@@ -25,11 +25,7 @@ class Codec:
         self.end_id = int(tokenizer.eos_token_id)
 
     def check(self, directions: Iterable[Direction]) -> None:
-        """Refuse directions that the backbone has no language token for.
-
-        Raises:
-            BackboneError: names the direction, the language and those the backbone has.
-        """
+        """Raise BackboneError for a direction that the backbone has no language token for."""
         for direction in directions:
             for code in (direction.source, direction.target):
                 if known_as(code, self.language_ids) is None:
@@ -56,8 +52,8 @@ class Codec:
         """Ids of each sentence, nothing added."""
         if not sentences:
             return []
-        found: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
-        return found
+        ids: list[list[int]] = self.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
+        return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Text of each row of ids, special tokens left out."""
@@ -74,7 +70,7 @@ class TextCodec(Codec):
         self._size = len(tokenizer)
 
     def check(self, directions: Iterable[Direction]) -> None:
-        """Any language may be tried: such a tokenizer has pieces, not languages."""
+        """Raise BackboneError for a direction that the backbone has no language token for."""
 
     def any_piece(self, rng: Random) -> int:
         """Any id but those of special tokens."""

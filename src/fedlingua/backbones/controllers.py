@@ -7,8 +7,7 @@ to what came in, so a controller is an identity at start, and learns from the fi
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import nn
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+from fedlingua.backbones.bottleneck import bypassed
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.common.errors import BackboneError
 
@@ -97,17 +97,9 @@ def _make_room(cache: EncoderDecoderCache | None, controller: Any) -> None:
             of_kind.layers.append(DynamicLayer())
 
 
-@contextmanager
-def controllers_bypassed(model: nn.Module) -> Iterator[None]:
-    """The model as if it had no controllers; all other tensors stay as they are at the moment."""
-    attached = [module for module in model.modules() if isinstance(module, Controllers)]
-    for controllers in attached:
-        controllers.bypassed = True
-    try:
-        yield
-    finally:
-        for controllers in attached:
-            controllers.bypassed = False
+def controllers_bypassed(model: nn.Module) -> AbstractContextManager[None]:
+    """The model as if it had no controllers."""
+    return bypassed(model, Controllers)
 
 
 def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:

@@ -28,11 +28,11 @@ def as_safetensors(directory: Path) -> Path:
     pickled = directory / PICKLED
     if has_safetensors(directory) or not pickled.is_file():
         return directory
-    kept = [file for file in sorted(directory.iterdir()) if file.suffix in KEPT and file.is_file()]
-    converted = cache_dir() / "backbones" / f"converted-{files_hash([pickled, *kept])[:16]}"
+    beside = [file for file in sorted(directory.iterdir()) if file.suffix in KEPT and file.is_file()]
+    converted = cache_dir() / "backbones" / f"converted-{files_hash([pickled, *beside])[:16]}"
     with making(converted):
         if not has_safetensors(converted):
-            _convert(pickled, kept, converted)
+            _convert(pickled, beside, converted)
     return converted
 
 
@@ -45,13 +45,13 @@ def files_hash(files: list[Path]) -> str:
     return digest.hexdigest()
 
 
-def _convert(pickled: Path, kept: list[Path], converted: Path) -> None:
+def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
     aside = converted.with_name(f".{converted.name}.{os.getpid()}")
     tensors = _without_repetition(_read_pickled(pickled))
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     try:
-        for file in kept:
+        for file in beside:
             shutil.copyfile(file, aside / file.name)
         save_file(tensors, aside / SAFETENSORS[0], {"format": "pt"})  # transformers refuses a file that does not say so
         os.replace(aside, converted)

@@ -59,17 +59,13 @@ def made_here(name: str) -> Path | None:
 
 
 def known_backbone(name: str, revision: str = "") -> None:
-    """Refuse a name behind which no backbone stands; nothing is trained or fetched for it.
-
-    Raises:
-        BackboneError: neither built in, nor trained here from a recipe, nor a directory of transformers' layout, nor a pinned hub id.
-    """
+    """Raise BackboneError for a name behind which no backbone stands; nothing is trained or fetched for it."""
     if name in BUILT_IN or made_here(name):
         return
-    found = local_or_pinned(name, revision)
-    if isinstance(found, Path) and not (found / "config.json").is_file():
+    place = local_or_pinned(name, revision)
+    if isinstance(place, Path) and not (place / "config.json").is_file():
         raise BackboneError(
-            f"backbone = {name!r}: {found} has no config.json, so no model lies there; give a directory as save_pretrained writes it"
+            f"backbone = {name!r}: {place} has no config.json, so no model lies there; give a directory as save_pretrained writes it"
         )
 
 

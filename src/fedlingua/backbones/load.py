@@ -53,8 +53,8 @@ class Backbone:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
-        kept = KEPT | ({".safetensors"} if self.drawn_with is None else set())
-        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in kept])
+        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
+        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
         return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
 
 

@@ -48,7 +48,7 @@ def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
 
 def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
     """Full names of the linear layers that the targets name, in the model's order."""
-    kept = kept_layers(model, config.layers)
+    layers_of = kept_layers(model, config.layers)
     layout = layout_of(model)
     places = {name: layout.place(name) for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     linear = {name: (part, layer) for name, (part, layer) in places.items() if part != "shared" and layer is not None}
@@ -63,7 +63,7 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
     return [
         name
         for name, (part, layer) in linear.items()
-        if any(f".{name}".endswith(f".{end}") for end in ends) and layer in kept[part]
+        if any(f".{name}".endswith(f".{end}") for end in ends) and layer in layers_of[part]
     ]
 
 

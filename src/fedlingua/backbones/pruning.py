@@ -25,26 +25,18 @@ def third(num_layers: int, which: str) -> range:
 
 
 def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
-    """Stack -> its layers that `adapter-layers = which` keeps.
-
-    Raises:
-        BackboneError: a stack of which nothing is left.
-    """
+    """Stack -> its layers that `adapter-layers = which` keeps; BackboneError where nothing is left of one."""
     return thirds({part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}, which)
 
 
 def thirds(num_layers: Mapping[Part, int], which: str) -> dict[Part, range]:
-    """Stack -> the layers of a third, of a model with so many in each stack.
-
-    Raises:
-        BackboneError: a stack of which nothing is left.
-    """
-    kept = {stack: third(number, which) for stack, number in num_layers.items()}
-    for stack, layers in kept.items():
+    """Stack -> the layers of a third, of a model with so many in each stack; BackboneError where nothing is left of one."""
+    chosen = {stack: third(number, which) for stack, number in num_layers.items()}
+    for stack, layers in chosen.items():
         if not layers:
             sizes = ", ".join(f"{name} {len(third(num_layers[stack], name))}" for name in THIRDS)
             raise BackboneError(
                 f"adapter-layers = {which!r} keeps no layer of the {stack}, which has {num_layers[stack]} ({sizes}); "
                 "choose another third, or adapter-layers = 'all'"
             )
-    return kept
+    return chosen

@@ -15,25 +15,21 @@ def published_or_local(name: str, revision: str = "") -> Path:
     Raises:
         BackboneError: neither a directory nor a reachable hub id at a pinned revision.
     """
-    found = local_or_pinned(name, revision)
-    if isinstance(found, Path):
-        return found
+    place = local_or_pinned(name, revision)
+    if isinstance(place, Path):
+        return place
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return _download(name, found)
+        return _download(name, place)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise BackboneError(
-            f"backbone = {name!r} at {found} cannot be downloaded ({error}); give a local directory instead"
+            f"backbone = {name!r} at {place} cannot be downloaded ({error}); give a local directory instead"
         ) from error
 
 
 def local_or_pinned(name: str, revision: str = "") -> Path | str:
-    """A local directory, or the revision at which a hub id would be fetched; nothing is fetched.
-
-    Raises:
-        BackboneError: neither a directory nor a hub id at a pinned revision.
-    """
+    """A local directory, or the revision at which a hub id would be fetched; BackboneError where the name is neither."""
     local = Path(name).expanduser()
     if local.is_dir():
         return local.resolve()

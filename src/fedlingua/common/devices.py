@@ -10,11 +10,7 @@ from fedlingua.common.errors import ConfigError
 
 
 def check_device(device: str) -> None:
-    """Refuse `cuda` where no driver is; whether torch can use the driver that is there is told once a model loads.
-
-    Raises:
-        ConfigError: what to give instead.
-    """
+    """Raise ConfigError for `cuda` without a driver; whether torch can use the one that is there shows once a model loads."""
     if device == "cuda" and sys.platform == "linux" and not _driver():
         raise ConfigError(
             "device = 'cuda', and this machine has no GPU's driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"

@@ -35,11 +35,7 @@ def bundled_files(app_dir: Path) -> list[Path]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file.
-
-    Raises:
-        ConfigError: no such file, or not TOML; with the line.
-    """
+    """Parse a TOML file; ConfigError where there is none, or it is not TOML, with the line."""
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
@@ -72,40 +68,28 @@ def _some(folder: Path) -> str:
 
 
 def check_new_folder(folder: Path, option: str) -> None:
-    """Refuse a folder that is not to be written: one that holds files already, no folder, or where this user may not write.
-
-    Raises:
-        ConfigError: names the option.
-    """
+    """Raise ConfigError for a folder that holds files already, is no folder, or where this user may not write."""
     if folder.is_dir() and any(folder.iterdir()):
         raise ConfigError(f"{option} {folder}: holds files already; give a new folder, or remove it")
     check_folder_to_write(folder, option)
 
 
 def check_folder_to_write(folder: Path, option: str) -> None:
-    """Refuse a place where no folder can be written to, before anything is done for it.
-
-    Raises:
-        ConfigError: names the option, and what stands in the way.
-    """
+    """Raise ConfigError, before anything is done for it, for a place where no folder can be written to."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{option} {folder}: is a file; give a folder")
     _check_writable(folder, option)
 
 
 def check_file_to_write(file: Path, option: str) -> None:
-    """Refuse a place where no file can be written, before anything is done for it.
-
-    Raises:
-        ConfigError: names the option, and what stands in the way.
-    """
+    """Raise ConfigError, before anything is done for it, for a place where no file can be written."""
     if file.is_dir():
         raise ConfigError(f"{option} {file}: is a folder; give a file")
     _check_writable(file, option)
 
 
 def _check_writable(path: Path, option: str) -> None:
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists() or one.is_symlink())
+    there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists() or place.is_symlink())
     if there != path.absolute() and not there.is_dir():
         raise ConfigError(f"{option} {path}: {there} is a file, and no folder to write in; give another place")
     if not os.access(there, os.W_OK):

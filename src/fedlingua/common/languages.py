@@ -77,8 +77,8 @@ def parse_direction(text: str, where: str = "direction") -> Direction:
     """
     ways = _readings(text) or [text.split("--" if "--" in text else "-")]
     if len(ways) > 1:
-        found = " or ".join(repr("--".join(way)) for way in ways)
-        raise ConfigError(f"{where} = {text!r} has more than one reading; write source--target, here {found}")
+        readings = " or ".join(repr("--".join(way)) for way in ways)
+        raise ConfigError(f"{where} = {text!r} has more than one reading; write source--target, here {readings}")
     if len(ways[0]) != 2 or not all(ways[0]) or normal_code(text) == text:
         how = "write source-target, for example 'de-fr', or source--target where a code has a hyphen, for example 'zh-Hant--en'"
         raise ConfigError(f"{where} = {text!r} is no direction; {how}")
@@ -104,11 +104,7 @@ def parse_language(text: str, where: str = "language") -> Direction:
 
 
 def parse_written(text: str) -> Direction:
-    """What `str` of a direction or of one language gave, or a person wrote for either.
-
-    Raises:
-        ConfigError: neither.
-    """
+    """Read what `str` of a direction or of one language gave, or a person wrote for either; ConfigError for neither."""
     of_two = _readings(text) or re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", text) or ("-" in text and not normal_code(text))
     return parse_direction(text) if of_two else parse_language(text)
 
@@ -172,8 +168,8 @@ def known_as(language: str, known: Collection[str]) -> str | None:
 
 def matching(language: str, tags: Iterable[str]) -> list[str]:
     """Which tags mean a language: those of its very code, else those that say more: zh-TW for zh-Hant, en-GB for en; not en for en-GB."""
-    found = [tag for tag in tags if _means(tag, language)]
-    return [tag for tag in found if normal_code(tag.replace("_", "-")) == language] or found
+    meant = [tag for tag in tags if _means(tag, language)]
+    return [tag for tag in meant if normal_code(tag.replace("_", "-")) == language] or meant
 
 
 @lru_cache(maxsize=4096)
@@ -232,5 +228,5 @@ def kinship(language: str) -> tuple[str, str] | None:
 def nearest(name: str, choices: Iterable[str]) -> str:
     """`; did you mean 'x'?` for an error message, or nothing when no choice is near."""
     names = list(choices)
-    found = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -43,29 +43,25 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 def marked(variable: str, value: str) -> list[psutil.Process]:
     """Processes with this in their environment, other than this one: also those that changed session or lost their parent."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid != os.getpid() and process.environ().get(variable) == value:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def program(name: str) -> str:
     """The command that belongs to this Python, whatever the PATH says."""
     beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
+    path = str(beside) if beside.exists() else shutil.which(name)
+    if path is None:
         raise RunError(f"The command `{name}` is not installed beside {sys.executable}; install flwr[simulation].")
-    return found
+    return path
 
 
 def check_free(address: str, where: str) -> None:
-    """Refuse an address, host:port, that no server could listen on now.
-
-    Raises:
-        DeploymentError: the port is in use, this user may not have it, or the host is not this machine.
-    """
+    """Raise DeploymentError for an address, host:port, that no server could listen on now."""
     host, _, port = address.rpartition(":")
     try:
         family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
@@ -89,15 +85,15 @@ def json_object(printed: str) -> dict[str, Any] | None:
     """The JSON object in what a command printed; warnings may stand around it."""
     start, end = printed.find("{"), printed.rfind("}")
     try:
-        found = json.loads(printed[start : end + 1])
+        content = json.loads(printed[start : end + 1])
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def last_lines(text: str, lines: int) -> str:
-    kept = [line.rstrip() for line in COLOUR.sub("", text).split("\n") if line.strip()]
-    return "\n".join(kept[-lines:])
+    nonblank = [line.rstrip() for line in COLOUR.sub("", text).split("\n") if line.strip()]
+    return "\n".join(nonblank[-lines:])
 
 
 def end(processes: Iterable[psutil.Process], grace_s: float, hurry: threading.Event | None = None) -> None:

@@ -12,15 +12,11 @@ _WANTED = {"tuple": "a list of names"}
 
 
 def table(raw: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """The table of this name in another one; an empty one, where it is not there.
-
-    Raises:
-        ConfigError: something else than a table.
-    """
-    found = raw.get(name, {})
-    if not isinstance(found, dict):
-        raise ConfigError(f"{where}: {name} = {found!r}; wanted a table, [{name}] with keys below it")
-    return found
+    """The table of this name in another one, empty where it is not there; ConfigError for something else than a table."""
+    content = raw.get(name, {})
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where}: {name} = {content!r}; wanted a table, [{name}] with keys below it")
+    return content
 
 
 def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
@@ -52,24 +48,23 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
 
 
 def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
-    """Refuse a key that says more of another kind than is here, rather than take no notice of it. options: key -> kinds that it goes with.
-
-    Raises:
-        ConfigError: names the key, its kinds and the one that is here.
-    """
-    for key, kinds in options.items():
-        if key in raw and kind not in kinds:
-            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(kinds)}, and here is {kind}; leave it out")
+    """Raise ConfigError for a key that goes with another kind than is here. options: key -> kinds that it goes with."""
+    for key, owners in options.items():
+        if key in raw and kind not in owners:
+            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, and here is {kind}; leave it out")
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Refuse a key that is not known, with the nearest that is.
-
-    Raises:
-        ConfigError: names the first such key and its value.
-    """
+    """Raise ConfigError for a key that is not known, with the nearest that is."""
     for key, value in raw.items():
         if key not in known:
             raise ConfigError(
                 f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
             )
+
+
+def count(value: Any, what: str) -> int:
+    """A whole number, 0 or above; ConfigError for anything else."""
+    if type(value) is not int or value < 0:
+        raise ConfigError(f"{what} = {value!r}; wanted a whole number, 0 or above")
+    return value

@@ -46,11 +46,11 @@ import tomli_w
 from fedlingua.backbones.pinned import PINNED_REVISIONS
 from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.common.files import read_toml
-from fedlingua.common.tables import fill, refuse_unknown, table
+from fedlingua.common.tables import count, fill, refuse_unknown, table
 from fedlingua.consent.limits import SiteLimits
-from fedlingua.corpora.registers import count
+from fedlingua.corpora.formats import formats_of, listed
 from fedlingua.corpora.rules import IntakeRules, TextRules
-from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, corpora_of, read_site
+from fedlingua.corpora.sites import FOLDER_NAME, Site, check_deidentified, read_site
 from fedlingua.settings.config import Settings
 from fedlingua.settings.kinds import SITE, refuse_other_kind
 
@@ -157,7 +157,7 @@ def read_site_file(path: Path) -> SiteFile:
         # A hook that is there is used whatever the rules, so what this file requires holds once every site has one.
         check_deidentified(site, TextRules(text=text))
         if site.corpus is None:
-            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {corpora_of(site.direction)}")
+            raise ConfigError(f"{path.name}, site {site.name}: got no corpus; wanted one of {listed(formats_of(site.direction))}")
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: the name {site.name!r} stands on {names.count(site.name)} sites; give each its own")
     address, insecure = server.get("address", ""), _flag(server, "insecure", f"{path.name} [server]")

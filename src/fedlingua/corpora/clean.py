@@ -50,11 +50,7 @@ class CleaningRules:
 
 
 def read_cleaning(raw: Mapping[str, Any], where: str) -> CleaningRules:
-    """The rules of a [cleaning] table.
-
-    Raises:
-        ConfigError: as `fill`, or a number under which a rule means nothing or would drop everything.
-    """
+    """Read the rules of a [cleaning] table; ConfigError for a number under which a rule means nothing or drops everything."""
     rules = fill(CleaningRules, raw, where)
     if rules.min_words < 0:
         raise ConfigError(f"{where}: min-words = {rules.min_words}; wanted 0 or above, 0 for no such rule")
@@ -150,16 +146,16 @@ def judge(direction: Direction, rules: CleaningRules, where: str = "the corpus")
     def reason(pair: Pair) -> str | None:
         nonlocal number
         number += 1
-        found = fault(pair, direction, rules)
-        if found is None and rules.drop_duplicates:
-            found = "duplicate" if pair in seen else None
+        why = fault(pair, direction, rules)
+        if why is None and rules.drop_duplicates:
+            why = "duplicate" if pair in seen else None
             seen.add(pair)
-        if found is not None and rules.strict:
+        if why is not None and rules.strict:
             unit = "sentence" if direction.is_one_language else "pair"
             raise CorpusError(
-                f"{where}: {unit} {number} would be dropped ({found}), and cleaning is strict; mend it, or turn the rule or strict off"
+                f"{where}: {unit} {number} would be dropped ({why}), and cleaning is strict; mend it, or turn the rule or strict off"
             )
-        return found
+        return why
 
     return reason
 

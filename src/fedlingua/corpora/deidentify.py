@@ -60,19 +60,15 @@ class Failure:
     kind: str
 
     @classmethod
-    def of(cls, found: object) -> "Failure":
+    def of(cls, result: object) -> "Failure":
         """Of what a hook raised or gave. A type's name is written in a program, as a rule; one that could hold more than a word is not
         told."""
-        name = type(found).__name__
+        name = type(result).__name__
         return cls(name if KIND.fullmatch(name) else "other")
 
 
 def read_hook(raw: Any, where: str, folder: Path) -> Hook:
-    """What `deidentify-with` says; imports and starts nothing.
-
-    Raises:
-        ConfigError: neither a function's name nor a command.
-    """
+    """Read `deidentify-with`, importing and starting nothing; ConfigError where it is neither a function's name nor a command."""
     if isinstance(raw, str) and re.fullmatch(r"[\w.]+:\w+", raw):
         return FunctionHook(raw)
     if isinstance(raw, list) and raw and all(isinstance(word, str) for word in raw) and raw[0]:
@@ -84,11 +80,7 @@ def read_hook(raw: Any, where: str, folder: Path) -> Hook:
 
 
 def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
-    """The hook as a function, before any text is read.
-
-    Raises:
-        ConfigError: a module, function or program that is not here.
-    """
+    """Make the hook a function, before any text is read; ConfigError for a module, function or program that is not here."""
     what = f"{where}: deidentify-with"
     if isinstance(hook, CommandHook):
         program = hook.words[0]
@@ -117,13 +109,13 @@ def deidentify(document: str, function: Callable[[str], Any]) -> str | Failure:
     """What may be used of a document, or how the hook failed on it: raised, ended badly, took too long, or gave no text."""
     try:
         with _unheard:
-            found = function(document)
-        if not isinstance(found, str):
-            return Failure.of(found)
-        found.encode()  # half a character, which no file or hash takes
+            result = function(document)
+        if not isinstance(result, str):
+            return Failure.of(result)
+        result.encode()  # half a character, which no file or hash takes
     except (Exception, SystemExit) as error:
         return Failure.of(error)
-    return found if found.strip() else Failure("empty")
+    return result if result.strip() else Failure("empty")
 
 
 def _run(hook: CommandHook, document: str) -> str:

@@ -1,4 +1,6 @@
-"""Every form that parallel text may come in: what an entry of a federation file or a recipe says, and the pairs that are read of it.
+"""Every form that text may come in: what an entry of a federation file or a recipe says, and the corpus that it names.
+
+Translated text:
 
     tsv = "X.tsv.gz"             two columns; columns = [1, 0] takes others, counted from 0
     moses = "X"                  X.de and X.fr, line by line
@@ -9,106 +11,179 @@
     parquet = "X.parquet"        the same of columns
     dataset = "opus_books"       a dataset of the hub, or a folder, read by the `datasets` library; also fields, and subset = "de-fr",
                                  split = "train", revision = "..."
+    splits = "X.{}.tsv.gz"       text that comes divided: a TSV file each for train, dev and test; also columns
 
-tsv, moses, nway, tmx and jsonl are read plain or gzipped. What comes is one stream of pairs, whatever the form.
+Text in one language:
+
+    lines = "X.txt.gz"           a document a line; share = "2/7" takes lines 2, 9, 16, ... (of nway, too)
+    jsonl = "X.jsonl.gz"         a JSON object a line, with the document in field = "text"
+    notes = "folder"             a .txt file a document
+    nway = "dev.{}.txt.gz"       lines of one of its files
+
+Either: phrasebook = "hospital", which registers.py writes. tsv, moses, nway, tmx, jsonl and lines are read plain or gzipped.
+A new form is a class and a line in PAIR_FORMATS or TEXT_FORMATS.
 """
 
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.common.tables import check_options
-from fedlingua.corpora.opus import OpusZip, read_download
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, read_pairs, side_paths, spelled, tsv_columns
-from fedlingua.corpora.records import (
-    Dataset,
-    JsonPairs,
-    ParquetPairs,
-    pair_fields,
-    read_dataset,
-    read_json_pairs,
-    read_parquet_pairs,
-)
-from fedlingua.corpora.tmx import TmxFile, read_tmx
-
-CorpusFiles = TsvFile | LineFiles | OpusZip | TmxFile | JsonPairs | ParquetPairs | Dataset
-
-KINDS = ("tsv", "moses", "nway", "opus", "tmx", "jsonl", "parquet", "dataset")
-OPTIONS = {
-    "columns": ("tsv", "splits"),
-    "fields": ("jsonl", "parquet", "dataset"),
-    "subset": ("dataset",),
-    "split": ("dataset",),
-    "revision": ("dataset",),
-}
-"""Keys that say more of a corpus -> the kinds that they go with; splits: text that comes divided, see divided.py."""
+from fedlingua.corpora.documents import LineDocuments, Notes
+from fedlingua.corpora.opus import OpusZip
+from fedlingua.corpora.read import AnyPath, Corpus, LineFiles, Pair, TsvFile, side_paths, spelled
+from fedlingua.corpora.records import Dataset, JsonDocuments, JsonPairs, ParquetPairs
+from fedlingua.corpora.registers import read_register
+from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.corpora.tmx import TmxFile
 
 
-def corpus_files(entry: Mapping[str, Any], direction: Direction, where: str, data_dir: Path) -> CorpusFiles:
-    """What an entry names, relative to the data directory; opens nothing.
+@dataclass(frozen=True)
+class SplitFiles(Corpus[Pair]):
+    """A file for each split, as `fedlingua corpus prepare` writes them; what reads them reads one after another."""
 
-    Raises:
-        ConfigError: none of the kinds, more than one, or a key that goes with another of them.
-    """
-    kinds = [kind for kind in KINDS if kind in entry]
-    if len(kinds) != 1:
-        raise ConfigError(f"{where}: got {' and '.join(kinds) or 'no corpus'}; wanted one of {', '.join(KINDS)}")
-    kind = kinds[0]
-    check_options(entry, kind, OPTIONS, where)
-    text = str(entry[kind])
-    match kind:
-        case "tsv":
-            return TsvFile(data_dir / text, *tsv_columns(entry, where))
-        case "moses":
-            return LineFiles(*side_paths(data_dir / text, direction))
-        case "nway":
-            if text.count("{}") != 1:
-                raise ConfigError(
-                    f"{where}: nway = {text!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
-                )
-            return LineFiles(*(spelled(data_dir / text, code) for code in (direction.source, direction.target)))
-        case "opus":
-            return OpusZip(data_dir / text, direction)
-        case "tmx":
-            return TmxFile(data_dir / text, direction)
-        case "jsonl":
-            return JsonPairs(data_dir / text, pair_fields(entry, direction, where))
-        case "parquet":
-            return ParquetPairs(data_dir / text, pair_fields(entry, direction, where))
-        case _:
-            said = {key: str(entry[key]) for key in ("subset", "split", "revision") if key in entry}
-            return Dataset(text, data_dir / text, pair_fields(entry, direction, where), **said)
+    train: TsvFile
+    dev: TsvFile
+    test: TsvFile
+
+    def by_split(self) -> dict[Split, TsvFile]:
+        return {"train": self.train, "dev": self.dev, "test": self.test}
+
+    def paths(self) -> list[AnyPath]:
+        return [file.path for file in self.by_split().values()]
 
 
-def read_corpus(files: CorpusFiles) -> Iterator[Pair]:
-    """Yield the pairs as they stand, empty sides included, in the order of the file, holding no more than a few of them.
+@dataclass(frozen=True)
+class Entry:
+    """A table that names a corpus. name: what it says of where the corpus lies. where: the table's own place, for errors."""
+
+    table: Mapping[str, Any]
+    name: str
+    direction: Direction
+    where: str
+    data_dir: Path
+
+    @property
+    def path(self) -> Path:
+        return self.data_dir / self.name
+
+
+@dataclass(frozen=True)
+class Format:
+    """One form. make: the corpus that an entry names; opens nothing. options: keys that say more of it."""
+
+    make: Callable[[Entry], Corpus[Any]]
+    options: tuple[str, ...] = ()
+
+
+def corpus_of(
+    table: Mapping[str, Any], direction: Direction, where: str, data_dir: Path, formats: Mapping[str, Format] | None = None
+) -> Corpus[Any]:
+    """The corpus that a table names, relative to the data directory; opens nothing. formats: those it may have, if not all.
 
     Raises:
-        CorpusError: what cannot be read, with file and line.
+        ConfigError: none of the formats, more than one, or a key that goes with another of them.
     """
-    return _READERS[type(files)](files)
+    formats = formats or formats_of(direction)
+    named = [name for name in formats if name in table]
+    if len(named) != 1:
+        raise ConfigError(f"{where}: got {' and '.join(sorted(named)) or 'no corpus'}; wanted one of {listed(formats)}")
+    check_options(table, named[0], options_of(formats), where)
+    return formats[named[0]].make(Entry(table, str(table[named[0]]), direction, where, data_dir))
 
 
-def file_paths(files: CorpusFiles) -> Sequence[Path | zipfile.Path]:
-    """The files that have to be there; of a folder for `datasets` all in it, and of a hub's dataset none."""
-    match files:
-        case LineFiles():
-            return [files.source_path, files.target_path]
-        case Dataset():
-            return sorted(path for path in files.folder.rglob("*") if path.is_file())
-        case _:
-            return [files.path]
+def formats_of(direction: Direction) -> Mapping[str, Format]:
+    """The formats that text may come in: translated, or in one language."""
+    return TEXT_FORMATS if direction.is_one_language else PAIR_FORMATS
 
 
-_READERS: dict[type, Callable[[Any], Iterator[Pair]]] = {
-    TsvFile: read_pairs,
-    LineFiles: read_pairs,
-    OpusZip: read_download,
-    TmxFile: read_tmx,
-    JsonPairs: read_json_pairs,
-    ParquetPairs: read_parquet_pairs,
-    Dataset: read_dataset,
+def options_of(formats: Mapping[str, Format]) -> dict[str, list[str]]:
+    """Every option of these formats, with the formats that it goes with."""
+    options = dict.fromkeys(option for form in formats.values() for option in form.options)
+    return {option: [name for name, form in formats.items() if option in form.options] for option in options}
+
+
+def listed(formats: Mapping[str, Format]) -> str:
+    """What text may come as, in words."""
+    *others, last = formats
+    return f"{', '.join(others)} or {last}"
+
+
+def _columns(entry: Entry) -> tuple[int, int]:
+    columns = entry.table.get("columns", [0, 1])
+    if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0:
+        raise ConfigError(f"{entry.where}: columns = {columns!r}; wanted two column numbers counted from 0, for example [0, 1]")
+    return columns[0], columns[1]
+
+
+def _fields(entry: Entry) -> tuple[str, str]:
+    """The source's field and the target's; the codes of the two languages where the entry says none."""
+    given = entry.table.get("fields", [entry.direction.source, entry.direction.target])
+    if not isinstance(given, list) or [type(name) for name in given] != [str, str] or given[0] == given[1] or not all(given):
+        raise ConfigError(
+            f'{entry.where}: fields = {given!r}; wanted two names, the source\'s and the target\'s, as in ["src", "tgt"]'
+        )
+    return given[0], given[1]
+
+
+def _nway(entry: Entry) -> tuple[Path, Path]:
+    if entry.name.count("{}") != 1:
+        raise ConfigError(
+            f"{entry.where}: nway = {entry.name!r} has no place for the language; write {{}} where it stands, as in dev.{{}}.txt.gz"
+        )
+    return spelled(entry.path, entry.direction.source), spelled(entry.path, entry.direction.target)
+
+
+def _splits(entry: Entry) -> SplitFiles:
+    if entry.name.count("{}") != 1:
+        raise ConfigError(
+            f"{entry.where}: splits = {entry.name!r} has no place for the split; write {{}} once, where train, dev and test stand"
+        )
+    columns = _columns(entry)
+    return SplitFiles(*(TsvFile(entry.data_dir / entry.name.replace("{}", split), *columns) for split in SPLITS))
+
+
+def _share(entry: Entry) -> tuple[int, int]:
+    raw = entry.table.get("share", "1/1")
+    numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", raw) if isinstance(raw, str) else None
+    part, parts = map(int, numbers.groups()) if numbers else (0, 0)
+    if not 1 <= part <= parts:
+        raise ConfigError(f"{entry.where}: share = {raw!r}; wanted a part of all lines, from '1/7' to '7/7' for seven sites")
+    return part, parts
+
+
+def _dataset(entry: Entry) -> Dataset:
+    given = {key: str(entry.table[key]) for key in ("subset", "split", "revision") if key in entry.table}
+    return Dataset(entry.name, entry.path, _fields(entry), **given)
+
+
+def _register(entry: Entry) -> Corpus[Any]:
+    return read_register(entry.table, entry.direction, entry.where)
+
+
+_REGISTER = Format(_register, ("sentences", "seed"))
+FILE_FORMATS = {
+    "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry)), ("columns",)),
+    "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),
+    "nway": Format(lambda entry: LineFiles(*_nway(entry))),
+    "opus": Format(lambda entry: OpusZip(entry.path, entry.direction)),
+    "tmx": Format(lambda entry: TmxFile(entry.path, entry.direction)),
+    "jsonl": Format(lambda entry: JsonPairs(entry.path, _fields(entry)), ("fields",)),
+    "parquet": Format(lambda entry: ParquetPairs(entry.path, _fields(entry)), ("fields",)),
+    "dataset": Format(_dataset, ("fields", "subset", "split", "revision")),
 }
+"""Of translated text that does not come divided."""
+PAIR_FORMATS = {**FILE_FORMATS, "splits": Format(_splits, ("columns",)), "phrasebook": _REGISTER}
+"""Of translated text."""
+TEXT_FORMATS = {
+    "lines": Format(lambda entry: LineDocuments(entry.path, *_share(entry)), ("share",)),
+    "jsonl": Format(lambda entry: JsonDocuments(entry.path, str(entry.table.get("field", "text"))), ("field",)),
+    "notes": Format(lambda entry: Notes(entry.path)),
+    "nway": Format(lambda entry: LineDocuments(_nway(entry)[0], *_share(entry)), ("share",)),
+    "phrasebook": _REGISTER,
+}
+"""Of text in one language."""

@@ -13,11 +13,7 @@ SURE = 0.9
 
 
 def is_other_language(sentence: str, language: str) -> bool:
-    """Whether a sentence is surely in another language; one that is short, or of a language that the model has not, never is.
-
-    Raises:
-        ConfigError: py3langid is not installed.
-    """
+    """Whether a sentence is surely in another language; one that is short, or of a language that the model has not, never is."""
     if len(sentence) * (3 if without_spaces(language) else 1) < FEWEST_CHARACTERS:
         return False
     identifier, known = _identifier()

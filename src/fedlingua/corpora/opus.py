@@ -1,92 +1,16 @@
-"""Moses downloads as OPUS names them: what they are called, and where the two sides of a direction stand in them.
-
-OPUS names a pair by its own codes of the two languages in alphabetical order, whichever is translated into which: the text of zh-en in
-TED2020 is `TED2020.en-zh_cn.en` and `TED2020.en-zh_cn.zh_cn`, inside `en-zh_cn.txt.zip` (`TED2020_en-zh_cn.txt.zip` where several
-corpora are kept in one folder).
-"""
+"""Moses downloads of OPUS as they come: a zip with a file for either language, told by the ends of their names."""
 
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, matching
-from fedlingua.corpora.read import UNREADABLE, LineFiles, Pair, read_pairs
+from fedlingua.corpora.read import UNREADABLE, Corpus, LineFiles, Pair, check_file
 
 
-@dataclass(frozen=True)
-class OpusCorpus:
-    """One corpus of OPUS, or one whose files are called so elsewhere.
-
-    name: as its files have it. codes: language code here -> OPUS's, where the two differ. zipped: whether its downloads are OPUS's zips.
-    origin: where they come from, for a message.
-    """
-
-    name: str
-    codes: Mapping[str, str] = field(default_factory=dict)
-    zipped: bool = True
-    origin: str = "OPUS in Moses format"
-
-    def pairs(self, direction: Direction) -> list[str]:
-        """What OPUS may call the pair: alphabetical first, then the other way about."""
-        codes = sorted((self.code(direction.source), self.code(direction.target)))
-        return ["-".join(codes), "-".join(reversed(codes))]
-
-    def code(self, language: str) -> str:
-        return self.codes.get(language, language)
-
-    def sides(self, pair: str, direction: Direction) -> tuple[str, str]:
-        """Names of the source's and the target's file."""
-        return f"{self.name}.{pair}.{self.code(direction.source)}", f"{self.name}.{pair}.{self.code(direction.target)}"
-
-    def zips(self, pair: str) -> tuple[str, ...]:
-        return (f"{self.name}_{pair}.txt.zip", f"{pair}.txt.zip") if self.zipped else ()
-
-    def wanted(self, direction: Direction) -> str:
-        """The names that would do, for a message."""
-        pair = self.pairs(direction)[0]
-        zips = f"{' or '.join(self.zips(pair))}, or " if self.zipped else ""
-        return f"{zips}{' and '.join(self.sides(pair, direction))} unpacked (also .gz)"
-
-
-def find_all(corpus: OpusCorpus, directions: Iterable[Direction], folder: Path) -> dict[Direction, LineFiles]:
-    """The two sides of every direction, unpacked or in their zips, in the folder or one below it that is named after the pair.
-
-    Raises:
-        CorpusError: names every direction that is not there, and the files that would do.
-    """
-    found: dict[Direction, LineFiles] = {}
-    missing = []
-    for direction in directions:
-        files = next(_found(corpus, direction, folder), None)
-        if files is None:
-            missing.append(f"  {direction}: {corpus.wanted(direction)}")
-        else:
-            found[direction] = files
-    if missing:
-        raise CorpusError(
-            f"{folder} lacks {len(missing)} of {len(found) + len(missing)} pairs of {corpus.name}; "
-            f"download them from {corpus.origin}, or check the folder:\n" + "\n".join(missing)
-        )
-    return found
-
-
-def _found(corpus: OpusCorpus, direction: Direction, folder: Path) -> Iterator[LineFiles]:
-    for pair in corpus.pairs(direction):
-        source, target = corpus.sides(pair, direction)
-        for place in (folder, folder / pair):
-            for suffix in ("", ".gz"):
-                files = LineFiles(place / f"{source}{suffix}", place / f"{target}{suffix}")
-                if files.source_path.is_file() and files.target_path.is_file():
-                    yield files
-            for name in corpus.zips(pair):
-                members = _members(place / name)
-                if {source, target} <= set(members):
-                    yield LineFiles(members[source], members[target])
-
-
-def _members(file: Path) -> dict[str, zipfile.Path]:
+def zip_members(file: Path) -> dict[str, zipfile.Path]:
     """Name without folders -> member of a zip; empty where there is no such file."""
     if not file.is_file():
         return {}
@@ -98,31 +22,24 @@ def _members(file: Path) -> dict[str, zipfile.Path]:
 
 
 @dataclass(frozen=True)
-class OpusZip:
-    """One download, whatever its corpus is called: a zip with a file for either language, told by the ends of their names."""
+class OpusZip(Corpus[Pair]):
+    """One download, whatever its corpus is called. OPUS's codes may have a country: X.en-zh_cn.zh_cn is zh."""
 
     path: Path
     direction: Direction
 
+    def read(self) -> Iterator[Pair]:
+        check_file(self.path)
+        members = zip_members(self.path)
 
-def read_download(download: OpusZip) -> Iterator[Pair]:
-    """Yield the pairs of the two files in the zip; OPUS's codes may have a country: X.en-zh_cn.zh_cn is zh.
+        def side(code: str) -> zipfile.Path:
+            ends = [name.rpartition(".")[2] for name in members if "." in name]
+            means = matching(code, ends)
+            named = [name for name in members if "." in name and name.rpartition(".")[2] in means]
+            if len(named) != 1:
+                raise CorpusError(
+                    f"{self.path}: got {len(named)} files whose names end in .{code} ({', '.join(named) or ', '.join(members)}); wanted one"
+                )
+            return members[named[0]]
 
-    Raises:
-        CorpusError: no such zip, not one file for each of the languages in it, or as `read_pairs`.
-    """
-    if not download.path.is_file():
-        raise CorpusError(f"{download.path}: there is no such file; check the path, or the folder given as data-dir")
-    members = _members(download.path)
-
-    def side(code: str) -> zipfile.Path:
-        ends = [name.rpartition(".")[2] for name in members if "." in name]
-        means = matching(code, ends)
-        found = [name for name in members if "." in name and name.rpartition(".")[2] in means]
-        if len(found) != 1:
-            raise CorpusError(
-                f"{download.path}: got {len(found)} files whose names end in .{code} ({', '.join(found) or ', '.join(members)}); wanted one"
-            )
-        return members[found[0]]
-
-    yield from read_pairs(LineFiles(side(download.direction.source), side(download.direction.target)))
+        yield from LineFiles(side(self.direction.source), side(self.direction.target)).read()

@@ -9,14 +9,18 @@ A pair of dev or test leaks, where one of its two sides stands in the training t
 """
 
 import hashlib
+import os
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
-from fedlingua.common.errors import CorpusError
+from fedlingua.common.errors import CorpusError, ExchangeError
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText
@@ -31,7 +35,9 @@ JUDGED: tuple[Split, ...] = ("dev", "test")
 REASON = "trained-elsewhere"
 """What pairs that are left out are counted as, one of fedlingua.corpora.clean.REASONS."""
 ALL = "all"
-"""Of figures: all splits of a site as one."""
+"""Of shared sentences: all splits of a site as one."""
+LEAKS_FILE = "leaks.safetensors"
+"""In a site's folder of a run: the digests of the sentences that it leaves out, from the comparison on."""
 _PERSON = b"overlap 1"
 """Another number here would be another way to normalise or to hash, whose digests are not to be compared with these."""
 
@@ -81,13 +87,10 @@ def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, D
 
 def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[Side]:
     for text in texts:
-        place = (text.direction.source, text.direction.target).index(language) if language in _languages(text) else None
-        if place is not None:
+        sides = (text.direction.source, text.direction.target)
+        if language in sides:
+            place = sides.index(language)
             yield from ((language, pair[place]) for pair in text.splits[split])
-
-
-def _languages(text: SiteText) -> set[str]:
-    return {text.direction.source, text.direction.target}
 
 
 def _distinct(digests: Iterable[int]) -> Digests:
@@ -97,7 +100,7 @@ def _distinct(digests: Iterable[int]) -> Digests:
 # --- Comparing ------------------------------------------------------------------------------------------------------------------------
 
 
-def figures(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, Any]]:
+def shared_sentences(sites: Mapping[str, SiteDigests]) -> dict[str, dict[str, Any]]:
     """site -> language -> how many distinct sentences it has (`sentences`), how many of them stand at any other site (`elsewhere`) and at
     each that has the language (`at`); each of all its text, and of train, dev and test.
 
@@ -118,9 +121,9 @@ def _shared(
         if other == site or language not in whole[other]:
             continue
         train = sites[other]["train"][language]
-        found = {part: stand_in(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
-        at[other] = {part: int(mask.sum()) for part, mask in found.items()}
-        anywhere = {part: anywhere[part] | mask for part, mask in found.items()}
+        shared = {part: stand_in(digests, whole[other][language] if part == ALL else train) for part, digests in own.items()}
+        at[other] = {part: int(mask.sum()) for part, mask in shared.items()}
+        anywhere = {part: anywhere[part] | mask for part, mask in shared.items()}
     return {
         "sentences": {part: len(digests) for part, digests in own.items()},
         "elsewhere": {part: int(mask.sum()) for part, mask in anywhere.items()},
@@ -139,14 +142,14 @@ def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
 
 
 def _leaks_of(site: str, sites: Mapping[str, SiteDigests]) -> Digests:
-    found = [np.empty(0, DTYPE)]
+    leaking = [np.empty(0, DTYPE)]
     for split in JUDGED:
         for language, own in sites[site][split].items():
             others = [
                 digests["train"][language] for name, digests in sites.items() if name != site and language in digests["train"]
             ]
-            found += [own[stand_in(own, train)] for train in others]
-    return np.unique(np.concatenate(found))
+            leaking += [own[stand_in(own, train)] for train in others]
+    return np.unique(np.concatenate(leaking))
 
 
 def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -154,8 +157,8 @@ def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool
     if not len(others):
         return np.zeros(len(some), bool)
     places = np.minimum(np.searchsorted(others, some), len(others) - 1)
-    found: np.ndarray[Any, np.dtype[np.bool_]] = others[places] == some
-    return found
+    among: np.ndarray[Any, np.dtype[np.bool_]] = others[places] == some
+    return among
 
 
 # --- Leaving out ----------------------------------------------------------------------------------------------------------------------
@@ -185,11 +188,7 @@ def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Spli
 
 
 def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:
-    """Refuse to leave out all that a site is judged by. sites: site -> split -> pairs, before.
-
-    Raises:
-        CorpusError: names every such site and split, with the number.
-    """
+    """Raise CorpusError where all of a site's dev or test would be left out. sites: site -> split -> pairs, before."""
     empty = [
         f"{site}: all {sites[site][split]} pairs of {split}"
         for site, counts in left_out.items()
@@ -201,3 +200,33 @@ def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, 
             f"nothing would be left of what other sites train on ({'; '.join(empty)}): divide the text so that equal sentences stay in one "
             "split ([split] mode = 'components' or 'shared-side'), or take overlap = 'report'"
         )
+
+
+def save_leaks(folder: Path, leaking: Digests, key: bytes) -> None:
+    """Write the file, whole or not at all. leaking: (sentences,) uint64."""
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = folder / f".{LEAKS_FILE}.{os.getpid()}"
+    save_file({"digests": leaking}, aside, {"key": key_check(key)})
+    os.replace(aside, folder / LEAKS_FILE)
+
+
+def load_without_leaks(texts: Mapping[str, SiteText], folder: Path, key: bytes) -> dict[str, SiteText]:
+    """A site's texts without what the folder's file says.
+
+    Raises:
+        ExchangeError: there is no such file, it is damaged, or it was made under another key; in words that name no place.
+    """
+    try:
+        with safe_open(folder / LEAKS_FILE, "numpy") as file:
+            made_under, leaking = (file.metadata() or {}).get("key"), file.get_tensor("digests")
+    except (OSError, SafetensorError) as error:
+        raise ExchangeError(
+            f"this site does not have what it leaves out in this run ({type(error).__name__} of {LEAKS_FILE}); the comparison of the "
+            "sites' text comes before the first round: begin the run anew"
+        ) from error
+    if made_under != key_check(key):
+        raise ExchangeError(
+            "this site's overlap key is not the one that the sites' text was compared under when the run began; put that one back, or "
+            "begin the run anew"
+        )
+    return {name: without_leaks(text, leaking, key) for name, text in texts.items()}

@@ -1,25 +1,29 @@
-"""Readers of parallel text: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip.
+"""Readers of lines: TSV, Moses pairs and n-way files, plain or gzipped, on disk or in a zip, and a JSON object a line.
 
 Only "\\n" ends a line. `str.splitlines` also splits at U+2028, NEL and VT, which stand inside sentences, and so shifts one side of a
-pair of files against the other.
+pair of files against the other. `datasets` and pyarrow split there too, or quote the text in their errors, so neither reads these files.
 """
 
 import gzip
 import io
+import json
 import re
 import zipfile
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from glob import escape, glob
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
-from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, matching
+
+T_co = TypeVar("T_co", covariant=True)
+AnyPath = Path | zipfile.Path
 
 
 class Pair(NamedTuple):
@@ -29,21 +33,84 @@ class Pair(NamedTuple):
     target: str
 
 
+class Corpus(Generic[T_co]):
+    """Where text lies, in one of the forms of formats.py: pairs, or documents in one language."""
+
+    path: AnyPath
+
+    def read(self) -> Iterator[T_co]:
+        """Yield what stands there in the order of the file, holding no more than a few at a time.
+
+        Pairs come as they stand, empty sides included; of documents those of white space alone are left out.
+
+        Raises:
+            CorpusError: what cannot be read, with file and line; it never quotes the text.
+        """
+        raise NotImplementedError
+
+    def paths(self) -> Sequence[AnyPath]:
+        """The files that have to be there."""
+        return [self.path]
+
+    def missing(self) -> str:
+        """What is not there, for a message; empty where all is."""
+        gone = next((path for path in self.paths() if not path.is_file()), None)
+        return f"{gone}: there is no such file; check the path, or give the folder with --data" if gone else ""
+
+
 @dataclass(frozen=True)
-class TsvFile:
+class TsvFile(Corpus[Pair]):
     """Two columns in one file; `source_column` says which of them is translated from."""
 
     path: Path
     source_column: int = 0
     target_column: int = 1
 
+    def read(self) -> Iterator[Pair]:
+        wanted, width = max(self.source_column, self.target_column) + 1, 0
+        for number, line in enumerate(read_lines(self.path), start=1):
+            columns = line.split("\t")
+            width = width or len(columns)
+            if len(columns) < wanted:
+                raise CorpusError(
+                    f"{self.path}, line {number}: got {len(columns)} column(s), wanted {wanted} separated by TAB; "
+                    "mend the line, or give columns"
+                )
+            if len(columns) != width:
+                raise CorpusError(
+                    f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; with a TAB inside a sentence nobody "
+                    "knows where the other one begins, so mend the line"
+                )
+            yield Pair(columns[self.source_column], columns[self.target_column])
+
 
 @dataclass(frozen=True)
-class LineFiles:
+class LineFiles(Corpus[Pair]):
     """Two files whose line i is the same sentence: Moses pairs, and any two languages of an n-way corpus."""
 
-    source_path: Path | zipfile.Path
-    target_path: Path | zipfile.Path
+    source_path: AnyPath
+    target_path: AnyPath
+
+    def read(self) -> Iterator[Pair]:
+        source, target = read_lines(self.source_path), read_lines(self.target_path)
+        number = 0
+        while True:
+            left, right = next(source, None), next(target, None)
+            if left is None and right is None:
+                return
+            number += 1
+            if left is None or right is None:
+                paths = (self.source_path, self.target_path)
+                shorter, longer = paths if left is None else reversed(paths)
+                rest = number + sum(1 for _ in (target if left is None else source))
+                raise CorpusError(
+                    f"{shorter} ends after line {number - 1}, but {longer} has {rest} lines; "
+                    "line i of both files has to be the same sentence, so both need the same number of lines"
+                )
+            yield Pair(left, right)
+
+    def paths(self) -> Sequence[AnyPath]:
+        return [self.source_path, self.target_path]
 
 
 def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
@@ -55,12 +122,12 @@ def side_paths(path: Path, direction: Direction) -> tuple[Path, Path]:
 
 
 def spelled(pattern: Path, code: str) -> Path:
-    """The file that has a language's code for {}, or the only one that has another spelling of it there: X.iw where there is no X.he."""
+    """The file with a language's code for {}, or the only one with another spelling of it: X.iw where there is no X.he."""
     before, _, after = str(pattern).rpartition("{}")
     file = Path(before + code + after)
     others = [] if file.is_file() else glob(f"{escape(before)}*{escape(after)}")
-    found = matching(code, [other[len(before) : len(other) - len(after)] for other in others])
-    return Path(before + found[0] + after) if len(found) == 1 else file
+    codes = matching(code, [other[len(before) : len(other) - len(after)] for other in others])
+    return Path(before + codes[0] + after) if len(codes) == 1 else file
 
 
 UNREADABLE = (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile)
@@ -72,69 +139,7 @@ UNPACKED_BYTES, UNPACKED_TIMES = 64 << 20, 200
 """What is packed may become so large, and beyond that so many times its size; text becomes 3 to 20 times as large."""
 
 
-def tsv_columns(entry: Mapping[str, Any], where: str) -> tuple[int, int]:
-    """`columns` of a table that names a TSV file: the source's and the target's, counted from 0.
-
-    Raises:
-        ConfigError: not two whole numbers, 0 or above.
-    """
-    columns = entry.get("columns", [0, 1])
-    if not isinstance(columns, list) or [type(c) for c in columns] != [int, int] or min(columns) < 0:
-        raise ConfigError(f"{where}: columns = {columns!r}; wanted two column numbers counted from 0, for example [0, 1]")
-    return columns[0], columns[1]
-
-
-def read_pairs(files: TsvFile | LineFiles) -> Iterator[Pair]:
-    """Yield the pairs as they stand, empty sides included, in file order.
-
-    Raises:
-        CorpusError: a missing or empty file, bad UTF-8, too few columns or now more and now fewer, files of unequal length; with file and
-            line.
-    """
-    if isinstance(files, TsvFile):
-        yield from _read_tsv(files)
-    else:
-        yield from _read_line_files(files)
-
-
-def _read_tsv(files: TsvFile) -> Iterator[Pair]:
-    wanted, width = max(files.source_column, files.target_column) + 1, 0
-    for number, line in enumerate(read_lines(files.path), start=1):
-        columns = line.split("\t")
-        width = width or len(columns)
-        if len(columns) < wanted:
-            raise CorpusError(
-                f"{files.path}, line {number}: got {len(columns)} column(s), wanted {wanted} separated by TAB; "
-                "mend the line, or give columns"
-            )
-        if len(columns) != width:
-            raise CorpusError(
-                f"{files.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; with a TAB inside a sentence nobody "
-                "knows where the other one begins, so mend the line"
-            )
-        yield Pair(columns[files.source_column], columns[files.target_column])
-
-
-def _read_line_files(files: LineFiles) -> Iterator[Pair]:
-    source, target = read_lines(files.source_path), read_lines(files.target_path)
-    number = 0
-    while True:
-        left, right = next(source, None), next(target, None)
-        if left is None and right is None:
-            return
-        number += 1
-        if left is None or right is None:
-            shorter = files.source_path if left is None else files.target_path
-            longer = files.target_path if left is None else files.source_path
-            rest = number + sum(1 for _ in (target if left is None else source))
-            raise CorpusError(
-                f"{shorter} ends after line {number - 1}, but {longer} has {rest} lines; "
-                "line i of both files has to be the same sentence, so both need the same number of lines"
-            )
-        yield Pair(left, right)
-
-
-def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
+def read_lines(path: AnyPath) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their "\n" (and without a "\r" before it).
 
     A mark of UTF-8 at the beginning, as some editors set it, is no part of the first line.
@@ -149,12 +154,8 @@ def read_lines(path: Path | zipfile.Path) -> Iterator[str]:
         raise CorpusError(damaged(path, "line 0", error)) from None
 
 
-def lines_of(stream: IO[bytes], path: Path | zipfile.Path | str, may_be_empty: bool = True) -> Iterator[str]:
-    """The lines of a stream. path: where they come from, for errors.
-
-    Raises:
-        CorpusError: as `read_lines`, of what is there.
-    """
+def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) -> Iterator[str]:
+    """Yield the lines of a stream, or raise as `read_lines` does. path: where they come from, for errors."""
     number = 0
     try:
         for raw in iter(partial(stream.readline, LINE_BYTES + 1), b""):
@@ -176,7 +177,7 @@ def lines_of(stream: IO[bytes], path: Path | zipfile.Path | str, may_be_empty: b
         raise CorpusError(empty(path))
 
 
-def _checked_start(raw: bytes, path: Path | zipfile.Path | str) -> bytes:
+def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
     """The first line, which tells of a file that is another encoding's, or has no line ends of ours."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
@@ -189,14 +190,9 @@ def _checked_start(raw: bytes, path: Path | zipfile.Path | str) -> bytes:
 
 
 @contextmanager
-def opened(path: Path | zipfile.Path) -> Iterator[IO[bytes]]:
-    """A file's bytes, unpacked when its name ends in .gz.
-
-    Raises:
-        CorpusError: there is no such file. UNREADABLE: while it is read.
-    """
-    if not path.is_file():
-        raise CorpusError(f"{path}: there is no such file; check the path, or the folder given as data-dir")
+def opened(path: AnyPath) -> Iterator[IO[bytes]]:
+    """Open a file's bytes, unpacked when its name ends in .gz. Reading them may raise what is in UNREADABLE."""
+    check_file(path)
     with path.open("rb") as file:
         if path.name.endswith(".gz"):
             with gzip.open(file) as unpacked:
@@ -205,7 +201,7 @@ def opened(path: Path | zipfile.Path) -> Iterator[IO[bytes]]:
             yield io.BufferedReader(cast(Any, file), 1 << 17) if isinstance(path, zipfile.Path) else file
 
 
-def check_growth(stream: IO[bytes], path: Path | zipfile.Path | str) -> None:
+def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
     """Refuse, with a CorpusError, what becomes larger as it is unpacked than text does; a few hundred kB can become a gigabyte."""
     packs = isinstance(path, zipfile.Path) or (isinstance(path, Path) and path.suffix == ".gz")
     if packs and (size := stream.tell()) > UNPACKED_BYTES:
@@ -214,7 +210,7 @@ def check_growth(stream: IO[bytes], path: Path | zipfile.Path | str) -> None:
             raise CorpusError(f"{path}: becomes more than {UNPACKED_TIMES} times as large, which no text does; check what it is")
 
 
-def damaged(path: Path | zipfile.Path | str, last: str, error: Exception) -> str:
+def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
     """What is wrong with a file that breaks off or cannot be unpacked. last: what was read of it last, as in "line 3".
 
     Without the words of gzip, and not to be raised with it as the cause: it quotes the first bytes of what is none.
@@ -224,9 +220,15 @@ def damaged(path: Path | zipfile.Path | str, last: str, error: Exception) -> str
     return f"{path}, after {last}: cannot be read ({what}); is it a whole {kind} file?"
 
 
-def empty(path: Path | zipfile.Path | str) -> str:
+def empty(path: AnyPath | str, unit: str = "line") -> str:
     """What is wrong with a file that nothing stands in."""
-    return f"{path} is empty; a corpus needs at least one line"
+    return f"{path} is empty; a corpus needs at least one {unit}"
+
+
+def check_file(path: AnyPath) -> None:
+    """Refuse, with a CorpusError, a file that is not there."""
+    if not path.is_file():
+        raise CorpusError(f"{path}: there is no such file; check the path, or the folder given as data-dir")
 
 
 def on_one_line(sentence: str) -> str:
@@ -235,3 +237,33 @@ def on_one_line(sentence: str) -> str:
 
 
 _BREAK = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
+
+
+def read_objects(path: Path, wanted: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (file and line, object) for every line that is not blank, or raise CorpusError. wanted: what has to be in it, in words."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        here = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
+            # Without the parser's words, and without it as the cause: both can hold the line.
+            raise CorpusError(f"{here}: is no JSON object; wanted one a line, with {wanted}") from None
+        yield here, record
+
+
+def check_text(value: Any, field: str, here: str) -> str:
+    """The value of a field; CorpusError where it is no text, or holds what no file or hash takes."""
+    if not isinstance(value, str):
+        raise CorpusError(f"{here}: {field!r} is of type {type(value).__name__}; wanted a string")
+    if has_half_character(value):
+        raise CorpusError(f"{here}: {field!r} holds half a character (a lone surrogate); mend its escapes")
+    return value
+
+
+def has_half_character(text: str) -> bool:
+    """Whether a lone surrogate is in it, which JSON can say and no encoding can write."""
+    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -17,10 +17,8 @@ several corpora.
     tsv = "tatoeba/de-en.tsv.gz"
 """
 
-import hashlib
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -32,10 +30,10 @@ from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, nearest, parse_direction, parse_language
 from fedlingua.common.tables import fill, refuse_unknown, table
 from fedlingua.corpora.clean import Account, CleaningRules, clean, read_cleaning
-from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
-from fedlingua.corpora.read import LineFiles, Pair
+from fedlingua.corpora.formats import FILE_FORMATS, Format, corpus_of, listed, options_of
+from fedlingua.corpora.read import Corpus, LineFiles, Pair
 from fedlingua.corpora.sites import FOLDER_NAME
-from fedlingua.corpora.split import Components, Side, base_sides, position
+from fedlingua.corpora.split import Side, base_sides
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.kinds import RECIPE, refuse_other_kind
 from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings, Watching
@@ -64,7 +62,7 @@ class Recipe:
     cleaning: CleaningRules
     model: ModelSize | EncoderSize
     training: PretrainSettings
-    corpora: tuple[tuple[Direction, CorpusFiles], ...]
+    corpora: tuple[tuple[Direction, Corpus[Pair]], ...]
     sources: tuple[str, ...]
     """of each corpus, what the file says of where it lies"""
     watching: Watching = field(default_factory=Watching)
@@ -76,15 +74,6 @@ class Recipe:
         """Directions, or languages, of the backbone, each once, in order."""
         back = [direction.reverse for direction, _ in self.corpora if self.both_ways]
         return list(dict.fromkeys([*(direction for direction, _ in self.corpora), *back]))
-
-
-@dataclass(frozen=True)
-class BaseText:
-    """What a backbone trains on and is watched by, with the account of each corpus."""
-
-    train: dict[Direction, list[Pair]]
-    dev: dict[Direction, list[Pair]]
-    accounts: dict[Direction, Account]
 
 
 def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = MappingProxyType({})) -> Recipe:
@@ -102,25 +91,21 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     refuse_unknown(raw, {"name", "task", "both-ways", "corpus", *_TABLES}, path.name)
     tables = {key: table(raw, key, path.name) for key in _TABLES}
     translates = task == "translation"
-    read_corpus = _pairs_corpus if translates else _text_corpus
+    formats = FILE_FORMATS if translates else TEXT_FORMATS
     corpora = [
-        read_corpus(entry, f"{path.name}, corpus {number}", data_dir)
+        _corpus(entry, formats, f"{path.name}, corpus {number}", data_dir)
         for number, entry in enumerate(raw.get("corpus", []), start=1)
     ]
-    for number, one in enumerate(corpora, start=1):
-        if one in corpora[: number - 1]:
+    for number, corpus in enumerate(corpora, start=1):
+        if corpus in corpora[: number - 1]:
             raise ConfigError(f"{path.name}, corpus {number}: stands twice; leave one of the two out")
     if not corpora:
-        wanted = f"direction and one of {', '.join(KINDS)}" if translates else "language and lines or nway"
+        wanted = f"{'direction and one of' if translates else 'language and'} {listed(formats)}"
         raise ConfigError(f"{path.name} has no [[corpus]]; give at least one with {wanted}")
-    name, base = str(raw.get("name", path.stem)), fill(BaseShare, tables["base"], f"{path.name} [base]")
+    name = str(raw.get("name", path.stem))
     if not FOLDER_NAME.fullmatch(name) or name in RESERVED:
         raise ConfigError(
             f"{path.name}: name = {name!r}; wanted letters, digits, '.', '_' or '-', and not what is built in ({', '.join(RESERVED)})"
-        )
-    if not (0 < base.share <= 1 and 0 <= base.dev <= 1):
-        raise ConfigError(
-            f"{path.name} [base]: share = {base.share:g}, dev = {base.dev:g}; wanted share in (0, 1] and dev in [0, 1]"
         )
     both_ways = raw.get("both-ways", False)
     if type(both_ways) is not bool or (both_ways and not translates):
@@ -130,23 +115,22 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     licences = tables["licences"]
     if odd := [name for name, licence in licences.items() if type(licence) is not str]:
         raise ConfigError(f"{path.name} [licences]: {odd[0]} = {licences[odd[0]]!r}; wanted text in quotation marks")
-    training = fill(PretrainSettings if translates else EncoderSettings, tables["training"], f"{path.name} [training]")
-    watching = fill(Watching, tables["watching"], f"{path.name} [watching]")
-    _check_numbers(training, watching, base, path.name)
-    shape, here = tables["model"], f"{path.name} [model]"
-    model = fill(ModelSize, shape, here) if translates else fill(EncoderSize, shape, here)
-    _check_shape(model, here)
+    kinds = {
+        "base": BaseShare,
+        "model": ModelSize if translates else EncoderSize,
+        "training": PretrainSettings if translates else EncoderSettings,
+        "watching": Watching,
+    }
+    filled: dict[str, Any] = {key: fill(kind, tables[key], f"{path.name} [{key}]") for key, kind in kinds.items()}
+    _check_numbers(filled, path.name)
     return Recipe(
         name=name,
-        base=base,
         cleaning=read_cleaning(tables["cleaning"], f"{path.name} [cleaning]"),
-        model=model,
-        training=training,
         corpora=tuple(corpora),
-        sources=tuple(str(next(entry[kind] for kind in (*KINDS, "lines") if kind in entry)) for entry in raw["corpus"]),
-        watching=watching,
+        sources=tuple(str(next(entry[name] for name in formats if name in entry)) for entry in raw["corpus"]),
         both_ways=both_ways,
         licences=licences,
+        **filled,
     )
 
 
@@ -162,135 +146,70 @@ def _overridden(raw: dict[str, Any], overrides: Mapping[str, Scalar]) -> dict[st
     return raw
 
 
-def _check_numbers(training: PretrainSettings, watching: Watching, base: BaseShare, where: str) -> None:
-    """Refuse numbers that nothing could be done with."""
-    here = f"{where} [training]"
-    if training.steps < 1 or training.tokens_per_batch < 1:
-        raise ConfigError(f"{here}: steps = {training.steps}, tokens-per-batch = {training.tokens_per_batch}; wanted 1 or more")
-    for key, value, wanted, right in (
-        ("learning-rate", training.learning_rate, "above 0", 0 < training.learning_rate < math.inf),
-        ("minutes", training.minutes, "0 (no limit) or more", 0 <= training.minutes < math.inf),
-        ("warmup-steps", training.warmup_steps, "0 or more", training.warmup_steps >= 0),
-        ("label-smoothing", training.label_smoothing, "0 or more and below 1", 0 <= training.label_smoothing < 1),
-        ("weight-average", training.weight_average, "0 or more and below 1", 0 <= training.weight_average < 1),
-        ("max-tokens", training.max_tokens, "4 or more", training.max_tokens >= 4),
-        ("threads", training.threads, "1 or more", training.threads >= 1),
-    ):
-        if not right:
-            raise ConfigError(f"{here}: {key} = {value:g}; wanted a number {wanted}")
-    if not training.sampling_temperature >= 1:
-        raise ConfigError(
-            f"{here}: sampling-temperature = {training.sampling_temperature:g}; wanted 1 (by size) or more (more alike)"
-        )
-    for name in ("evaluate_every", "dev_sentences", "checkpoint_minutes"):
-        if not getattr(watching, name) >= 0:
-            raise ConfigError(f"{where} [watching]: {name.replace('_', '-')} = {getattr(watching, name):g}; wanted 0 or more")
+_BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "training.steps": ("1 or more", lambda value: value >= 1),
+    "training.tokens-per-batch": ("1 or more", lambda value: value >= 1),
+    "training.learning-rate": ("above 0", lambda value: 0 < value < math.inf),
+    "training.minutes": ("0 (no limit) or more", lambda value: 0 <= value < math.inf),
+    "training.warmup-steps": ("0 or more", lambda value: value >= 0),
+    "training.label-smoothing": ("0 or more and below 1", lambda value: 0 <= value < 1),
+    "training.weight-average": ("0 or more and below 1", lambda value: 0 <= value < 1),
+    "training.max-tokens": ("4 or more", lambda value: value >= 4),
+    "training.threads": ("1 or more", lambda value: value >= 1),
+    "training.sampling-temperature": ("1 (by size) or more (more alike)", lambda value: value >= 1),
+    "watching.evaluate-every": ("0 or more", lambda value: value >= 0),
+    "watching.dev-sentences": ("0 or more", lambda value: value >= 0),
+    "watching.checkpoint-minutes": ("0 or more", lambda value: value >= 0),
+    "model.dropout": ("0 or more and below 1", lambda value: 0 <= value < 1),
+    "base.share": ("above 0, at most 1", lambda value: 0 < value <= 1),
+    "base.dev": ("0 to 1", lambda value: 0 <= value <= 1),
+}
+"""Key -> which numbers it takes, in words and as a test. Every other number of [model] is 1 or more."""
+
+
+def _check_numbers(tables: Mapping[str, Any], where: str) -> None:
+    """Refuse numbers that nothing could be done with. tables: name -> what it was read as."""
+    for name, content in tables.items():
+        for field_name, value in asdict(content).items():
+            key = field_name.replace("_", "-")
+            otherwise = ("1 or more", lambda value: value >= 1) if name == "model" else None
+            bounds = _BOUNDS.get(f"{name}.{key}", otherwise)
+            if bounds and not bounds[1](value):
+                raise ConfigError(f"{where} [{name}]: {key} = {value:g}; wanted a number {bounds[0]}")
+    model, watching, base = tables["model"], tables["watching"], tables["base"]
     if watching.keep == "best" and base.dev == 0:
         raise ConfigError(
             f"{where} [watching]: keep = 'best' needs text that watches, and [base] dev = 0; give dev = 0.01, or keep = 'last'"
         )
-
-
-def _check_shape(model: ModelSize | EncoderSize, here: str) -> None:
-    """Refuse a model that cannot be."""
-    for name, value in asdict(model).items():
-        key = name.replace("_", "-")
-        if name == "dropout" and not 0 <= value < 1:
-            raise ConfigError(f"{here}: {key} = {value:g}; wanted 0 or more and below 1")
-        if name != "dropout" and value < 1:
-            raise ConfigError(f"{here}: {key} = {value}; wanted 1 or more")
     if model.d_model % model.heads:
-        raise ConfigError(f"{here}: d-model = {model.d_model}, heads = {model.heads}; wanted a d-model that its heads divide")
-
-
-def _pairs_corpus(entry: Mapping[str, Any], here: str, data_dir: Path) -> tuple[Direction, CorpusFiles]:
-    refuse_unknown(entry, {"direction", *KINDS, *OPTIONS}, here)
-    direction = parse_direction(str(entry.get("direction", "")), f"{here}: direction")
-    return direction, corpus_files(entry, direction, here, data_dir)
-
-
-def _text_corpus(entry: Mapping[str, Any], here: str, data_dir: Path) -> tuple[Direction, CorpusFiles]:
-    """A line is a sentence, which stands for both sides of a pair."""
-    refuse_unknown(entry, {"language", "lines", "nway"}, here)
-    language = parse_language(str(entry.get("language", "")), f"{here}: language")
-    if ("lines" in entry) == ("nway" in entry):
         raise ConfigError(
-            f"{here}: got {' and '.join(sorted({'lines', 'nway'} & set(entry))) or 'no corpus'}; wanted one of lines, nway"
+            f"{where} [model]: d-model = {model.d_model}, heads = {model.heads}; wanted a d-model that its heads divide"
         )
-    if "nway" in entry:
-        return language, corpus_files(entry, language, here, data_dir)
-    return language, LineFiles(data_dir / str(entry["lines"]), data_dir / str(entry["lines"]))
 
 
-def base_text(recipe: Recipe) -> BaseText:
-    """Read, clean and choose the text that the backbone sees: whole components of equal sentences, train or dev.
-
-    Raises:
-        CorpusError: a corpus that cannot be read, or of which nothing is left.
-    """
-    cleaned, accounts = _read(recipe)
-    chosen = base_sides(cleaned, recipe.base.key, recipe.base.share)
-    components = Components()
-    for direction, pairs in cleaned:
-        components.add(pairs, direction)
-    train: dict[Direction, list[Pair]] = {}
-    dev: dict[Direction, list[Pair]] = {}
-    for direction, pairs in cleaned:
-        for pair in pairs:
-            side = (direction.source, pair.source)
-            if side in chosen:
-                watches = position(recipe.base.key, "pretrain-dev", *components.root(side)) < recipe.base.dev
-                part = dev if watches else train
-                part.setdefault(direction, []).append(pair)
-                if recipe.both_ways:
-                    part.setdefault(direction.reverse, []).append(Pair(pair.target, pair.source))
-    return BaseText(train, dev, accounts)
+TEXT_FORMATS = {"lines": Format(lambda entry: LineFiles(entry.path, entry.path)), "nway": FILE_FORMATS["nway"]}
+"""Of text in one language: a line is a sentence, which stands for both sides of a pair."""
 
 
-def made_of(recipe: Recipe, text: BaseText, versions: Mapping[str, str]) -> dict[str, Any]:
-    """What decides a backbone's bytes, by dotted key as in the recipe: its settings, its text, the libraries that compute.
-
-    When checkpoints are made decides nothing.
-    """
-    tables: dict[str, Any] = {
-        "base": recipe.base,
-        "cleaning": recipe.cleaning,
-        "model": recipe.model,
-        "training": recipe.training,
-    }
-    watching = {key: value for key, value in asdict(recipe.watching).items() if key != "checkpoint_minutes"}
-    settings = {**{table: asdict(content) for table, content in tables.items()}, "watching": watching}
-    return {
-        **{f"{table}.{key.replace('_', '-')}": value for table, content in settings.items() for key, value in content.items()},
-        **{
-            f"corpus {number}": f"{direction} {source}"
-            for number, ((direction, _), source) in enumerate(zip(recipe.corpora, recipe.sources, strict=True), start=1)
-        },
-        "both-ways": recipe.both_ways,
-        "text, sha256": _text_hash(text),
-        **{f"version of {name}": versions[name] for name in ("torch", "transformers", "sentencepiece")},
-    }
-
-
-def _text_hash(text: BaseText) -> str:
-    digest = hashlib.sha256()
-    for part in (text.train, text.dev):
-        for direction, pairs in part.items():
-            digest.update(json.dumps([str(direction), pairs], ensure_ascii=False).encode())
-    return digest.hexdigest()[:16]
+def _corpus(entry: Mapping[str, Any], formats: Mapping[str, Format], here: str, data_dir: Path) -> tuple[Direction, Corpus[Pair]]:
+    key, parse = ("language", parse_language) if formats is TEXT_FORMATS else ("direction", parse_direction)
+    refuse_unknown(entry, {key, *formats, *options_of(formats)}, here)
+    direction = parse(str(entry.get(key, "")), f"{here}: {key}")
+    return direction, corpus_of(entry, direction, here, data_dir, formats)
 
 
 def forbidden_sides(recipe: Recipe) -> set[Side]:
     """Every sentence of every component that the backbone's text touches."""
-    return base_sides(_read(recipe)[0], recipe.base.key, recipe.base.share)
+    return base_sides(cleaned_text(recipe)[0], recipe.base.key, recipe.base.share)
 
 
-def _read(recipe: Recipe) -> tuple[Sequence[tuple[Direction, list[Pair]]], dict[Direction, Account]]:
+def cleaned_text(recipe: Recipe) -> tuple[list[tuple[Direction, list[Pair]]], dict[Direction, Account]]:
+    """Read and clean every corpus; the accounts are by direction."""
     accounts: dict[Direction, Account] = {}
     cleaned = []
-    for direction, files in recipe.corpora:
+    for direction, corpus in recipe.corpora:
         account = Account()
-        pairs = list(clean(read_corpus(files), direction, recipe.cleaning, account, f"corpus {direction}"))
+        pairs = list(clean(corpus.read(), direction, recipe.cleaning, account, f"corpus {direction}"))
         account.check(f"corpus {direction}")
         accounts[direction] = accounts.get(direction, Account()) + account
         cleaned.append((direction, pairs))

@@ -13,15 +13,6 @@ from fedlingua.corpora.split import SplitRules
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Most sentences of each split that a site uses; 0 takes all."""
-
-    train: int = 0
-    dev: int = 0
-    test: int = 0
-
-
-@dataclass(frozen=True)
 class IntakeRules:
     """What is asked of text before it is used. deidentify: "required" uses no document that a hook of its site has not passed."""
 
@@ -32,12 +23,12 @@ class IntakeRules:
 class TextRules:
     """Rules of one federation.
 
-    directions: of all its sites, since they decide which side of a pair is the shared one; of text in one language its language. sizes:
-    of every site that asks for none.
+    limits: most sentences of each split that a site uses. directions: of all its sites, since they decide which side of a pair is the
+    shared one; of text in one language its language. sizes: of every site that asks for none.
     """
 
     split: SplitRules = field(default_factory=SplitRules)
-    limits: Limits = field(default_factory=Limits)
+    limits: Sizes = field(default_factory=Sizes)
     cleaning: CleaningRules = field(default_factory=CleaningRules)
     directions: Sequence[Direction] = ()
     sizes: Sizes = field(default_factory=Sizes)
@@ -59,27 +50,17 @@ class TextRules:
         """
         if other := sorted(set(flat) ^ set(cls().flat())):
             raise ConfigError(f"the server's rules for the text are not those of this version ({', '.join(other)})")
-        if flat["split.mode"] not in get_args(get_type_hints(SplitRules)["mode"]):
-            raise ConfigError(
-                f"the server's rules for the text have the split mode {flat['split.mode']!r}, unknown to this version"
-            )
-        if flat["cleaning.normalize"] not in get_args(get_type_hints(CleaningRules)["normalize"]):
-            raise ConfigError(
-                f"the server's rules for the text have normalize = {flat['cleaning.normalize']!r}, unknown to this version"
-            )
-        if flat["text.deidentify"] not in get_args(get_type_hints(IntakeRules)["deidentify"]):
-            raise ConfigError(
-                f"the server's rules for the text have deidentify = {flat['text.deidentify']!r}, unknown to this version"
-            )
         tables: dict[str, dict[str, Any]] = {table: {} for table in _TABLES}
         for key, value in flat.items():
             if key != "directions":
                 table, _, name = key.partition(".")
                 tables[table][name] = value
+                choices = get_args(get_type_hints(_TABLES[table])[name])
+                if choices and value not in choices:
+                    raise ConfigError(f"the server's rules for the text have {name} = {value!r}, unknown to this version")
         directions = tuple(parse_written(text) for text in flat["directions"])
-        split, limits, cleaning = SplitRules(**tables["split"]), Limits(**tables["limits"]), CleaningRules(**tables["cleaning"])
-        return cls(split, limits, cleaning, directions, Sizes(**tables["sizes"]), IntakeRules(**tables["text"]))
+        return cls(**{name: kind(**tables[name]) for name, kind in _TABLES.items()}, directions=directions)
 
 
-_TABLES = ("split", "limits", "cleaning", "sizes", "text")
+_TABLES: dict[str, Any] = {"split": SplitRules, "limits": Sizes, "cleaning": CleaningRules, "sizes": Sizes, "text": IntakeRules}
 """Fields of TextRules that are tables of a federation file."""

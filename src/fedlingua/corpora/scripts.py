@@ -80,11 +80,7 @@ def _own(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
 
 
 def in_order(pairs: Iterable[Pair], direction: Direction, where: str) -> Iterator[Pair]:
-    """The same pairs, unless the first of them have each side in the other's script.
-
-    Raises:
-        CorpusError: swapped columns, or a direction the wrong way about.
-    """
+    """The same pairs; CorpusError where the first of them have each side in the other's script."""
     pairs = iter(pairs)
     source, target = (scripts_of(language) for language in (direction.source, direction.target))
     if _OTHER_CHINESE.get(source[0]) != target[0] and _in_unicode(source) & _in_unicode(target):

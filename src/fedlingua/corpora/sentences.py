@@ -3,6 +3,9 @@
 A newline always ends a sentence. A mark that stands for nothing else (。 ？ । ؟) ends one wherever it stands; a full stop and its like
 only before white space and what can begin a sentence. Where in doubt two sentences stay one: text that is to be learnt from is none
 the worse for it.
+
+Own rules, since results stand on these sentences: sentencex cuts 236 of 750 Spanish case reports otherwise ("8 Kgs. | aproximadamente",
+while two lines of a note become one sentence), pysbd 18 of 100, thirty times slower and without a release since 2021.
 """
 
 import math
@@ -56,8 +59,8 @@ def split_sentences(document: str, language: str, max_words: int = 0) -> list[st
     max_words: a longer sentence comes in even pieces of at most so many words, characters in languages written without spaces, so that
     a rule of cleaning loses nothing; 0: whole.
     """
-    found = (" ".join(sentence.split()) for line in document.split("\n") for sentence in _of_line(line, language))
-    return [piece for sentence in found if sentence for piece in _wrapped(sentence, language, max_words)]
+    sentences = (" ".join(sentence.split()) for line in document.split("\n") for sentence in _of_line(line, language))
+    return [piece for sentence in sentences if sentence for piece in _wrapped(sentence, language, max_words)]
 
 
 def _of_line(line: str, language: str) -> Iterator[str]:
@@ -116,10 +119,10 @@ def _cuts(lengths: Sequence[int], most: int) -> list[int]:
 
 def _characters(sentence: str) -> list[str]:
     """Characters, each with the marks above and below it and with the space before it."""
-    found: list[str] = []
+    characters: list[str] = []
     for character in sentence:
-        if found and (found[-1] == " " or unicodedata.category(character).startswith("M")):
-            found[-1] += character
+        if characters and (characters[-1] == " " or unicodedata.category(character).startswith("M")):
+            characters[-1] += character
         else:
-            found.append(character)
-    return found
+            characters.append(character)
+    return characters

@@ -37,9 +37,7 @@ Text in one language, which is not translated, has `language` instead of `direct
     public = true                             # optional: a centralized run on public text may use this site's
 """
 
-import dataclasses
 import re
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,22 +47,12 @@ from fedlingua.clustering.clusters import Clusters, Relatives, given_clusters
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction, parse_language
-from fedlingua.common.tables import check_options, fill, refuse_unknown, table
+from fedlingua.common.tables import count, fill, refuse_unknown, table
 from fedlingua.corpora.clean import read_cleaning
 from fedlingua.corpora.deidentify import Hook, read_hook
-from fedlingua.corpora.divided import SplitFiles, split_files
-from fedlingua.corpora.documents import (
-    DOCUMENT_KEYS,
-    DOCUMENT_OPTIONS,
-    DocumentFiles,
-    Notes,
-    document_files,
-    document_paths,
-    no_notes,
-)
-from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, file_paths
-from fedlingua.corpora.registers import REGISTER_OPTIONS, Register, count, read_register
-from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
+from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, SplitFiles, corpus_of, formats_of, listed, options_of
+from fedlingua.corpora.read import Corpus
+from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
 from fedlingua.settings.kinds import FEDERATION, refuse_other_kind
@@ -73,9 +61,6 @@ FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What sites and recipes may be called, since folders are named after them."""
 POOLED = "pooled"
 """The one pseudo-site of a centralized method; no site may have its name."""
-
-
-Corpus = CorpusFiles | SplitFiles | DocumentFiles | Register
 
 
 @dataclass(frozen=True)
@@ -89,7 +74,7 @@ class Site:
 
     name: str
     direction: Direction
-    corpus: Corpus | None
+    corpus: Corpus[Any] | None
     public_key: str = ""
     sizes: Sizes = field(default_factory=Sizes)
     public: bool = False
@@ -134,16 +119,14 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
     raw = read_toml(path)
     refuse_other_kind(path, raw, FEDERATION)
     where = path.name
-    split_table, sizes_table, cleaning_table, text_table, families_table, clusters_table = (
-        table(raw, name, where) for name in ("split", "sizes", "cleaning", "text", "families", "clusters")
-    )
+    tables = {name: table(raw, name, where) for name in ("split", "sizes", "cleaning", "text", "families", "clusters")}
     if not isinstance(raw.get("site", []), list):
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    refuse_unknown(raw, {"name", "base", "split", "sizes", "cleaning", "text", "families", "clusters", "site"}, where)
-    split_raw = dict(split_table)
-    limits = Limits(**{s: count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS})
+    refuse_unknown(raw, {"name", "base", "site", *tables}, where)
+    split_raw = dict(tables["split"])
+    limits = Sizes(*(count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS))
     split = fill(SplitRules, split_raw, f"{where} [split]")
     check_shares(split, f"{where} [split]")
     sites = tuple(read_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
@@ -165,11 +148,15 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             raise ConfigError(
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
-    cleaning = read_cleaning(cleaning_table, f"{where} [cleaning]")
-    refuse_unknown(sizes_table, set(SPLITS), f"{where} [sizes]")
-    sizes = read_sizes(sizes_table, f"{where} [sizes]")
-    text = fill(IntakeRules, text_table, f"{where} [text]")
-    rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes, text)
+    refuse_unknown(tables["sizes"], set(SPLITS), f"{where} [sizes]")
+    rules = TextRules(
+        split,
+        limits,
+        read_cleaning(tables["cleaning"], f"{where} [cleaning]"),
+        tuple(site.direction for site in sites),
+        read_sizes(tables["sizes"], f"{where} [sizes]"),
+        fill(IntakeRules, tables["text"], f"{where} [text]"),
+    )
     for site in sites:
         sizes_asked(site, rules)
         check_deidentified(site, rules)
@@ -177,9 +164,9 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         name=raw.get("name", path.stem),
         sites=sites,
         rules=rules,
-        families=_families(families_table, where),
+        families=_families(tables["families"], where),
         base=(path.parent / raw["base"]).resolve() if "base" in raw else None,
-        clusters=given_clusters(clusters_table, names, where) if "clusters" in raw else None,
+        clusters=given_clusters(tables["clusters"], names, where) if "clusters" in raw else None,
     )
 
 
@@ -200,11 +187,7 @@ def _check_languages(sites: Sequence[Site], split: SplitRules, where: str) -> No
 
 
 def check_deidentified(site: Site, rules: TextRules) -> None:
-    """Refuse text without a hook where the rules require one.
-
-    Raises:
-        ConfigError: names the site.
-    """
+    """Raise ConfigError for text without a hook where the rules require one."""
     if rules.text.deidentify == "required" and site.corpus and not site.deidentify_with:
         how = (
             "name its hook in deidentify-with"
@@ -215,11 +198,7 @@ def check_deidentified(site: Site, rules: TextRules) -> None:
 
 
 def sizes_asked(site: Site, rules: TextRules) -> Sizes:
-    """What is asked of a site's text: its own sizes before the federation's.
-
-    Raises:
-        ConfigError: a size above its limit, or splits where the rules divide text, or the other way about.
-    """
+    """What is asked of a site's text, its own sizes before the federation's; ConfigError for those that cannot be had."""
     given, divided = rules.split.mode == "given", isinstance(site.corpus, SplitFiles)
     if site.corpus and given != divided:
         raise ConfigError(
@@ -227,67 +206,37 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
             "mode = 'given' and splits go together, for every site of a federation"
         )
     sizes = site.sizes.before(rules.sizes)
-    check_limits(sizes, dataclasses.asdict(rules.limits), f"site {site.name}")
+    check_limits(sizes, rules.limits, f"site {site.name}")
     return sizes
 
 
 def check_files(federation: Federation) -> None:
-    """Refuse a federation with a corpus file that is not there, before anything is started.
-
-    Raises:
-        ConfigError: a site without a corpus, as in a deployment's federation file. CorpusError: names the site and the file.
-    """
+    """Refuse a federation with a corpus file that is not there, as `check_corpora`, before anything is started."""
     check_corpora(federation.sites)
 
 
 def check_corpora(sites: Iterable[Site]) -> None:
-    """As `check_files`, of these sites."""
+    """Refuse sites with a corpus file that is not there.
+
+    Raises:
+        ConfigError: a site without a corpus, as in a deployment's federation file.
+        CorpusError: names the site and the file.
+    """
     for site in sites:
-        files = site.corpus
-        if files is None:
-            raise ConfigError(
-                f"site {site.name} has no corpus here; give it {corpora_of(site.direction)}, or run it where the sites are (--server)"
-            )
-        if isinstance(files, Notes) and not document_paths(files):
-            raise CorpusError(f"site {site.name}: {no_notes(files)}")
-        for path in corpus_paths(files):
-            if not path.is_file():
-                raise CorpusError(
-                    f"site {site.name}: {path}: there is no such file; check the path, or give the folder with --data"
-                )
+        if site.corpus is None:
+            formats = listed(formats_of(site.direction))
+            raise ConfigError(f"site {site.name} has no corpus here; give it {formats}, or run it where the sites are (--server)")
+        if missing := site.corpus.missing():
+            raise CorpusError(f"site {site.name}: {missing}")
 
 
-def corpora_of(direction: Direction) -> str:
-    """What a site's text may come as, in words."""
-    if direction.is_one_language:
-        return "lines, jsonl, notes, nway or phrasebook"
-    return f"{', '.join(KINDS)}, splits or phrasebook"
-
-
-def corpus_paths(corpus: Corpus) -> Sequence[Path | zipfile.Path]:
-    """The files that a site's text is read from; none, where the phrasebook writes it."""
-    if isinstance(corpus, Register):
-        return []
-    if isinstance(corpus, SplitFiles):
-        return [file.path for file in corpus.by_split().values()]
-    if isinstance(corpus, DocumentFiles):
-        return document_paths(corpus)
-    return file_paths(corpus)
-
-
-BOTH_KEYS = frozenset({"nway", "jsonl"})
-"""Of an entry, for a direction or a language."""
-TRANSLATED_KEYS = frozenset({*KINDS, *OPTIONS, "splits"}) - BOTH_KEYS
-"""Of an entry, for a direction only."""
-ONE_LANGUAGE_KEYS = (DOCUMENT_KEYS | {"public", "deidentify-with"}) - BOTH_KEYS
-"""Of an entry, for a language only."""
-CORPUS_KEYS = frozenset({*KINDS, "splits", "phrasebook", "lines", "notes"})
-SITE_KEYS = (
-    CORPUS_KEYS
-    | TRANSLATED_KEYS
-    | ONE_LANGUAGE_KEYS
-    | {"name", "direction", "language", "public-key", *REGISTER_OPTIONS, *SPLITS}
-)
+_PAIR_KEYS, _TEXT_KEYS = ({*formats, *options_of(formats)} for formats in (PAIR_FORMATS, TEXT_FORMATS))
+PAIR_ONLY = _PAIR_KEYS - _TEXT_KEYS
+"""Keys of an entry, for a direction only."""
+TEXT_ONLY = (_TEXT_KEYS | {"public", "deidentify-with"}) - _PAIR_KEYS
+"""The same for a language only."""
+CORPUS_KEYS = frozenset({*PAIR_FORMATS, *TEXT_FORMATS})
+SITE_KEYS = _PAIR_KEYS | _TEXT_KEYS | TEXT_ONLY | {"name", "direction", "language", "public-key", *SPLITS}
 
 
 def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path) -> Site:
@@ -312,19 +261,19 @@ def read_site(entry: Mapping[str, Any], number: int, where: str, data_dir: Path)
     if not isinstance(public, bool):
         raise ConfigError(f"{here}: public = {public!r}; wanted true or false")
     if not CORPUS_KEYS & set(entry):
-        if own := sorted({*OPTIONS, *DOCUMENT_OPTIONS, *REGISTER_OPTIONS, *SPLITS, "deidentify-with"} & set(entry)):
+        if own := sorted(((_PAIR_KEYS | _TEXT_KEYS) - CORPUS_KEYS | {*SPLITS, "deidentify-with"}) & set(entry)):
             raise ConfigError(
                 f"{here}: got {', '.join(own)} and no corpus; a deployed site says this in its own file, beside its corpus"
             )
         return Site(name, direction, None, key, public=public)
     hook = read_hook(entry["deidentify-with"], here, data_dir) if "deidentify-with" in entry else None
-    return Site(name, direction, _corpus(entry, direction, here, data_dir), key, sizes, public, hook)
+    return Site(name, direction, corpus_of(entry, direction, here, data_dir), key, sizes, public, hook)
 
 
 def _direction(entry: Mapping[str, Any], here: str) -> Direction:
     """An entry's `direction`, or its `language`, with no key that goes with the other."""
     if "language" not in entry:
-        if odd := sorted(ONE_LANGUAGE_KEYS & set(entry)):
+        if odd := sorted(TEXT_ONLY & set(entry)):
             raise ConfigError(
                 f"{here}: got {', '.join(odd)}, which goes with language, for text that is not translated; give language"
             )
@@ -335,27 +284,11 @@ def _direction(entry: Mapping[str, Any], here: str) -> Direction:
             "translated, or language for text in one"
         )
     language = parse_language(str(entry["language"]), f"{here}: language")
-    if odd := sorted(TRANSLATED_KEYS & set(entry)):
+    if odd := sorted(PAIR_ONLY & set(entry)):
         raise ConfigError(
-            f"{here}: got {', '.join(odd)}, which goes with direction; text in one language is {corpora_of(language)}"
+            f"{here}: got {', '.join(odd)}, which goes with direction; text in one language is {listed(TEXT_FORMATS)}"
         )
     return language
-
-
-def _corpus(entry: Mapping[str, Any], direction: Direction, here: str, data_dir: Path) -> Corpus:
-    """What an entry with at least one of CORPUS_KEYS names: one of them, and no key that goes with another."""
-    kinds = sorted(CORPUS_KEYS & set(entry))
-    if len(kinds) > 1:
-        raise ConfigError(f"{here}: got {' and '.join(kinds)}; wanted one of {corpora_of(direction)}")
-    kind = kinds[0]
-    check_options(entry, kind, REGISTER_OPTIONS | (DOCUMENT_OPTIONS if direction.is_one_language else OPTIONS), here)
-    if kind == "splits":
-        return split_files(entry, here, data_dir)
-    if kind == "phrasebook":
-        return read_register(entry, direction, here)
-    if direction.is_one_language:
-        return document_files(entry, direction.source, here, data_dir)
-    return corpus_files(entry, direction, here, data_dir)
 
 
 def _families(raw: Mapping[str, Any], where: str) -> dict[str, str]:

@@ -21,15 +21,15 @@ LARGEST_REGISTER = 50_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sentences wanted of each split; 0: not asked for, as many as there are."""
+    """Sentences of each split, wanted or at most; 0: not said, as many as there are."""
 
     train: int = 0
     dev: int = 0
     test: int = 0
 
     def of(self, split: Split) -> int:
-        """Sentences wanted of this split, or 0."""
-        return {"train": self.train, "dev": self.dev, "test": self.test}.get(split, 0)
+        """Sentences of this split, or 0."""
+        return int(getattr(self, split, 0))
 
     def before(self, other: "Sizes") -> "Sizes":
         """These, and the other's where these do not ask."""
@@ -37,11 +37,7 @@ class Sizes:
 
 
 def read_sizes(raw: Mapping[str, Any], where: str) -> Sizes:
-    """The keys train, dev and test of a table, each optional.
-
-    Raises:
-        ConfigError: not a whole number, or below 1.
-    """
+    """Read the keys train, dev and test of a table, each optional; ConfigError for anything but a whole number, 1 or above."""
     for split in SPLITS:
         value = raw.get(split, 1)
         if type(value) is not int or value < 1:
@@ -51,18 +47,12 @@ def read_sizes(raw: Mapping[str, Any], where: str) -> Sizes:
     return Sizes(*(raw.get(split, 0) for split in SPLITS))
 
 
-def check_limits(sizes: Sizes, limits: Mapping[str, int], where: str) -> None:
-    """Refuse a size above the limit of its split.
-
-    limits: split -> most sentences, 0 for all.
-
-    Raises:
-        ConfigError: names the split and both numbers.
-    """
+def check_limits(sizes: Sizes, limits: Sizes, where: str) -> None:
+    """Raise ConfigError for a size above the limit of its split."""
     for split in SPLITS:
-        if 0 < limits[split] < sizes.of(split):
+        if 0 < limits.of(split) < sizes.of(split):
             raise ConfigError(
-                f"{where}: {split} = {sizes.of(split)} is above max-{split} = {limits[split]} in [split]; "
+                f"{where}: {split} = {sizes.of(split)} is above max-{split} = {limits.of(split)} in [split]; "
                 f"ask for no more, or raise max-{split}"
             )
 
@@ -77,24 +67,20 @@ def take(pairs: Sequence[Pair], split: Split, size: int, rules: SplitRules) -> S
 
 
 def check_found(site: str, splits: Mapping[Split, Sequence[Pair]], sizes: Sizes) -> None:
-    """Refuse a corpus too small for the sizes asked.
-
-    Raises:
-        CorpusError: names the site, every split that is too small, what was asked and what was found.
-    """
+    """Raise CorpusError for a corpus too small for the sizes asked, with every split that is."""
     short = [split for split in SPLITS if len(splits[split]) < sizes.of(split)]
     if short:
-        told = ", ".join(f"{split} {len(splits[split])} of {sizes.of(split)}" for split in short)
+        counts = ", ".join(f"{split} {len(splits[split])} of {sizes.of(split)}" for split in short)
         raise CorpusError(
-            f"site {site}: too few sentences for the sizes asked ({told}); {sum(map(len, splits.values()))} were kept in all: "
+            f"site {site}: too few sentences for the sizes asked ({counts}); {sum(map(len, splits.values()))} were kept in all: "
             f"give more text, other shares in [split], or ask for fewer ({', '.join(short)} of the site or in [sizes])"
         )
 
 
 def first_sentences(sizes: Sizes, rules: SplitRules) -> int:
     """How many sentences to have of a register so that the sizes will most likely be met, with a tenth to spare for cleaning."""
-    shares = {"train": rules.train, "dev": rules.dev, "test": rules.test}
-    wanted = [sizes.of(split) / shares[split] for split in SPLITS if sizes.of(split) and shares[split] > 0]
+    shares = zip(SPLITS, (rules.train, rules.dev, rules.test), strict=True)
+    wanted = [sizes.of(split) / share for split, share in shares if sizes.of(split) and share > 0]
     return min(LARGEST_REGISTER, math.ceil(max(wanted) * 11 / 10) + 20) if wanted else REGISTER_SENTENCES
 
 

@@ -8,14 +8,17 @@ shared-side: the keyed hash of the sentence on the shared side (English in many-
 paper: Liu et al. 2023: shuffle, then cut. Equal sentences may fall into different splits.
 given: the corpora come divided, a file a split; nothing is moved.
 
-Text in one language is split by document instead, see split_documents.py.
+Text in one language is split by document: the keyed hash of a document decides where all of it goes, so neither sentences of one note nor
+equal notes stand on two sides, and sites agree without talking. `components` and `shared-side` both mean this; `paper` shuffles a site's
+documents and cuts. Sentences that documents of two splits have in common are then taken out of dev and test, as far as the sites are
+read together: a deployed site looks at its own text only.
 """
 
 import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
@@ -25,11 +28,12 @@ Split = Literal["base", "train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Side = tuple[str, str]
 """(language, sentence): the same characters in two languages are two sides."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class SplitRules:
-    """How a corpus is divided; shares add up to 1 over train, dev and test. mixed: train and dev of all sites are dealt out (mixed.py)."""
+    """How a corpus is divided; shares add up to 1. mixed: train and dev of all sites are dealt out (simulated.py)."""
 
     mode: Literal["components", "shared-side", "paper", "given"] = "components"
     key: str = "fedlingua"
@@ -40,15 +44,11 @@ class SplitRules:
 
 
 def check_shares(rules: SplitRules, where: str) -> None:
-    """Refuse shares that are none, or that do not add up to 1.
-
-    Raises:
-        ConfigError: names all three.
-    """
+    """Raise ConfigError for shares that are none, or that do not add up to 1."""
     shares = (rules.train, rules.dev, rules.test)
     if not abs(sum(shares) - 1) <= 1e-9 or min(shares) < 0:  # nan too
-        told = ", ".join(f"{share:g}" for share in shares)
-        raise ConfigError(f"{where}: train, dev and test = {told}; wanted three shares that add up to 1, none below 0")
+        shares_text = ", ".join(f"{share:g}" for share in shares)
+        raise ConfigError(f"{where}: train, dev and test = {shares_text}; wanted three shares that add up to 1, none below 0")
 
 
 class Components:
@@ -105,7 +105,7 @@ def split_sites(
     federation, where `sites` are only some of it.
     """
     if rules.mode == "paper":
-        return {name: _shuffle_and_cut(name, pairs, rules) for name, (_, pairs) in sites.items()}
+        return {name: {"base": [], **_shuffle_and_cut(name, pairs, rules)} for name, (_, pairs) in sites.items()}
     if rules.mode == "shared-side":
         everybody = list(directions) or [direction for direction, _ in sites.values()]
         return {name: _by_shared_side(direction, pairs, rules, everybody) for name, (direction, pairs) in sites.items()}
@@ -138,11 +138,11 @@ def _group(pairs: Sequence[Pair], labels: Sequence[Split]) -> dict[Split, list[P
     return grouped
 
 
-def _shuffle_and_cut(name: str, pairs: Sequence[Pair], rules: SplitRules) -> dict[Split, list[Pair]]:
-    shuffled = list(pairs)
+def _shuffle_and_cut(name: str, texts: Sequence[T], rules: SplitRules) -> dict[Split, list[T]]:
+    shuffled = list(texts)
     random.Random(f"{rules.key}/{name}").shuffle(shuffled)
-    first, second = round(len(pairs) * rules.train), round(len(pairs) * (rules.train + rules.dev))
-    return {"base": [], "train": shuffled[:first], "dev": shuffled[first:second], "test": shuffled[second:]}
+    first, second = round(len(shuffled) * rules.train), round(len(shuffled) * (rules.train + rules.dev))
+    return {"train": shuffled[:first], "dev": shuffled[first:second], "test": shuffled[second:]}
 
 
 def _by_shared_side(
@@ -163,3 +163,53 @@ def shared_side(direction: Direction, everybody: Sequence[Direction]) -> int:
     if held[0] != held[1]:
         return 0 if held[0] > held[1] else 1
     return 0 if direction.source < direction.target else 1
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document as it is used. sentences: what cleaning left of it, in its order."""
+
+    text: str
+    sentences: Sequence[Pair]
+
+
+def split_documents(
+    sites: Mapping[str, tuple[str, Sequence[Document]]], rules: SplitRules, base: frozenset[Side] | set[Side] = frozenset()
+) -> dict[str, dict[Split, list[Pair]]]:
+    """Every site's sentences by split, in their documents' order; a document with a sentence of `base` comes as "base" whole.
+
+    sites: name -> (language, documents).
+    """
+    assert rules.mode != "given"  # documents never come divided
+    splits: dict[str, dict[Split, list[Pair]]] = {}
+    for name, (language, documents) in sites.items():
+        splits[name] = {"base": [], "train": [], "dev": [], "test": []}
+        for document, split in _placed(name, language, documents, rules):
+            is_base = any((language, pair.source) in base for pair in document.sentences)
+            splits[name]["base" if is_base else split] += document.sentences
+    return _without_leaks(splits, {name: language for name, (language, _) in sites.items()})
+
+
+def _placed(name: str, language: str, documents: Sequence[Document], rules: SplitRules) -> list[tuple[Document, Split]]:
+    if rules.mode == "paper":
+        return [(document, split) for split, part in _shuffle_and_cut(name, documents, rules).items() for document in part]
+    return [(document, by_share(position(rules.key, "split", language, document.text), rules)) for document in documents]
+
+
+def _without_leaks(
+    splits: Mapping[str, Mapping[Split, Sequence[Pair]]], languages: Mapping[str, str]
+) -> dict[str, dict[Split, list[Pair]]]:
+    """Without the sentences of dev and test that some site trains on, and those of dev that some site tests on."""
+
+    def held(split: Split) -> set[Side]:
+        return {(languages[name], pair.source) for name, parts in splits.items() for pair in parts[split]}
+
+    train, test = held("train"), held("test")
+    taken: dict[Split, set[Side]] = {"base": set(), "train": set(), "dev": train | test, "test": train}
+    return {
+        name: {
+            split: [pair for pair in pairs if (languages[name], pair.source) not in taken[split]]
+            for split, pairs in parts.items()
+        }
+        for name, parts in splits.items()
+    }

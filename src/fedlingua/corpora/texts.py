@@ -1,24 +1,26 @@
-"""The text of a federation's sites: read, cleaned, split and cut to the sizes asked; translated, or in one language."""
+"""The text of a federation's sites: read, cleaned, split and cut to the sizes asked; translated, or in one language.
+
+Documents are de-identified, split into sentences and cleaned, each sentence accounted for. A sentence of text in one language is a pair
+of itself with itself, so that all that reads pairs reads it too.
+"""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.clean import Account, clean
-from fedlingua.corpora.deidentify import load_hook
-from fedlingua.corpora.divided import SplitFiles, read_divided
-from fedlingua.corpora.documents import DocumentFiles, read_documents
-from fedlingua.corpora.formats import CorpusFiles, read_corpus
-from fedlingua.corpora.intake import take_in
+from fedlingua.corpora.clean import Account, CleaningRules, clean, judge, normalized, usable
+from fedlingua.corpora.deidentify import Failure, deidentify, load_hook
+from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.registers import Register, register_lines
+from fedlingua.corpora.registers import Register
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, Site, check_deidentified, check_files, sizes_asked
-from fedlingua.corpora.sizes import REGISTER_SENTENCES, Sizes, check_found, first_sentences, more_sentences, take
-from fedlingua.corpora.split import SPLITS, Side, Split, split_sites
-from fedlingua.corpora.split_documents import Document, split_documents
+from fedlingua.corpora.sentences import split_sentences
+from fedlingua.corpora.sites import Federation, Site, check_corpora, check_deidentified, sizes_asked
+from fedlingua.corpora.sizes import Sizes, check_found, first_sentences, more_sentences, take
+from fedlingua.corpora.split import SPLITS, Document, Side, Split, split_documents, split_sites
 
 
 @dataclass(frozen=True)
@@ -31,21 +33,13 @@ class SiteText:
 
 
 def read_sites(federation: Federation, base: set[Side] | frozenset[Side]) -> dict[str, SiteText]:
-    """Read, clean and split every site's text; `base` is what the backbone was trained on.
-
-    Raises:
-        CorpusError: a corpus that cannot be read, of which nothing is left, or that is too small for the sizes asked.
-    """
+    """Read, clean and split every site's text, as `read_text`; `base` is what the backbone was trained on."""
     return read_text(federation.sites, federation.rules, base)
 
 
 def check_sizes(federation: Federation, base: set[Side] | frozenset[Side] = frozenset()) -> None:
-    """Refuse a federation whose text cannot be read or is too small, before anything is started; reads all of it.
-
-    Raises:
-        ConfigError, CorpusError: as `check_files` and `read_sites`, of the first site that is not as it has to be.
-    """
-    check_files(federation)
+    """Refuse a federation whose text cannot be read or is too small, as `read_sites` does, before anything is started; reads all of it."""
+    check_corpora(federation.sites)
     read_sites(federation, base)
 
 
@@ -63,7 +57,11 @@ def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozens
     for site in sites:
         check_deidentified(site, rules)
     wanted = {site.name: sizes_asked(site, rules) for site in sites}
-    growing = {site.name: first_sentences(wanted[site.name], rules.split) for site in sites if _grows(site)}
+    growing = {
+        site.name: first_sentences(wanted[site.name], rules.split)
+        for site in sites
+        if isinstance(site.corpus, Register) and site.corpus.sentences is None
+    }
     while True:
         texts = _split_text(sites, rules, base, growing)
         grown = {name: more_sentences(count, texts[name].splits, wanted[name]) for name, count in growing.items()}
@@ -72,31 +70,32 @@ def read_text(sites: Iterable[Site], rules: TextRules, base: set[Side] | frozens
         growing = grown
 
 
-def _grows(site: Site) -> bool:
-    return isinstance(site.corpus, Register) and site.corpus.sentences is None
-
-
 def _split_text(
     sites: Sequence[Site], rules: TextRules, base: set[Side] | frozenset[Side], sentences: Mapping[str, int]
 ) -> dict[str, SiteText]:
     """Cleaned and split, not yet cut. sentences: of the sites whose register gives no number."""
     accounts = {site.name: Account() for site in sites}
     hooks = {site.name: load_hook(site.deidentify_with, f"site {site.name}") for site in sites if site.deidentify_with}
-    divided: dict[str, dict[Split, list[Pair]]] = {}
+    splits: dict[str, dict[Split, list[Pair]]] = {}
     cleaned: dict[str, tuple[Direction, list[Pair]]] = {}
     documents: dict[str, tuple[str, list[Document]]] = {}
     for site in sites:
-        account, here, asked = accounts[site.name], f"site {site.name}", sentences.get(site.name, REGISTER_SENTENCES)
-        if isinstance(site.corpus, SplitFiles):
-            divided[site.name] = read_divided(site.corpus, site.direction, rules.cleaning, account)
+        account, here, corpus = accounts[site.name], f"site {site.name}", site.corpus
+        assert corpus is not None, here  # check_corpora refuses what is not there
+        if isinstance(corpus, Register) and site.name in sentences:
+            corpus = dataclasses.replace(corpus, sentences=sentences[site.name])
+        if isinstance(corpus, SplitFiles):
+            # Each file by itself, so that a pair counts as a repeated one inside its split only.
+            files = corpus.by_split().items()
+            parts = {split: list(clean(f.read(), site.direction, rules.cleaning, account, str(f.path))) for split, f in files}
+            splits[site.name] = {"base": [], **parts}
         elif site.direction.is_one_language:
-            taken = take_in(_documents(site, asked), site.direction, rules.cleaning, hooks.get(site.name), account, here)
-            documents[site.name] = (site.direction.source, taken)
+            usable_documents = take_in(corpus.read(), site.direction, rules.cleaning, hooks.get(site.name), account, here)
+            documents[site.name] = (site.direction.source, usable_documents)
         else:
-            pairs = clean(_pairs(site, asked), site.direction, rules.cleaning, account, here)
+            pairs = clean(corpus.read(), site.direction, rules.cleaning, account, here)
             cleaned[site.name] = (site.direction, list(pairs))
         account.check(here, "sentences" if site.direction.is_one_language else "pairs")
-    splits = dict(divided)
     if cleaned:
         splits |= split_sites(cleaned, rules.split, base, rules.directions)
     if documents:
@@ -111,28 +110,52 @@ def _cut(name: str, text: SiteText, sizes: Sizes, rules: TextRules) -> SiteText:
     check_found(name, text.splits, sizes)
     for split in SPLITS:
         if not text.splits[split]:
-            told = ", ".join(f"{part} {len(pairs)}" for part, pairs in text.splits.items())
-            raise CorpusError(f"site {name}: no {split} sentence is left ({told}); give more text, or other shares in [split]")
-    limits = dataclasses.asdict(rules.limits)
+            counts = ", ".join(f"{part} {len(pairs)}" for part, pairs in text.splits.items())
+            raise CorpusError(f"site {name}: no {split} sentence is left ({counts}); give more text, or other shares in [split]")
     parts = {
-        split: take(pairs, split, sizes.of(split), rules.split)[: limits.get(split) or len(pairs)]
+        split: take(pairs, split, sizes.of(split), rules.split)[: rules.limits.of(split) or len(pairs)]
         for split, pairs in text.splits.items()
     }
     return dataclasses.replace(text, splits=parts)
 
 
-def _pairs(site: Site, sentences: int) -> Iterable[Pair]:
-    """sentences: of a register that gives no number."""
-    if isinstance(site.corpus, Register):
-        text = register_lines(site.corpus, sentences, f"site {site.name}")
-        return map(Pair, text[site.direction.source], text[site.direction.target])
-    assert isinstance(site.corpus, CorpusFiles), site.name  # check_corpora refuses what is not there, read_site what does not fit
-    return read_corpus(site.corpus)
+def take_in(
+    documents: Iterable[str],
+    language: Direction,
+    rules: CleaningRules,
+    hook: Callable[[str], Any] | None,
+    account: Account,
+    where: str,
+) -> list[Document]:
+    """The documents of which something is left, as the hook leaves them, with the sentences that every rule keeps.
+
+    A repeated sentence is dropped wherever in the documents it stands. A document that the hook fails on is counted by the type of
+    failure, and its raw text's sentences as not-deidentified; nothing of it is used.
+
+    Raises:
+        CorpusError: the hook fails on every document, with the types of its failures, never their words; or a sentence would be dropped
+            where `rules` are strict.
+    """
+    against, failures, passed = judge(language, rules, where), account.failed_documents, 0
+    kept = []
+    for raw in documents:
+        text = deidentify(raw, hook) if hook else raw
+        if isinstance(text, Failure):
+            failures[text.kind] = failures.get(text.kind, 0) + 1
+            account.leave_out("not-deidentified", len(split_sentences(raw, language.source, rules.max_words)))
+            continue
+        passed += 1
+        pairs = (Pair(sentence, sentence) for sentence in split_sentences(text, language.source, rules.max_words))
+        if sentences := list(usable(normalized(pairs, rules), against, account)):
+            kept.append(Document(text, sentences))
+    if failures and not passed:
+        raise CorpusError(
+            f"{where}: deidentify-with failed on all of {sum(failures.values())} documents ({list_failures(failures)}); "
+            "try it on one of them"
+        )
+    return kept
 
 
-def _documents(site: Site, sentences: int) -> Iterable[str]:
-    """Of a register each sentence. sentences: where it gives no number."""
-    if isinstance(site.corpus, Register):
-        return register_lines(site.corpus, sentences, f"site {site.name}")[site.direction.source]
-    assert isinstance(site.corpus, DocumentFiles), site.name  # as above
-    return read_documents(site.corpus)
+def list_failures(failures: Mapping[str, int]) -> str:
+    """Types of failure with how many documents each, for people."""
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))

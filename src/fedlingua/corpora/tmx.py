@@ -16,7 +16,7 @@ from lxml import etree
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, matching
-from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, Pair, check_growth, damaged, empty, on_one_line, opened
+from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, Corpus, Pair, check_growth, damaged, empty, on_one_line, opened
 
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
@@ -24,28 +24,25 @@ _CHUNK_BYTES = 1 << 15
 
 
 @dataclass(frozen=True)
-class TmxFile:
-    """A file, plain or gzipped; of each unit its first variant in either language: en, or, where the unit has none, en-GB."""
+class TmxFile(Corpus[Pair]):
+    """A file, plain or gzipped; of each unit its first variant in either language: en, or, where the unit has none, en-GB.
+
+    A side whose language a unit has not is empty.
+    """
 
     path: Path
     direction: Direction
 
-
-def read_tmx(file: TmxFile) -> Iterator[Pair]:
-    """Yield a pair for every unit, in file order; a side whose language the unit has not is empty.
-
-    Raises:
-        CorpusError: missing, empty, damaged, not well-formed, an entity, no unit, or none with one of the languages; with file and line.
-    """
-    for sides in _sides(file.path, (file.direction.source, file.direction.target)):
-        yield Pair(*(side or "" for side in sides))
+    def read(self) -> Iterator[Pair]:
+        for source, target in _sides(self.path, (self.direction.source, self.direction.target)):
+            yield Pair(source or "", target or "")
 
 
 def read_tmx_side(path: Path, language: str) -> Iterator[str | None]:
     """Yield what every unit has in one language, in file order; None of a unit that has it not.
 
     Raises:
-        CorpusError: as `read_tmx`.
+        CorpusError: missing, empty, damaged, not well-formed, an entity, no unit, or none in the language; with file and line.
     """
     for (side,) in _sides(path, (language,)):
         yield side
@@ -74,8 +71,8 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
         raise CorpusError(f"{path}: holds no unit (<tu>); is it TMX?")
     for code in wanted:
         if code not in read:
-            found = ", ".join(f"{language} {count}" for language, count in languages.most_common())
-            raise CorpusError(f"{path}: none of {units} units has {code!r}; got {found or 'no language at all'}")
+            languages_text = ", ".join(f"{language} {count}" for language, count in languages.most_common())
+            raise CorpusError(f"{path}: none of {units} units has {code!r}; got {languages_text or 'no language at all'}")
 
 
 @lru_cache
@@ -147,12 +144,12 @@ def _refuse_entities(unit: Any, path: Path) -> None:
 
 def _variants(unit: Any) -> dict[str, Any]:
     """Tag of a language -> the first segment in it."""
-    found: dict[str, Any] = {}
+    segments: dict[str, Any] = {}
     for variant in unit.iterchildren("tuv"):
         code = variant.get(_LANG) or variant.get("lang")
-        if code and code not in found and (segment := variant.find("seg")) is not None:
-            found[code] = segment
-    return found
+        if code and code not in segments and (segment := variant.find("seg")) is not None:
+            segments[code] = segment
+    return segments
 
 
 def _text(segment: Any, path: Path) -> str:

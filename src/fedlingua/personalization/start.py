@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 from fedlingua.clustering.clusters import Clusters, cluster_of
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.leaks_file import left_of
+from fedlingua.corpora.overlap import load_without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
@@ -62,7 +62,7 @@ class Start:
         texts = {site: texts_by_site(settings.federation_path, settings.data_dir)[site] for site in chosen}
         if settings.overlap == "remove":
             folders = run.folder.directory / "sites"
-            texts = {site: left_of(held, folders / site, OVERLAP_KEY) for site, held in texts.items()}
+            texts = {site: load_without_leaks(held, folders / site, OVERLAP_KEY) for site, held in texts.items()}
         clusters = cast(Clusters, run.folder.read("clusters.json"))
         return cls(run, settings, chosen, number, clusters, tensors, texts)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fedlingua.backbones.parts import Part
 from fedlingua.clustering.clusters import CLUSTERED, Clusters, alone, at_random, by_families, check_number, no_clusters, only
 from fedlingua.common.errors import ConfigError
-from fedlingua.corpora.pooled import check_pool
+from fedlingua.corpora.simulated import check_pool
 from fedlingua.corpora.sites import POOLED, Federation
 from fedlingua.settings.config import Settings
 

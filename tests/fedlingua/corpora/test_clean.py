@@ -11,7 +11,7 @@ import pytest
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.clean import REASONS, RULES, Account, CleaningRules, clean, read_cleaning
-from fedlingua.corpora.read import Pair, TsvFile, read_pairs
+from fedlingua.corpora.read import Pair, TsvFile
 
 DE_EN, ZH_EN, EN_TH = Direction("de", "en"), Direction("zh", "en"), Direction("en", "th")
 OFF = CleaningRules(min_words=0, max_words=0, max_ratio=0.0, drop_duplicates=False)
@@ -253,7 +253,7 @@ def test_on_real_text_every_line_is_kept_or_dropped_for_a_reason(name: str) -> N
     path = REAL / f"{name}.tsv.gz"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
-    kept, dropped = cleaned(read_pairs(TsvFile(path)), CleaningRules(), parse_direction(name))
+    kept, dropped = cleaned(TsvFile(path).read(), CleaningRules(), parse_direction(name))
     lines = gzip.decompress(path.read_bytes()).count(b"\n")
     assert len(kept) + sum(dropped.values()) == lines
     assert set(dropped) <= set(REASONS)

@@ -18,11 +18,10 @@ from fedlingua.corpora import deidentify as module
 from fedlingua.corpora.clean import Account, CleaningRules
 from fedlingua.corpora.deidentify import CommandHook, Failure, FunctionHook, deidentify, load_hook
 from fedlingua.corpora.documents import LineDocuments
-from fedlingua.corpora.intake import take_in
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sites import Site
 from fedlingua.corpora.split import SplitRules
-from fedlingua.corpora.texts import SiteText, read_sites, read_text
+from fedlingua.corpora.texts import SiteText, read_sites, read_text, take_in
 from tests.federations import REGISTER, federation
 
 CANARY = "zanzibar-quicksilver-4711"

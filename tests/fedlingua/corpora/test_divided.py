@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError, CorpusError
-from fedlingua.corpora.divided import SplitFiles
+from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_files, read_federation

@@ -9,10 +9,11 @@ import pytest
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.deidentify import CommandHook, FunctionHook
-from fedlingua.corpora.documents import DocumentFiles, JsonDocuments, LineDocuments, Notes, read_documents
-from fedlingua.corpora.read import Pair
+from fedlingua.corpora.documents import LineDocuments, Notes
+from fedlingua.corpora.read import Corpus, Pair
+from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import check_files, corpus_paths, read_federation
+from fedlingua.corpora.sites import check_files, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua_demo import phrasebook
@@ -44,7 +45,7 @@ def write(folder: Path, **files: str) -> Path:
         ('jsonl = "docs.jsonl.gz"', JsonDocuments(Path("D/docs.jsonl.gz"), "text")),
         ('jsonl = "docs.jsonl"\nfield = "note"', JsonDocuments(Path("D/docs.jsonl"), "note")),
         ('notes = "folder"', Notes(Path("D/folder"))),
-        ('phrasebook = "hospital"\nsentences = 20', Register("hospital", 20, 1)),
+        ('phrasebook = "hospital"\nsentences = 20', Register("hospital", 20, 1, Direction("es", "es"))),
         ("", None),
     ],
 )
@@ -134,8 +135,8 @@ def test_documents_never_come_divided(tmp_path: Path) -> None:
         federation(tmp_path, '[split]\nmode = "given"\n' + clinic(""))
 
 
-def documents(files: DocumentFiles) -> list[str]:
-    twice = [list(read_documents(files)) for _ in range(2)]
+def documents(files: Corpus[str]) -> list[str]:
+    twice = [list(files.read()) for _ in range(2)]
     assert twice[0] == twice[1]
     return twice[0]
 
@@ -180,7 +181,7 @@ def test_a_bad_json_line_is_told_by_file_and_line_without_its_text(tmp_path: Pat
     path = tmp_path / "docs.jsonl"
     path.write_text(f'{{"text": "Uno."}}\n{line}\n')
     with pytest.raises(CorpusError) as caught:
-        list(read_documents(JsonDocuments(path)))
+        list(JsonDocuments(path).read())
     assert f"{path}, line 2: {told}" in str(caught.value)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -191,7 +192,7 @@ def test_notes_come_in_the_order_of_their_paths_from_subfolders_too(tmp_path: Pa
     (tmp_path / "e.md").write_text("No.")
     (tmp_path / "f.txt").mkdir()
     assert documents(Notes(tmp_path)) == ["Uno.", "Dos.\nTres.", "Cuatro."]
-    assert [path.relative_to(tmp_path).as_posix() for path in corpus_paths(Notes(tmp_path))] == [
+    assert [path.relative_to(tmp_path).as_posix() for path in Notes(tmp_path).paths()] == [
         "a/z.txt",
         "b.txt",
         "c/a.txt",
@@ -271,7 +272,7 @@ def real(path: Path) -> Path:
 
 def test_real_lines_in_seven_shares_are_all_lines_once(tmp_path: Path) -> None:
     path = real(DATA / "tico19") / "dev.es.txt.gz"
-    shares = [list(read_documents(LineDocuments(path, part, 7))) for part in range(1, 8)]
+    shares = [list(LineDocuments(path, part, 7).read()) for part in range(1, 8)]
     assert [len(share) for share in shares] == [139, 139, 139, 139, 138, 138, 138]
     lines = gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
     assert [shares[number % 7][number // 7] for number in range(970)] == lines

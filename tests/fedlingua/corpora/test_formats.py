@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.formats import KINDS, corpus_files, file_paths, read_corpus
+from fedlingua.corpora.formats import FILE_FORMATS, corpus_of
 from fedlingua.corpora.opus import OpusZip
 from fedlingua.corpora.read import LineFiles, Pair, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs, ParquetPairs
@@ -58,22 +58,22 @@ ENTRIES: list[tuple[dict[str, Any], type]] = [
 
 @pytest.mark.parametrize(("entry", "kind"), ENTRIES, ids=[next(iter(entry)) for entry, _ in ENTRIES])
 def test_every_form_gives_the_same_pairs(data: Path, entry: dict[str, Any], kind: type) -> None:
-    files = corpus_files(entry, ZH_EN, "here", data)
+    files = corpus_of(entry, ZH_EN, "here", data)
     assert type(files) is kind
-    assert all(path.is_file() for path in file_paths(files))
-    assert list(read_corpus(files)) == PAIRS
+    assert all(path.is_file() for path in files.paths())
+    assert list(files.read()) == PAIRS
 
 
 def test_every_kind_is_looked_at() -> None:
-    assert {next(iter(entry)) for entry, _ in ENTRIES} == set(KINDS)
+    assert {next(iter(entry)) for entry, _ in ENTRIES} == set(FILE_FORMATS)
 
 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, jsonl, parquet, dataset"),
-        ({"tmx": "a", "jsonl": "b"}, "here: got tmx and jsonl; wanted one of"),
-        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, splits, and here is tmx; leave it out"),
+        ({}, "here: got no corpus; wanted one of tsv, moses, nway, opus, tmx, jsonl, parquet or dataset"),
+        ({"tmx": "a", "jsonl": "b"}, "here: got jsonl and tmx; wanted one of"),
+        ({"tmx": "a", "columns": [0, 1]}, "columns = [0, 1] goes with tsv, and here is tmx; leave it out"),
         ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, and here is parquet"),
         ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, and here is tsv"),
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
@@ -81,12 +81,12 @@ def test_every_kind_is_looked_at() -> None:
 )
 def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        corpus_files(entry, ZH_EN, "here", Path())
+        corpus_of(entry, ZH_EN, "here", Path(), FILE_FORMATS)
     assert told in str(caught.value)
 
 
 def test_a_hubs_dataset_has_no_file_here(tmp_path: Path) -> None:
-    assert file_paths(corpus_files({"dataset": "opus_books", "subset": "en-zh"}, ZH_EN, "here", tmp_path)) == []
+    assert corpus_of({"dataset": "opus_books", "subset": "en-zh"}, ZH_EN, "here", tmp_path).paths() == []
 
 
 def test_a_zip_has_a_file_for_each_script_of_chinese(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_zip_has_a_file_for_each_script_of_chinese(tmp_path: Path) -> None:
         for name, line in {"T.zh_cn": "国", "T.zh_tw": "國", "T.en": "country"}.items():
             archive.writestr(name, f"{line}\n")
     for language, line in (("zh-Hant", "國"), ("zh-Hans", "国")):
-        assert list(read_corpus(OpusZip(tmp_path / "x.zip", Direction(language, "en")))) == [Pair(line, "country")]
+        assert list(OpusZip(tmp_path / "x.zip", Direction(language, "en")).read()) == [Pair(line, "country")]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_zip_without_one_file_a_language_is_refused(tmp_path: Path, names: lis
         for name in names:
             archive.writestr(name, "a\n")
     with pytest.raises(CorpusError) as caught:
-        list(read_corpus(OpusZip(tmp_path / "x.zip", ZH_EN)))
+        list(OpusZip(tmp_path / "x.zip", ZH_EN).read())
     assert told in str(caught.value)
     with pytest.raises(CorpusError, match="there is no such file"):
-        list(read_corpus(OpusZip(tmp_path / "y.zip", ZH_EN)))
+        list(OpusZip(tmp_path / "y.zip", ZH_EN).read())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.corpora.json_lines import check_text, has_half_character, read_objects
+from fedlingua.corpora.read import check_text, has_half_character, read_objects
 
 
 def test_objects_come_with_their_lines_and_blank_lines_count(tmp_path: Path) -> None:

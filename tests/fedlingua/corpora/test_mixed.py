@@ -9,8 +9,8 @@ import pytest
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
-from fedlingua.corpora.mixed import DEALT, deal, held_texts
 from fedlingua.corpora.read import Pair
+from fedlingua.corpora.simulated import DEALT, deal, held_texts
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText
 

@@ -17,17 +17,17 @@ from fedlingua.corpora.overlap import (
     check_left,
     digest,
     digests_of,
-    figures,
     key_check,
     leaks,
     left_out,
     normalised,
+    shared_sentences,
     stand_in,
     without_leaks,
 )
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.rules import Limits
 from fedlingua.corpora.sites import read_federation
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
 
@@ -143,7 +143,7 @@ def test_text_in_one_language_has_each_sentence_once():
 
 
 def test_figures_are_those_counted_by_hand():
-    found = figures(digests())
+    found = shared_sentences(digests())
     english = found["one"]["en"]
     assert english["sentences"] == {"all": 7, "train": 2, "dev": 2, "test": 3}
     # The house, the door and the dog stand in two's train, the tree and the fish in its test.
@@ -157,7 +157,7 @@ def test_figures_are_those_counted_by_hand():
 
 def test_what_stands_at_two_other_sites_counts_once():
     texts = {**TEXTS, "four": site_text("nl-en", train=[("De hond.", "The dog.")], dev=[("a", "b")], test=[("c", "d")])}
-    english = figures(digests(texts))["one"]["en"]
+    english = shared_sentences(digests(texts))["one"]["en"]
     assert [english["at"][other]["test"] for other in ("two", "four")] == [1, 1]
     assert english["elsewhere"]["test"] == 1
 
@@ -208,12 +208,12 @@ def test_the_order_of_sites_and_the_key_change_no_figure(seed, number):
         return [(f"q {random.integers(9)}", f"z {random.integers(9)}") for _ in range(random.integers(1, most))]
 
     texts = {f"site{n}": site_text("de-en", train=pairs(6), dev=pairs(4), test=pairs(4)) for n in range(number)}
-    expected, gone = figures(digests(texts)), leaks(digests(texts))
+    expected, gone = shared_sentences(digests(texts)), leaks(digests(texts))
     for order in permutations(texts):
         turned = {site: texts[site] for site in order}
-        assert figures(digests(turned)) == expected
+        assert shared_sentences(digests(turned)) == expected
         assert all((leaks(digests(turned))[site] == gone[site]).all() for site in texts)
-    assert figures(digests(texts, OTHER)) == expected
+    assert shared_sentences(digests(texts, OTHER)) == expected
     # The same by sets of words.
     train = {site: [{side for pair in texts[site].splits["train"] for side in pair}] for site in texts}
     for site, text in texts.items():
@@ -243,9 +243,9 @@ def test_leaving_out_all_is_refused_with_site_split_and_number():
 @pytest.mark.skipif(not DATA.is_dir(), reason="real text lies in ../shared/data, which is not here")
 def test_about_a_third_of_thais_english_stands_at_other_sites():
     federation = read_federation(APP_DIR / "experiments" / "federations" / "tatoeba_m2en.toml", DATA)
-    whole = dataclasses.replace(federation, rules=dataclasses.replace(federation.rules, limits=Limits()))
+    whole = dataclasses.replace(federation, rules=dataclasses.replace(federation.rules, limits=Sizes()))
     texts = read_sites(whole, frozenset())
-    found = figures(digests(texts))
+    found = shared_sentences(digests(texts))
     english = found["th-en"]["en"]
     assert 0.30 < english["elsewhere"]["all"] / english["sentences"]["all"] < 0.34
     # As sets of words say, without a hash.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.corpora.pooled import check_pool, pooled_texts
+from fedlingua.corpora.simulated import check_pool, pooled_texts
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import read_sites
 

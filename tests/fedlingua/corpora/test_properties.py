@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 
 from benchmarks.generated_corpora import Generated, generated, holds
-from fedlingua.corpora.formats import KINDS
+from fedlingua.corpora.formats import FILE_FORMATS
 
 SLOW = {"dataset": 5}
 """The library behind it takes a tenth of a second to look at a folder."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_every_generated_corpus_is_accounted_for_or_refused(kind: str) -> None:
     @settings(max_examples=SLOW.get(kind, 60))
     @given(generated(kind))

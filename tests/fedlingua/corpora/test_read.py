@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, read_pairs, side_paths, spelled
+from fedlingua.corpora.read import LineFiles, Pair, TsvFile, on_one_line, read_lines, side_paths, spelled
 
 PAIRS = [Pair("ein Hund", "a dog"), Pair("", "nothing"), Pair("zwei Katzen", "two cats")]
 
@@ -26,23 +26,23 @@ def suffix(request: pytest.FixtureRequest) -> str:
 
 def test_a_tsv_gives_its_pairs_in_file_order_with_empty_sides(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", "".join(f"{a}\t{b}\n" for a, b in PAIRS))
-    assert list(read_pairs(TsvFile(path))) == PAIRS
+    assert list(TsvFile(path).read()) == PAIRS
 
 
 def test_a_tsv_can_be_read_from_any_two_columns(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"all.tsv{suffix}", "1\thello\tbonjour\textra\n2\tyes\toui\t\n")
-    assert list(read_pairs(TsvFile(path, source_column=2, target_column=1))) == [Pair("bonjour", "hello"), Pair("oui", "yes")]
+    assert list(TsvFile(path, source_column=2, target_column=1).read()) == [Pair("bonjour", "hello"), Pair("oui", "yes")]
 
 
 def test_a_moses_pair_is_aligned_by_line(tmp_path: Path, suffix: str) -> None:
     source = write(tmp_path / f"corpus.de{suffix}", "".join(f"{pair.source}\n" for pair in PAIRS))
     target = write(tmp_path / f"corpus.en{suffix}", "".join(f"{pair.target}\n" for pair in PAIRS))
-    assert list(read_pairs(LineFiles(source, target))) == PAIRS
+    assert list(LineFiles(source, target).read()) == PAIRS
 
 
 def test_any_two_languages_of_an_n_way_corpus_are_aligned(tmp_path: Path, suffix: str) -> None:
     files = {code: write(tmp_path / f"dev.{code}.txt{suffix}", f"{code} 1\n{code} 2\n") for code in ("de", "en", "fr")}
-    assert list(read_pairs(LineFiles(files["fr"], files["de"]))) == [Pair("fr 1", "de 1"), Pair("fr 2", "de 2")]
+    assert list(LineFiles(files["fr"], files["de"]).read()) == [Pair("fr 1", "de 1"), Pair("fr 2", "de 2")]
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
@@ -51,8 +51,8 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, suffix: str, mark: str) -> N
     target = write(tmp_path / f"corpus.en{suffix}", "a dog\ntwo\n")
     table = write(tmp_path / f"de-en.tsv{suffix}", f"ein{mark}Hund\ta dog\nzwei\ttwo\n")
     expected = [Pair(f"ein{mark}Hund", "a dog"), Pair("zwei", "two")]
-    assert list(read_pairs(LineFiles(source, target))) == expected
-    assert list(read_pairs(TsvFile(table))) == expected
+    assert list(LineFiles(source, target).read()) == expected
+    assert list(TsvFile(table).read()) == expected
 
 
 def test_a_carriage_return_before_the_newline_is_dropped_and_the_last_newline_may_be_missing(tmp_path: Path, suffix: str) -> None:
@@ -66,14 +66,14 @@ def test_files_of_unequal_length_are_refused_with_both_names_and_lengths(tmp_pat
     long = write(tmp_path / f"long{suffix}", "1\n2\n3\n4\n5\n")
     files = LineFiles(long, short) if longer == "source" else LineFiles(short, long)
     with pytest.raises(CorpusError) as caught:
-        list(read_pairs(files))
+        list(files.read())
     assert f"{short} ends after line 2, but {long} has 5 lines" in str(caught.value)
 
 
 def test_one_line_more_is_also_unequal(tmp_path: Path) -> None:
     short, long = write(tmp_path / "short", "1\n"), write(tmp_path / "long", "1\n2\n")
     with pytest.raises(CorpusError, match=r"ends after line 1, but .* has 2 lines"):
-        list(read_pairs(LineFiles(short, long)))
+        list(LineFiles(short, long).read())
 
 
 def test_bad_utf_8_is_named_with_file_line_and_byte(tmp_path: Path, suffix: str) -> None:
@@ -82,14 +82,14 @@ def test_bad_utf_8_is_named_with_file_line_and_byte(tmp_path: Path, suffix: str)
     table = write(tmp_path / f"de-en.tsv{suffix}", b"eins\t1\nzwei\t2\ndr\xfcben\t3\n")
     for files, path in ((LineFiles(bad, good), bad), (LineFiles(good, bad), bad), (TsvFile(table), table)):
         with pytest.raises(CorpusError) as caught:
-            list(read_pairs(files))
+            list(files.read())
         assert f"{path}, line 3: byte 3 of the line is not UTF-8" in str(caught.value)
 
 
 def test_too_few_columns_are_named_with_file_and_line(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", "eins\tone\nzwei\ndrei\tthree\n")
     with pytest.raises(CorpusError) as caught:
-        list(read_pairs(TsvFile(path)))
+        list(TsvFile(path).read())
     assert f"{path}, line 2: got 1 column(s), wanted 2" in str(caught.value)
 
 
@@ -97,14 +97,14 @@ def test_too_few_columns_are_named_with_file_and_line(tmp_path: Path, suffix: st
 def test_the_larger_column_number_says_how_many_columns_are_wanted(tmp_path: Path, columns: tuple[int, int]) -> None:
     path = write(tmp_path / "de-en.tsv", "eins\tone\n")
     with pytest.raises(CorpusError, match=r"line 1: got 2 column\(s\), wanted 3"):
-        list(read_pairs(TsvFile(path, *columns)))
+        list(TsvFile(path, *columns).read())
 
 
 def test_a_missing_file_is_named(tmp_path: Path, suffix: str) -> None:
     there, missing = write(tmp_path / "corpus.de", "eins\n"), tmp_path / f"corpus.en{suffix}"
     for files in (TsvFile(missing), LineFiles(missing, there), LineFiles(there, missing)):
         with pytest.raises(CorpusError) as caught:
-            list(read_pairs(files))
+            list(files.read())
         assert f"{missing}: there is no such file" in str(caught.value)
 
 
@@ -117,7 +117,7 @@ def test_an_empty_file_is_named(tmp_path: Path, suffix: str) -> None:
     there, empty = write(tmp_path / "corpus.de", "eins\n"), write(tmp_path / f"corpus.en{suffix}", "")
     for files in (TsvFile(empty), LineFiles(empty, there), LineFiles(there, empty)):
         with pytest.raises(CorpusError) as caught:
-            list(read_pairs(files))
+            list(files.read())
         assert f"{empty} is empty" in str(caught.value)
 
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_no_whole_gzip_is_named(tmp_path: Path, raw: bytes) -> No
     path = tmp_path / "de-en.tsv.gz"
     path.write_bytes(raw)
     with pytest.raises(CorpusError) as caught:
-        list(read_pairs(TsvFile(path)))
+        list(TsvFile(path).read())
     assert str(path) in str(caught.value)
     assert "is it a whole gzip file?" in str(caught.value)
     assert "b'" not in str(caught.value)
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_whole_gzip_is_named(tmp_path: Path, raw: bytes) -> No
 def test_utf_16_is_told_by_its_name(tmp_path: Path, suffix: str, encoding: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", "ein Hund\ta dog\n".encode(encoding))
     with pytest.raises(CorpusError) as caught:
-        list(read_pairs(TsvFile(path)))
+        list(TsvFile(path).read())
     assert f"{path}, line 1: this is UTF-16; convert the file to UTF-8" in str(caught.value)
 
 
@@ -158,14 +158,14 @@ def test_a_mark_of_utf_8_is_no_part_of_the_first_line(tmp_path: Path, suffix: st
 
 def test_a_nul_inside_a_line_stays_in_it(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", "ein Hu\0nd\ta dog\nzwei\ttwo\n")
-    assert list(read_pairs(TsvFile(path))) == [Pair("ein Hu\0nd", "a dog"), Pair("zwei", "two")]
+    assert list(TsvFile(path).read()) == [Pair("ein Hu\0nd", "a dog"), Pair("zwei", "two")]
 
 
 @pytest.mark.parametrize("last", ["\r", ""])
 def test_the_line_ends_of_old_macs_are_refused_rather_than_read_as_one_line(tmp_path: Path, suffix: str, last: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", f"eins\tone\rzwei\ttwo{last}")
     with pytest.raises(CorpusError) as caught:
-        list(read_pairs(TsvFile(path)))
+        list(TsvFile(path).read())
     assert f"{path}, line 1: the file has {1 + len(last)} carriage returns and no line feed" in str(caught.value)
     assert list(read_lines(write(tmp_path / f"one{suffix}", "one line\r"))) == ["one line"]
 
@@ -180,13 +180,13 @@ def test_the_line_ends_of_old_macs_are_refused_rather_than_read_as_one_line(tmp_
 def test_a_tab_inside_a_sentence_is_refused_rather_than_read_as_the_next_column(tmp_path: Path, text: str, told: str) -> None:
     path = write(tmp_path / "de-en.tsv", text)
     with pytest.raises(CorpusError) as caught:
-        list(read_pairs(TsvFile(path)))
+        list(TsvFile(path).read())
     assert f"{path}, {told}" in str(caught.value)
 
 
 def test_a_line_of_a_megabyte_and_a_file_of_one_pair_are_read(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"de-en.tsv{suffix}", "w" * 2**20 + "\ta dog")
-    assert [tuple(map(len, pair)) for pair in read_pairs(TsvFile(path))] == [(2**20, 5)]
+    assert [tuple(map(len, pair)) for pair in TsvFile(path).read()] == [(2**20, 5)]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
-from fedlingua.corpora.rules import IntakeRules, Limits, TextRules
+from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SplitRules
 
 RULES = TextRules(
     SplitRules("shared-side", "ü", 0.7, 0.1, 0.2, True),
-    Limits(1, 2, 3),
+    Sizes(1, 2, 3),
     CleaningRules(1, 99, 4.5, False, True, True, 0.5, True, "NFKC", True),
     (Direction("de", "fr"), Direction("pl", "es"), Direction("sv", "sv")),
     Sizes(4, 0, 6),
@@ -54,7 +54,7 @@ def test_a_rule_that_is_missing_is_refused_rather_than_guessed(key: str) -> None
         ({"split.seed": 3}, "split.seed"),
         ({"other.key": 3}, "other.key"),
         ({"": 3}, "not those of this version"),
-        ({"split.mode": "by-moon"}, "split mode 'by-moon'"),
+        ({"split.mode": "by-moon"}, "mode = 'by-moon'"),
         ({"cleaning.normalize": "NFD"}, "normalize = 'NFD', unknown to this version"),
         ({"text.deidentify": "Required"}, "deidentify = 'Required', unknown to this version"),
         ({"directions": ["de-xx"]}, "language = 'xx' is not known"),

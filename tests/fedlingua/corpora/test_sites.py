@@ -10,8 +10,8 @@ from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.rules import Limits
-from fedlingua.corpora.sites import check_files, corpus_paths, read_federation
+from fedlingua.corpora.sites import check_files, read_federation
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.corpora.tmx import TmxFile
 from fedlingua_demo import phrasebook
@@ -29,7 +29,7 @@ def test_a_file_of_sites_alone_takes_every_default(tmp_path: Path) -> None:
     assert read.name == "federation"
     assert read.site_names == ["court"]
     assert read.sites[0].direction == Direction("de", "en")
-    assert (read.rules.split, read.rules.limits, read.rules.cleaning) == (SplitRules(), Limits(), CleaningRules())
+    assert (read.rules.split, read.rules.limits, read.rules.cleaning) == (SplitRules(), Sizes(), CleaningRules())
     assert (read.families, read.base) == ({}, None)
 
 
@@ -59,7 +59,7 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
     assert read.name == "two"
     assert read.base == tmp_path.parent / "backbones/half.toml"
     assert read.rules.split == SplitRules("components", "k", 0.7, 0.1, 0.2)
-    assert read.rules.limits == Limits(train=30, dev=10, test=0)
+    assert read.rules.limits == Sizes(train=30, dev=10, test=0)
     assert read.rules.cleaning == CleaningRules(
         min_words=1, max_ratio=4.0, drop_duplicates=False, min_script_share=0.25, normalize="NFC", strict=True
     )
@@ -78,8 +78,8 @@ def test_every_table_of_the_file_is_read(tmp_path: Path) -> None:
         ('tmx = "memory.tmx.gz"', TmxFile(Path("D/memory.tmx.gz"), Direction("de", "fr"))),
         ('jsonl = "t.jsonl"\nfields = ["a", "b"]', JsonPairs(Path("D/t.jsonl"), ("a", "b"))),
         ('dataset = "books"\nsplit = "test"', Dataset("books", Path("D/books"), ("de", "fr"), split="test")),
-        ('phrasebook = "court"', Register("court", None, 1)),
-        ('phrasebook = "farm"\nsentences = 20\nseed = 3', Register("farm", 20, 3)),
+        ('phrasebook = "court"', Register("court", None, 1, Direction("de", "fr"))),
+        ('phrasebook = "farm"\nsentences = 20\nseed = 3', Register("farm", 20, 3, Direction("de", "fr"))),
     ],
 )
 def test_a_site_finds_its_corpus_under_the_data_folder(tmp_path: Path, corpus: str, expected: object) -> None:
@@ -253,7 +253,7 @@ def test_text_that_is_not_here_cannot_be_mixed(tmp_path: Path) -> None:
 def test_a_site_may_have_both_text_and_a_key_and_most_have_no_key(tmp_path: Path) -> None:
     read = federation(tmp_path, REGISTER + 'public-key = "k"\n' + SITE.replace("court", "bank"))
     assert [site.public_key for site in read.sites] == ["k", ""]
-    assert read.sites[0].corpus == Register("court", None, 1)
+    assert read.sites[0].corpus == Register("court", None, 1, Direction("de", "fr"))
 
 
 @pytest.mark.parametrize(
@@ -290,4 +290,4 @@ def test_a_hubs_dataset_needs_no_file_here_and_a_folder_has_its_own(tmp_path: Pa
     (tmp_path / "data/books").mkdir(parents=True)
     (tmp_path / "data/books/train.parquet").touch()
     assert read.sites[0].corpus is not None
-    assert corpus_paths(read.sites[0].corpus) == [tmp_path / "data/books/train.parquet"]
+    assert read.sites[0].corpus.paths() == [tmp_path / "data/books/train.parquet"]

@@ -6,7 +6,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.rules import Limits, TextRules
+from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.sizes import LARGEST_REGISTER, Sizes, check_limits, first_sentences, more_sentences, take
 from fedlingua.corpora.split import SPLITS, Split, SplitRules, position
@@ -130,7 +130,7 @@ def test_sizes_that_cannot_be_are_refused_before_any_text_is_read(tmp_path: Path
 def test_a_limit_above_the_size_changes_nothing(tmp_path: Path) -> None:
     text = PAPER.strip() + "\nmax-train = 10\nmax-dev = 4\n" + tsv_site("court", "train = 10")
     assert sizes(read_sites(federation(tmp_path, text, court=PAIRS), frozenset())["court"]) == [10, 4, 20]
-    check_limits(Sizes(train=10), {"train": 0, "dev": 0, "test": 0}, "here")
+    check_limits(Sizes(train=10), Sizes(), "here")
 
 
 @pytest.mark.parametrize("mode", ["components", "shared-side", "paper"])
@@ -195,4 +195,4 @@ def test_a_deployed_site_takes_the_federations_sizes_and_its_own_before_them(tmp
 def test_a_deployed_site_is_told_when_its_size_is_above_the_servers_limit(tmp_path: Path) -> None:
     site = federation(tmp_path, tsv_site("court", "train = 60"), court=PAIRS).sites[0]
     with pytest.raises(ConfigError, match="site court: train = 60 is above max-train = 50"):
-        read_text([site], TextRules(SplitRules("paper"), Limits(train=50)))
+        read_text([site], TextRules(SplitRules("paper"), Sizes(train=50)))

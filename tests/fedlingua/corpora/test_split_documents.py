@@ -6,8 +6,7 @@ import pytest
 
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.split import SPLITS, Split, SplitRules, by_share, position
-from fedlingua.corpora.split_documents import Document, split_documents
+from fedlingua.corpora.split import SPLITS, Document, Split, SplitRules, by_share, position, split_documents
 from fedlingua.corpora.texts import read_sites, read_text
 from tests.federations import SPLIT, federation
 

@@ -12,10 +12,10 @@ import pytest
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora import read
-from fedlingua.corpora.documents import Notes, read_documents
-from fedlingua.corpora.opus import OpusZip, read_download
-from fedlingua.corpora.read import LINE_BYTES, TsvFile, read_lines, read_pairs
-from fedlingua.corpora.tmx import TmxFile, read_tmx
+from fedlingua.corpora.documents import Notes
+from fedlingua.corpora.opus import OpusZip
+from fedlingua.corpora.read import LINE_BYTES, TsvFile, read_lines
+from fedlingua.corpora.tmx import TmxFile
 
 MB = 1 << 20
 DE_EN = Direction("de", "en")
@@ -24,16 +24,15 @@ UNIT = b'<tu><tuv xml:lang="de"><seg>ein Hund</seg></tuv><tuv xml:lang="en"><seg
 READ = """
 import resource, sys, zipfile
 from pathlib import Path
-from fedlingua.corpora import formats, documents
-from fedlingua.corpora.formats import corpus_files, read_corpus
-from fedlingua.corpora.documents import JsonDocuments, read_documents
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
+from fedlingua.corpora.formats import corpus_of
 kind, path = sys.argv[1], Path(sys.argv[2])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    files = None if kind == "documents" else corpus_files({kind: path.name}, Direction("de", "en"), "here", path.parent)
-    print(sum(1 for _ in (read_documents(JsonDocuments(path)) if files is None else read_corpus(files))))
+    side = "de" if kind == "documents" else "en"
+    entry = {"jsonl" if kind == "documents" else kind: path.name}
+    print(sum(1 for _ in corpus_of(entry, Direction("de", side), "here", path.parent).read()))
 except CorpusError as error:
     print(error)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
@@ -105,7 +104,7 @@ def test_a_member_of_a_zip_that_swells_is_refused(tmp_path: Path, packing: int, 
     with zipfile.ZipFile(tmp_path / "de-en.txt.zip", "w", packing, compresslevel=9) as archive:
         for name in ("X.de-en.de", "X.de-en.en"):
             archive.writestr(name, b"ein Hund\n" * 200_000)
-    pairs = read_download(OpusZip(tmp_path / "de-en.txt.zip", DE_EN))
+    pairs = OpusZip(tmp_path / "de-en.txt.zip", DE_EN).read()
     with pytest.raises(CorpusError, match=r"X\.de-en\.de: becomes more than 200 times as large"):
         list(pairs)
 
@@ -114,9 +113,9 @@ def test_a_memory_that_swells_outside_its_units_is_refused(tmp_path: Path, monke
     monkeypatch.setattr(read, "UNPACKED_BYTES", 1 << 16)
     path = packed(tmp_path / "x.tmx.gz", [HEAD, b"<note>x</note>" * 200_000, UNIT, b"</body></tmx>"], 9)
     with pytest.raises(CorpusError, match="becomes more than 200 times as large"):
-        list(read_tmx(TmxFile(path, DE_EN)))
+        list(TmxFile(path, DE_EN).read())
     path = packed(tmp_path / "y.tmx.gz", [HEAD, UNIT * 3, b"</body></tmx>"], 9)
-    assert sum(1 for _ in read_tmx(TmxFile(path, DE_EN))) == 3
+    assert sum(1 for _ in TmxFile(path, DE_EN).read()) == 3
 
 
 def test_a_line_at_the_bound_is_read_and_one_beyond_it_named(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_a_line_at_the_bound_is_read_and_one_beyond_it_named(tmp_path: Path) -> 
 def test_a_note_beyond_the_bound_is_named(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_bytes(b"x" * (LINE_BYTES + 1))
     with pytest.raises(CorpusError, match=r"one\.txt: has more than 4,194,304 bytes"):
-        list(read_documents(Notes(tmp_path)))
+        list(Notes(tmp_path).read())
 
 
 def test_honest_text_is_read_however_much_it_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +139,7 @@ def test_honest_text_is_read_however_much_it_packs(tmp_path: Path, monkeypatch: 
     lines = [f"der {number} Hund\tthe {number} dog" for number in range(20_000)]
     path = tmp_path / "many.tsv.gz"
     path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
-    assert sum(1 for _ in read_pairs(TsvFile(path))) == len(lines)
+    assert sum(1 for _ in TsvFile(path).read()) == len(lines)
     path.write_bytes(gzip.compress(b"same\tagain\n" * 100_000))
     with pytest.raises(CorpusError, match=r"becomes more than 200 times as large"):
-        list(read_pairs(TsvFile(path)))
+        list(TsvFile(path).read())

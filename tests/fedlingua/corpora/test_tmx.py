@@ -8,7 +8,7 @@ import pytest
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.tmx import TmxFile, read_tmx
+from fedlingua.corpora.tmx import TmxFile
 
 DE_EN = Direction("de", "en")
 HEAD, END = '<tmx version="1.4">\n<header/>\n<body>\n', "</body></tmx>\n"
@@ -29,7 +29,7 @@ def write(folder: Path, content: str | bytes, name: str = "memory.tmx") -> TmxFi
 
 def refusal(file: TmxFile) -> str:
     with pytest.raises(CorpusError) as caught:
-        list(read_tmx(file))
+        list(file.read())
     return str(caught.value)
 
 
@@ -37,38 +37,38 @@ def refusal(file: TmxFile) -> str:
 def test_every_unit_is_a_pair_whatever_the_order_of_its_variants(tmp_path: Path, name: str) -> None:
     cats = unit(("fr", "deux chats"), ("en", "two cats"), ("de", "zwei Katzen"))
     file = write(tmp_path, HEAD + DOG + cats + END, name)
-    assert list(read_tmx(file)) == [Pair("ein Hund", "a dog"), Pair("zwei Katzen", "two cats")]
-    assert list(read_tmx(TmxFile(file.path, Direction("en", "de"))))[1] == Pair("two cats", "zwei Katzen")
+    assert list(file.read()) == [Pair("ein Hund", "a dog"), Pair("zwei Katzen", "two cats")]
+    assert list(TmxFile(file.path, Direction("en", "de")).read())[1] == Pair("two cats", "zwei Katzen")
 
 
 def test_a_variant_of_any_country_is_its_language_and_the_first_of_two_is_taken(tmp_path: Path) -> None:
     units = unit(("DE_at", "a"), ("en-GB", "lorry"), ("en-US", "truck")) + unit(("de-Latn-CH", "b"), ("EN", "x"))
-    assert list(read_tmx(write(tmp_path, HEAD + units + END))) == [Pair("a", "lorry"), Pair("b", "x")]
+    assert list(write(tmp_path, HEAD + units + END).read()) == [Pair("a", "lorry"), Pair("b", "x")]
 
 
 def test_a_scripts_variants_are_told_apart_and_its_countries_are_not(tmp_path: Path) -> None:
     file = write(tmp_path, HEAD + unit(("zh-Hant-TW", "國"), ("zh-CN", "国"), ("en", "country")) + END)
     for direction, source in (("zh-Hant--en", "國"), ("zh-Hans--en", "国"), ("zh-en", "國")):
-        assert list(read_tmx(TmxFile(file.path, parse_direction(direction)))) == [Pair(source, "country")]
+        assert list(TmxFile(file.path, parse_direction(direction)).read()) == [Pair(source, "country")]
     with pytest.raises(CorpusError, match="none of 1 units has 'zh-Hant-HK'; got zh-Hant-TW 1, zh-CN 1, en 1"):
-        list(read_tmx(TmxFile(file.path, parse_direction("zh-Hant-HK--en"))))
+        list(TmxFile(file.path, parse_direction("zh-Hant-HK--en")).read())
 
 
 def test_a_unit_with_the_very_code_is_read_by_it(tmp_path: Path) -> None:
     both = unit(("de", "a"), ("en-GB", "lorry"), ("en", "truck"))
     file = write(tmp_path, HEAD + both + unit(("de", "b"), ("en-GB", "flat")) + END)
-    assert list(read_tmx(file)) == [Pair("a", "truck"), Pair("b", "flat")]
+    assert list(file.read()) == [Pair("a", "truck"), Pair("b", "flat")]
     british = TmxFile(file.path, Direction("de", "en-GB"))
-    assert list(read_tmx(british)) == [Pair("a", "lorry"), Pair("b", "flat")]
+    assert list(british.read()) == [Pair("a", "lorry"), Pair("b", "flat")]
 
 
 def test_an_older_code_of_a_file_is_read_as_the_newer(tmp_path: Path) -> None:
     file = write(tmp_path, HEAD + unit(("iw", "shalom"), ("in", "halo")) + END)
-    assert list(read_tmx(TmxFile(file.path, parse_direction("iw-id")))) == [Pair("shalom", "halo")]
+    assert list(TmxFile(file.path, parse_direction("iw-id")).read()) == [Pair("shalom", "halo")]
 
 
 def test_the_older_attribute_of_tmx_1_1_names_a_language_too(tmp_path: Path) -> None:
-    assert list(read_tmx(write(tmp_path, HEAD + DOG.replace("xml:lang", "lang") + END))) == [Pair("ein Hund", "a dog")]
+    assert list(write(tmp_path, HEAD + DOG.replace("xml:lang", "lang") + END).read()) == [Pair("ein Hund", "a dog")]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_the_older_attribute_of_tmx_1_1_names_a_language_too(tmp_path: Path) -> 
 )
 def test_text_is_kept_and_codes_are_dropped(tmp_path: Path, segment: str, text: str) -> None:
     file = write(tmp_path, HEAD + unit(("de", segment), ("en", "x")) + END)
-    assert list(read_tmx(file)) == [Pair(text, "x")]
+    assert list(file.read()) == [Pair(text, "x")]
 
 
 def test_a_unit_without_one_of_the_languages_has_an_empty_side(tmp_path: Path) -> None:
     units = DOG + unit(("de", "allein")) + unit(("fr", "seul")) + "<tu/>" + '<tu><tuv xml:lang="de"/></tu>'
     empty = Pair("", "")
-    assert list(read_tmx(write(tmp_path, HEAD + units + END))) == [
+    assert list(write(tmp_path, HEAD + units + END).read()) == [
         Pair("ein Hund", "a dog"),
         Pair("allein", ""),
         empty,
@@ -111,13 +111,13 @@ def test_a_language_that_no_unit_has_is_told_with_those_that_are_there(tmp_path:
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
 def test_xml_says_its_encoding_itself(tmp_path: Path, encoding: str) -> None:
     text = HEAD + DOG.replace("Hund", "Hündchen") + END
-    assert list(read_tmx(write(tmp_path, text.encode(encoding)))) == [Pair("ein Hündchen", "a dog")]
+    assert list(write(tmp_path, text.encode(encoding)).read()) == [Pair("ein Hündchen", "a dog")]
 
 
 def test_a_document_type_is_passed_over_and_not_fetched(tmp_path: Path) -> None:
     (tmp_path / "tmx14.dtd").write_text('<!ENTITY dog "cat">')
     file = write(tmp_path, '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n' + HEAD + DOG + END)
-    assert list(read_tmx(file)) == [Pair("ein Hund", "a dog")]
+    assert list(file.read()) == [Pair("ein Hund", "a dog")]
     told = refusal(write(tmp_path, '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n' + HEAD + DOG.replace("dog", "&dog;") + END))
     assert "memory.tmx, line 5: uses an entity" in told
 
@@ -186,7 +186,7 @@ def test_a_gzip_that_breaks_off_is_told_with_how_far_it_came(tmp_path: Path) -> 
 
 
 def test_a_long_segment_is_read_whole(tmp_path: Path) -> None:
-    assert len(next(read_tmx(write(tmp_path, HEAD + DOG.replace("dog", "d" * 2**20) + END))).target) == 2**20 + 2
+    assert len(next(write(tmp_path, HEAD + DOG.replace("dog", "d" * 2**20) + END).read()).target) == 2**20 + 2
 
 
 def test_units_that_were_given_out_leave_the_memory(tmp_path: Path) -> None:
@@ -205,5 +205,5 @@ def test_units_that_were_given_out_leave_the_memory(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(etree, "iterparse", watched)
-        assert sum(1 for _ in read_tmx(file)) == 5000
+        assert sum(1 for _ in file.read()) == 5000
     assert max(siblings) < 1000

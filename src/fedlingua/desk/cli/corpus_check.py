@@ -9,7 +9,7 @@ from rich.text import Text
 from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.desk.cli.corpus_input import CorpusInput
-from fedlingua.desk.corpora.figures import Figures, as_json, figures, summary
+from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
 
 _WIDTH = 60
 """Characters of a sample that a terminal is shown."""
@@ -21,7 +21,7 @@ def check_corpus(corpus: CorpusInput, rules: CleaningRules, samples: int, consol
     Raises:
         CorpusError: it cannot be read, its sides are swapped, or rules are strict and something would be dropped; then after the figures.
     """
-    found = figures(corpus.read(), corpus.direction, rules, samples, corpus.name)
+    found = corpus_statistics(corpus.read(), corpus.direction, rules, samples, corpus.name)
     told = {"corpus": corpus.name, **as_json(found, corpus.direction)}
     _show(corpus, found, console)
     account = found.account
@@ -33,7 +33,7 @@ def check_corpus(corpus: CorpusInput, rules: CleaningRules, samples: int, consol
     return told
 
 
-def _show(corpus: CorpusInput, found: Figures, console: Console) -> None:
+def _show(corpus: CorpusInput, found: Statistics, console: Console) -> None:
     account = found.account
     console.print(f"{corpus.name}, {corpus.direction}: ", end="", markup=False, highlight=False)
     console.print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}", highlight=False)

@@ -13,8 +13,8 @@ from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction
 from fedlingua.common.tables import refuse_unknown, table
 from fedlingua.corpora.clean import CleaningRules, read_cleaning
-from fedlingua.corpora.formats import KINDS, OPTIONS, CorpusFiles, corpus_files, read_corpus
-from fedlingua.corpora.read import Pair, side_paths
+from fedlingua.corpora.formats import FILE_FORMATS, corpus_of, options_of
+from fedlingua.corpora.read import Corpus, Pair, side_paths
 from fedlingua.desk.cli.output import AnsweringConsole
 from fedlingua.settings.experiment import parse_override
 
@@ -27,11 +27,11 @@ class CorpusInput:
 
     name: str
     direction: Direction
-    files: CorpusFiles
+    corpus: Corpus[Pair]
 
     def read(self) -> Iterator[Pair]:
         """The pairs as they stand, counted on the terminal while they come."""
-        return _watched(read_corpus(self.files), self.name)
+        return _watched(self.corpus.read(), self.name)
 
 
 def corpus_input(name: str, direction: str, kind: str | None, options: Sequence[str]) -> CorpusInput:
@@ -42,12 +42,12 @@ def corpus_input(name: str, direction: str, kind: str | None, options: Sequence[
     """
     parsed = parse_direction(direction, "--direction")
     found = kind or _kind(name, parsed)
-    if found not in KINDS:
-        raise ConfigError(f"--kind {found} is not known; choose one of {', '.join(KINDS)}")
+    if found not in FILE_FORMATS:
+        raise ConfigError(f"--kind {found} is not known; choose one of {', '.join(FILE_FORMATS)}")
     values = dict(parse_override(text, "--option", "columns=[1,0]") for text in options)
-    refuse_unknown(values, set(OPTIONS), "--option")
+    refuse_unknown(values, set(options_of(FILE_FORMATS)), "--option")
     entry = {found: name, **values}
-    return CorpusInput(name, parsed, corpus_files(entry, parsed, name, Path()))
+    return CorpusInput(name, parsed, corpus_of(entry, parsed, name, Path(), FILE_FORMATS))
 
 
 def _kind(name: str, direction: Direction) -> str:
@@ -61,7 +61,7 @@ def _kind(name: str, direction: Direction) -> str:
         return "dataset"
     if side_paths(Path(name), direction)[0].is_file():
         return "moses"
-    raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(KINDS)}")
+    raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(FILE_FORMATS)}")
 
 
 def cleaning_rules(file: Path | None, changes: Sequence[str], strict: bool) -> CleaningRules:

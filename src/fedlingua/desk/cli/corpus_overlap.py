@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, figures, leaks, left_out, without_leaks
-from fedlingua.corpora.rules import Limits
+from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, leaks, left_out, shared_sentences, without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.corpora.sizes import Sizes
@@ -65,7 +64,7 @@ def compared_files(file: Path, data: Path | None, whole: bool, to: Path | None) 
     else:
         held = texts_by_site(file, data_dir)
     digests = {site: digests_of(texts.values(), OVERLAP_KEY) for site, texts in held.items()}
-    found, leaking = figures(digests), leaks(digests)
+    found, leaking = shared_sentences(digests), leaks(digests)
     left = {site: [without_leaks(text, leaking[site], OVERLAP_KEY) for text in texts.values()] for site, texts in held.items()}
     counts = {site: left_out(texts.values(), left[site]) for site, texts in held.items()}
     if to is not None:
@@ -79,7 +78,7 @@ def compared_files(file: Path, data: Path | None, whole: bool, to: Path | None) 
 
 
 def _whole_texts(federation: Federation) -> Mapping[str, SiteText]:
-    rules = dataclasses.replace(federation.rules, limits=Limits(), sizes=Sizes())
+    rules = dataclasses.replace(federation.rules, limits=Sizes(), sizes=Sizes())
     sites = tuple(dataclasses.replace(site, sizes=Sizes()) for site in federation.sites)
     return read_sites(dataclasses.replace(federation, rules=rules, sites=sites), frozenset())
 

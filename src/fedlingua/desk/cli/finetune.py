@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,8 @@ from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import check_new_folder
 from fedlingua.desk.cli.progress import duration
-from fedlingua.desk.finetuning.pairs import read_pairs_folder
 from fedlingua.desk.finetuning.run_encoder import encoder_run
-from fedlingua.desk.finetuning.settings import FineTuning
-from fedlingua.desk.finetuning.tagged import read_tagged
+from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
 from fedlingua.desk.pretraining.demo_encoder import make_built_in
 
 if TYPE_CHECKING:  # a mistake is told without torch
@@ -54,14 +53,13 @@ def finetune(
     from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
     from fedlingua.desk.finetuning.loop import best_epoch
     from fedlingua.desk.finetuning.result import FILE
-    from fedlingua.desk.finetuning.tasks import Setting, finetune_pairs, finetune_tagging
+    from fedlingua.desk.finetuning.tasks import Setting
+    from fedlingua.desk.finetuning.tasks import finetune as train
 
     encoder = encoder_directory(run, site) if run else _named(given or "")
-    where = Setting(
-        encoder, data, folder, max_tokens, device, threads, "" if run else name, lambda text: console.print(text, soft_wrap=True)
-    )
-    report = _reporter(how.epochs, console)
-    result = finetune_tagging(where, how, layout, report) if task == "ner" else finetune_pairs(where, how, report)
+    note = partial(console.print, soft_wrap=True)
+    where = Setting(encoder, data, folder, max_tokens, device, threads, "" if run else name, note, layout)
+    result = train(task, where, how, _reporter(how.epochs, console))
     console.print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")
     for table in score_tables(result):
         console.print(table)
@@ -79,10 +77,7 @@ def _check(task: str, encoder: str | None, run: Path | None, site: str | None, d
             known_backbone(encoder or "")
         except BackboneError as error:
             raise BackboneError(f"--encoder {encoder}: {error}") from error
-    if task == "ner":
-        read_tagged(data, layout)
-    else:
-        read_pairs_folder(data)
+    read_annotated(task, data, layout)
 
 
 def _named(encoder: str) -> Path:

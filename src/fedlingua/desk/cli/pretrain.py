@@ -16,11 +16,12 @@ from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_device, computed_in
 from fedlingua.common.files import check_new_folder
-from fedlingua.common.pace import Pace
-from fedlingua.corpora.recipe import BaseText, Recipe, base_text, made_of, read_recipe
+from fedlingua.corpora.recipe import Recipe, read_recipe
 from fedlingua.desk.cli.progress import duration
+from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.card import model_card
-from fedlingua.desk.pretraining.progress import Progress
+from fedlingua.desk.pretraining.checkpoints import Progress
+from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.experiment import parse_override
@@ -30,8 +31,8 @@ if TYPE_CHECKING:  # a recipe that is wrong is told without torch
     from transformers import PreTrainedModel
 
     from fedlingua.backbones.codec import Codec
-    from fedlingua.desk.pretraining.loop import Material, Outcome
-    from fedlingua.desk.pretraining.material import Corpora
+    from fedlingua.desk.pretraining.loop import Outcome
+    from fedlingua.desk.pretraining.material import Corpora, Material
 
 
 def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str], console: Console) -> Path:

@@ -14,16 +14,16 @@ from string import punctuation
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
-from fedlingua.corpora.read import Pair, TsvFile, read_pairs
+from fedlingua.corpora.read import Pair, TsvFile
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split, position
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN_OF_THE_PAPER,
     Prepared,
     Report,
-    account_of,
+    check_sizes,
+    gathered,
     leaks_of_pairs,
-    refuse_short,
-    shortfall,
     sides,
 )
 
@@ -42,42 +42,38 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
     Raises:
         CorpusError: files that are missing or cannot be read, or too few rows; names all of them.
     """
-    found = _find(folder)
-    kept: _Splits = {}
-    accounts = {direction: Account() for direction in found}
-    for done, (direction, files) in enumerate(found.items()):
-        report(direction, done, len(found))
-        kept[direction] = {
-            split: list(usable(read_pairs(file), partial(fault, direction=direction, split=split), accounts[direction]))
+    tables = _find(folder)
+    usable_rows: _Splits = {}
+    accounts = {direction: Account() for direction in tables}
+    for done, (direction, files) in enumerate(tables.items()):
+        report(direction, done, len(tables))
+        usable_rows[direction] = {
+            split: list(usable(file.read(), partial(fault, direction=direction, split=split), accounts[direction]))
             for split, file in files.items()
         }
-    report(EN_JA, len(found), len(found))
-    paper = _cut(kept, key)
-    taken = _cut(_without_leaks(kept), key) if no_leaks else paper
-    _check(taken, accounts)
-    in_train = leaks_of_pairs(paper)
-    directions = {}
-    for direction, files in found.items():
-        names = [file.path.name for file in files.values()]
-        told = account_of(names, accounts[direction], {split: len(pairs) for split, pairs in taken[direction].items()})
-        directions[str(direction)] = {**told, "also_in_train": in_train[direction]}
-    account = {"corpus": "MTNT", "key": key, "no_leaks": no_leaks, "directions": directions}
-    return Prepared(taken, account, f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}")
+    report(EN_JA, len(tables), len(tables))
+    paper = _cut(usable_rows, key)
+    taken = _cut(_without_leaks(usable_rows), key) if no_leaks else paper
+    wanted = {EN_FR: Sizes(max(1, len(taken[EN_JA]["train"])), 1, 1), EN_JA: Sizes(1, 1, 1)}
+    check_sizes(taken, wanted, accounts)
+    note = f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
+    paths = {direction: [file.path for file in files.values()] for direction, files in tables.items()}
+    return gathered("MTNT", key, no_leaks, taken, paths, accounts, note, leaks_of_pairs(paper))
 
 
 def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:
     root = folder / "MTNT" if (folder / "MTNT").is_dir() else folder
-    found = {
+    tables = {
         direction: {split: TsvFile(root / name / f"{name}.{direction}.tsv", 1, 2) for split, name in FOLDERS.items()}
         for direction in (EN_FR, EN_JA)
     }
-    missing = [str(file.path) for files in found.values() for file in files.values() if not file.path.is_file()]
+    missing = [str(file.path) for files in tables.values() for file in files.values() if not file.path.is_file()]
     if missing:
         raise CorpusError(
             f"{folder} lacks {len(missing)} of 6 files of MTNT; unpack MTNT.1.1.tar.gz there, or check the folder:\n  "
             + "\n  ".join(missing)
         )
-    return found
+    return tables
 
 
 def fault(pair: Pair, direction: Direction, split: Split) -> str | None:
@@ -113,15 +109,3 @@ def _without_leaks(kept: _Splits) -> _Splits:
             left[direction][split] = [pair for pair in splits[split] if elsewhere.isdisjoint(sides(pair, direction))]
         elsewhere |= {side for direction in kept for pair in left[direction][split] for side in sides(pair, direction)}
     return left
-
-
-def _check(taken: _Splits, accounts: Mapping[Direction, Account]) -> None:
-    wanted = {(direction, split): 1 for direction in taken for split in SPLITS}
-    wanted[EN_FR, "train"] = max(1, len(taken[EN_JA]["train"]))
-    refuse_short(
-        [
-            shortfall(direction, split, f"{len(taken[direction][split])} of {size}", accounts[direction])
-            for (direction, split), size in wanted.items()
-            if len(taken[direction][split]) < size
-        ]
-    )

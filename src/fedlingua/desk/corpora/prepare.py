@@ -20,20 +20,17 @@ from typing import Any
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, stripped
-from fedlingua.corpora.opus import OpusCorpus, find_all
-from fedlingua.corpora.read import LineFiles, Pair, read_pairs
+from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.desk.corpora.opus import OpusCorpus, find_all
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN_OF_THE_PAPER,
     Prepared,
     Report,
-    account_of,
-    has_tab,
+    check_sizes,
+    gathered,
     leaks,
-    refuse_short,
-    shortfall,
-    without_tabs,
 )
 
 CLEANING = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
@@ -109,23 +106,24 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
         CorpusError: files that are missing or cannot be read, or a pair too small for its sizes; names all such pairs.
     """
     corpora: dict[Direction, _Lines] = {}
-    found = find_all(corpus.opus, corpus.sizes, folder)
-    for done, (direction, files) in enumerate(found.items()):
-        report(direction, done, 2 * len(found))
-        corpora[direction] = _read(files, direction)
+    files = find_all(corpus.opus, corpus.sizes, folder)
+    for done, direction in enumerate(files):
+        report(direction, done, 2 * len(files))
+        corpora[direction] = _read(files[direction], direction)
     orders = {direction: paper_order(len(lines.usable), key, direction) for direction, lines in corpora.items()}
     sizes = {direction: corpus.sizes[direction] or _hundredth(orders[direction]) for direction in corpora}
     paper = _take(corpora, orders, sizes, no_leaks=False)
     taken = _take(corpora, orders, sizes, no_leaks=True) if no_leaks else paper
-    _check(corpora, orders, sizes, taken)
-    in_train, splits, accounts = leaks(_sides(corpora, paper)), {}, {}
+    accounts = {direction: lines.account for direction, lines in corpora.items()}
+    check_sizes(taken, sizes, accounts)
+    splits = {}
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
-        report(direction, done, 2 * len(found))
-        splits[direction], tabs = _collect(lines.files, taken[direction])
-        accounts[str(direction)] = {**_account(lines, taken[direction]), "tabs": tabs, "also_in_train": in_train[direction]}
-    report(direction, 2 * len(found), 2 * len(found))
-    account = {"corpus": corpus.opus.name, "key": key, "no_leaks": no_leaks, "directions": accounts}
-    return Prepared(splits, account, IN_TRAIN_OF_THE_PAPER)
+        report(direction, done, 2 * len(files))
+        splits[direction] = _collect(lines.files, taken[direction])
+    report(direction, 2 * len(files), 2 * len(files))
+    paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
+    in_train = leaks(_sides(corpora, paper))
+    return gathered(corpus.opus.name, key, no_leaks, splits, paths, accounts, IN_TRAIN_OF_THE_PAPER, in_train)
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:
@@ -139,7 +137,7 @@ def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Seque
 def _read(files: LineFiles, direction: Direction) -> _Lines:
     lines = _Lines(files)
     reason = partial(fault, direction=direction, rules=CLEANING)
-    for pair, is_usable in judged(read_pairs(files), reason, lines.account):
+    for pair, is_usable in judged(files.read(), reason, lines.account):
         lines.usable.append(is_usable)
         lines.sources.append(_number(direction.source, pair.source))
         lines.targets.append(_number(direction.target, pair.target))
@@ -183,22 +181,6 @@ def _front(lines: _Lines, order: Sequence[int], size: int, elsewhere: set[int]) 
     return front
 
 
-def _check(
-    corpora: Mapping[Direction, _Lines],
-    orders: Mapping[Direction, Mapping[Split, Sequence[int]]],
-    sizes: Mapping[Direction, Sizes],
-    taken: Mapping[Direction, _Taken],
-) -> None:
-    short = []
-    for direction, lines in corpora.items():
-        for split in SPLITS:
-            got, wanted = len(taken[direction][split]), sizes[direction].of(split)
-            if got < max(1, wanted):
-                told = f"{got} of {wanted}" if wanted else f"a hundredth of {len(orders[direction][split])} lines is none"
-                short.append(shortfall(direction, split, told, lines.account))
-    refuse_short(short)
-
-
 def _sides(corpora: Mapping[Direction, _Lines], taken: Mapping[Direction, _Taken]) -> dict[Direction, Any]:
     """Each line taken as the numbers of its two sentences."""
     return {
@@ -207,19 +189,8 @@ def _sides(corpora: Mapping[Direction, _Lines], taken: Mapping[Direction, _Taken
     }
 
 
-def _collect(files: LineFiles, taken: _Taken) -> tuple[dict[Split, list[Pair]], int]:
-    """The pairs themselves, and in how many a TAB became a space."""
+def _collect(files: LineFiles, taken: _Taken) -> dict[Split, list[Pair]]:
+    """The pairs themselves."""
     wanted = {line for lines in taken.values() for line in lines}
-    pairs: dict[int, Pair] = {}
-    tabs = 0
-    for number, raw in enumerate(read_pairs(files)):
-        if number in wanted:
-            pair = stripped(raw)
-            tabs += has_tab(pair)
-            pairs[number] = without_tabs(pair)
-    return {split: [pairs[line] for line in taken[split]] for split in SPLITS}, tabs
-
-
-def _account(lines: _Lines, taken: _Taken) -> dict[str, Any]:
-    files = [str(path).rpartition("/")[2] for path in (lines.files.source_path, lines.files.target_path)]
-    return account_of(files, lines.account, {split: len(taken[split]) for split in SPLITS})
+    pairs = {number: stripped(pair) for number, pair in enumerate(files.read()) if number in wanted}
+    return {split: [pairs[line] for line in taken[split]] for split in SPLITS}

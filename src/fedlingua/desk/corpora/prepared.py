@@ -1,13 +1,14 @@
 """What preparing a corpus gives, whichever it is: its splits, an account that adds up, and how much of dev and test is trained on."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account
-from fedlingua.corpora.read import Pair
+from fedlingua.corpora.read import AnyPath, Pair
+from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split
 
 Report = Callable[[Direction, int, int], None]
@@ -68,22 +69,45 @@ def account_of(files: Sequence[str], account: Account, sizes: Mapping[Split, int
     }
 
 
-def shortfall(direction: Direction, split: Split, got: str, account: Account) -> str:
-    """A line for `refuse_short`. got: as in "5 of 6"."""
-    return f"  {direction}, {split}: {got}; read {account.read}, usable {account.kept}"
-
-
-def refuse_short(short: Sequence[str]) -> None:
-    """Refuse a corpus of which some split is too small; short: a line for each.
-
-    Raises:
-        CorpusError: with all of them.
-    """
+def check_sizes(
+    taken: Mapping[Direction, Mapping[Split, Sized]], wanted: Mapping[Direction, Sizes], accounts: Mapping[Direction, Account]
+) -> None:
+    """Raise CorpusError for a corpus of which some split is empty or smaller than wanted; names all of them."""
+    short = []
+    for direction, splits in taken.items():
+        for split in SPLITS:
+            got, size, account = len(splits[split]), wanted[direction].of(split), accounts[direction]
+            if got < max(1, size):
+                counts = f"{got} of {size}" if size else "a hundredth of its lines is none"
+                short.append(f"  {direction}, {split}: {counts}; read {account.read}, usable {account.kept}")
     if short:
         raise CorpusError(
             "the corpus is too small for the paper's sizes; is every download whole? Smaller text needs no preparing: "
             "a federation file takes it as it is, with [split] mode = 'paper' and [sizes]\n" + "\n".join(short)
         )
+
+
+def gathered(
+    corpus: str,
+    key: str,
+    no_leaks: bool,
+    splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]],
+    files: Mapping[Direction, Sequence[AnyPath]],
+    accounts: Mapping[Direction, Account],
+    note: str,
+    in_train: Mapping[Direction, Any] | None = None,
+) -> Prepared:
+    """Put the splits, a space for each TAB in them, together with their account. in_train: leaks; None counts those of these splits."""
+    clean = {d: {split: list(map(without_tabs, pairs)) for split, pairs in parts.items()} for d, parts in splits.items()}
+    in_train = in_train or leaks_of_pairs(clean)
+    directions = {}
+    for direction, parts in splits.items():
+        names = [str(path).rpartition("/")[2] for path in files[direction]]
+        sizes = {split: len(pairs) for split, pairs in parts.items()}
+        tabs = sum(has_tab(pair) for pairs in parts.values() for pair in pairs)
+        account = account_of(names, accounts[direction], sizes)
+        directions[str(direction)] = {**account, "tabs": tabs, "also_in_train": in_train[direction]}
+    return Prepared(clean, {"corpus": corpus, "key": key, "no_leaks": no_leaks, "directions": directions}, note)
 
 
 def has_tab(pair: Pair) -> bool:

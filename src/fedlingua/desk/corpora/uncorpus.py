@@ -12,21 +12,17 @@ from pathlib import Path
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
-from fedlingua.corpora.opus import OpusCorpus, find_all
-from fedlingua.corpora.read import LineFiles, Pair, read_pairs
+from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split, position
+from fedlingua.desk.corpora.opus import OpusCorpus, find_all
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN,
     Prepared,
     Report,
-    account_of,
-    has_tab,
-    leaks_of_pairs,
-    refuse_short,
-    shortfall,
+    check_sizes,
+    gathered,
     sides,
-    without_tabs,
 )
 
 FILES = OpusCorpus("UNv1.0", zipped=False, origin="the UN's site (UNv1.0.en-fr.tar.gz.00 and so on; join and unpack them)")
@@ -40,28 +36,16 @@ def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZE
     Raises:
         CorpusError: files that are missing or cannot be read, or a pair too small for its sizes; names all such pairs.
     """
-    found = find_all(FILES, DIRECTIONS, folder)
+    files = find_all(FILES, DIRECTIONS, folder)
     splits: dict[Direction, dict[Split, list[Pair]]] = {}
-    accounts, tabs, short = {}, {}, []
-    for done, (direction, files) in enumerate(found.items()):
-        report(direction, done, len(found))
-        taken, account = _sampled(files, direction, key, sizes)
-        for split in SPLITS:
-            if len(taken[split]) < sizes.of(split):
-                got = f"{len(taken[split])} of {sizes.of(split)}"
-                short.append(shortfall(direction, split, got, account))
-        tabs[direction] = sum(has_tab(pair) for pairs in taken.values() for pair in pairs)
-        splits[direction] = {split: [without_tabs(pair) for pair in taken[split]] for split in SPLITS}
-        accounts[direction] = account
-    report(direction, len(found), len(found))
-    refuse_short(short)
-    in_train = leaks_of_pairs(splits)
-    directions = {}
-    for direction, files in found.items():
-        sizes_taken = {split: len(pairs) for split, pairs in splits[direction].items()}
-        told = account_of([files.source_path.name, files.target_path.name], accounts[direction], sizes_taken)
-        directions[str(direction)] = {**told, "tabs": tabs[direction], "also_in_train": in_train[direction]}
-    return Prepared(splits, {"corpus": FILES.name, "key": key, "no_leaks": True, "directions": directions}, IN_TRAIN)
+    accounts = {}
+    for done, direction in enumerate(files):
+        report(direction, done, len(files))
+        splits[direction], accounts[direction] = _sampled(files[direction], direction, key, sizes)
+    report(direction, len(files), len(files))
+    check_sizes(splits, dict.fromkeys(splits, sizes), accounts)
+    paths = {direction: pair_files.paths() for direction, pair_files in files.items()}
+    return gathered(FILES.name, key, True, splits, paths, accounts, IN_TRAIN)
 
 
 def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> tuple[dict[Split, list[Pair]], Account]:
@@ -70,7 +54,7 @@ def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> 
     most = 2 * wanted
     while True:
         account = Account()
-        front = first_by_hash(usable(read_pairs(files), _fault, account), key, most)
+        front = first_by_hash(usable(files.read(), _fault, account), key, most)
         taken = divide(front, direction, sizes)
         if sum(map(len, taken.values())) == wanted or len(front) < most:
             return taken, account
@@ -91,8 +75,8 @@ def first_by_hash(pairs: Iterable[Pair], key: str, most: int) -> list[Pair]:
         if place <= last:
             places[pair] = place
             if len(places) > 2 * most:
-                kept = _in_order(places)[:most]
-                places, last = {pair: places[pair] for pair in kept}, places[kept[-1]]
+                first = _in_order(places)[:most]
+                places, last = {pair: places[pair] for pair in first}, places[first[-1]]
     return _in_order(places)[:most]
 
 

@@ -42,19 +42,15 @@ class Target:
 
 
 def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
-    """The target of a name: its form by its ending, unless one is named.
-
-    Raises:
-        ConfigError: an ending that tells no form, or a file that is there already.
-    """
+    """The target of a name, its form by its ending unless one is named; ConfigError for no form, or a file that is there."""
     ending = path.name.removesuffix(".gz").rpartition(".")[2]
-    found = form or next((known for known in FORMS if known == ending), None)
-    if found is None:
+    chosen = form or next((known for known in FORMS if known == ending), None)
+    if chosen is None:
         raise ConfigError(f"{path}: its ending tells no form; wanted .tsv, .jsonl, .tmx (also .gz) or .parquet, or --as moses")
-    target = Target(found, path, direction)
-    for one in target.paths:
-        if one.exists():
-            raise ConfigError(f"{one} is there already; remove it, or give another name with --to")
+    target = Target(chosen, path, direction)
+    for path_of_target in target.paths:
+        if path_of_target.exists():
+            raise ConfigError(f"{path_of_target} is there already; remove it, or give another name with --to")
     return target
 
 

@@ -21,13 +21,12 @@ from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.keys import key_fingerprint, public_line, same_key
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile
-from fedlingua.corpora.divided import SplitFiles
-from fedlingua.corpora.intake import failures_told
+from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
-from fedlingua.corpora.texts import read_text
+from fedlingua.corpora.texts import list_failures, read_text
 from fedlingua.desk.deployment.certificates import check_certificate
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
@@ -91,7 +90,7 @@ def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
         sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
         dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
         failures = text.account.failed_documents
-        left_out = f"; documents not de-identified: {failures_told(failures)}" if failures else ""
+        left_out = f"; documents not de-identified: {list_failures(failures)}" if failures else ""
         kept = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
         found.append(f"{name} ({text.direction}): {kept}; {sizes}")
         try:

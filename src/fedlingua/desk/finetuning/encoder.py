@@ -63,8 +63,10 @@ class Encoder:
         if not words:
             return []
         # Text that spells a special token is text: "[SEP]" in a note ends nothing.
-        found: Any = self.tokenizer(list(words), add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-        return [ids or [self.tokenizer.unk_token_id] for ids in found]
+        all_ids: Any = self.tokenizer(list(words), add_special_tokens=False, split_special_tokens=True, verbose=False)[
+            "input_ids"
+        ]
+        return [ids or [self.tokenizer.unk_token_id] for ids in all_ids]
 
 
 def load_encoder(

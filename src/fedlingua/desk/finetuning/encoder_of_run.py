@@ -38,9 +38,9 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     directory = folder.directory / "encoder" / name
     if (directory / "config.json").is_file():
         return directory
-    tensors, told = delivered(left)
+    tensors, about = delivered(left)
     # In fp32, wherever and in whatever the run computed.
-    trainable = same_backbone(replace(settings, device="cpu", precision="fp32"), told["backbone_fingerprint"])
+    trainable = same_backbone(replace(settings, device="cpu", precision="fp32"), about["backbone_fingerprint"])
     aside = directory.with_name(f".{name}.{os.getpid()}")
     aside.mkdir(parents=True)
     try:
@@ -66,8 +66,8 @@ def _write(directory: Path, trainable: Trainable, tensors: Tensors, settings: Se
 def _write_adapter(directory: Path, tensors: Tensors, settings: Settings) -> None:
     (directory / ADAPTER).parent.mkdir()
     save_file(dict(tensors), directory / ADAPTER)
-    kept = replace(settings, data_dir="", run_dir="", federation="")  # no path of where the run was
-    replace_text((directory / ADAPTER).with_name(_SETTINGS), json_text(kept.flat()))
+    portable = replace(settings, data_dir="", run_dir="", federation="")  # no path of where the run was
+    replace_text((directory / ADAPTER).with_name(_SETTINGS), json_text(portable.flat()))
 
 
 def attached(model: PreTrainedModel, directory: Path) -> Settings | None:

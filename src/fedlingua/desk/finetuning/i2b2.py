@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.read import read_lines
+from fedlingua.corpora.split import Split
+from fedlingua.desk.finetuning.annotated import split_paths
 from fedlingua.desk.finetuning.iob import OUTSIDE, Tagged, TaggedCorpus
-from fedlingua.desk.finetuning.splits import Split, split_paths
 
 TYPES = ("m", "do", "mo", "f", "du", "r")
 NONE = "nm"

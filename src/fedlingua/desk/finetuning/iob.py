@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.corpora.read import read_lines
-from fedlingua.desk.finetuning.splits import SPLITS, Split, shown, split_paths
+from fedlingua.corpora.split import Split
+from fedlingua.desk.finetuning.annotated import shown, split_paths
 
 OUTSIDE = "O"
 ONLY_TYPE = "entity"
@@ -48,7 +49,7 @@ class TaggedCorpus:
         return sorted(entities_by_type(self.splits["train"]))
 
     @property
-    def tags(self) -> list[str]:
+    def labels(self) -> list[str]:
         """Every tag that a token can get, O first."""
         return [OUTSIDE, *(f"{place}-{kind}" for kind in self.types for place in "BI")]
 
@@ -88,7 +89,7 @@ def read_iob(folder: Path) -> TaggedCorpus:
             types = set(entities_by_type(splits[split]))
             if not types:
                 raise CorpusError(f"{path}: every tag is O, so there is no entity to learn; wanted tags B-x and I-x as well")
-    return TaggedCorpus({split: splits[split] for split in SPLITS})
+    return TaggedCorpus(splits)
 
 
 def _sentences(path: Path, known: set[str] | None) -> Iterator[Tagged]:

@@ -1,21 +1,66 @@
-"""Fine-tuning: one plain loop. AdamW, a linear rate with warm-up, the epoch that is best on dev."""
+"""Fine-tuning: one plain loop. AdamW, a linear rate with warm-up, the epoch that is best on dev.
+
+Not transformers' Trainer, whose sampler and schedule are others: figures of earlier fine-tunings would not come out again.
+"""
 
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.precision import autocast
-from fedlingua.common.pace import Pace
-from fedlingua.desk.finetuning.examples import Example, shuffled_batches, stack
 from fedlingua.desk.finetuning.settings import FineTuning
-from fedlingua.training.batches import IGNORED
+from fedlingua.desk.pace import Pace
+from fedlingua.training.batches import IGNORED, optimiser_steps
+
+POOL = 32
+"""Batches whose examples are sorted by length together: enough for little padding, few enough that an epoch's order stays random."""
+
+
+class Example(NamedTuple):
+    """One sequence. labels: one for each id (IGNORED where none is asked for), or a single one for all of it."""
+
+    ids: list[int]
+    labels: list[int]
+
+    @property
+    def length(self) -> tuple[int, int]:
+        """By which examples are put side by side."""
+        return len(self.ids), 0
+
+
+class Batch(NamedTuple):
+    """ids, mask: (batch, longest) int64; labels: (batch, longest) or (batch, 1) int64, IGNORED where padded."""
+
+    ids: Tensor
+    mask: Tensor
+    labels: Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same on another device."""
+        return Batch(*(tensor.to(device) for tensor in self))
+
+
+def stack(examples: Sequence[Example], pad_id: int) -> Batch:
+    """Put examples side by side, padded to the longest."""
+    rows = ([ex.ids for ex in examples], [[1] * len(ex.ids) for ex in examples], [ex.labels for ex in examples])
+    fillers = (pad_id, 0, IGNORED)
+    return Batch(*(pad_sequence([*map(torch.tensor, part)], True, filler) for part, filler in zip(rows, fillers, strict=True)))
+
+
+def shuffled_batches(examples: Sequence[Example], batch_size: int, rng: random.Random) -> Iterator[list[Example]]:
+    """Every example once, in random order, in batches of like length."""
+    batches = [batch for pool in optimiser_steps(examples, batch_size, POOL, rng) for batch in pool]
+    rng.shuffle(batches)
+    yield from batches
 
 
 @dataclass(frozen=True)
@@ -95,7 +140,7 @@ def rate(step: int, steps: int, warm_up: float) -> float:
 def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, how: FineTuning) -> list[list[int]]:
     """For each example, in order, the likeliest label at each place that one is asked for."""
     model.eval()
-    found: list[list[int]] = [[] for _ in examples]
+    labels_of: list[list[int]] = [[] for _ in examples]
     by_length = sorted(range(len(examples)), key=lambda number: len(examples[number].ids))
     for start in range(0, len(by_length), how.batch_size):
         numbers = by_length[start : start + how.batch_size]
@@ -105,8 +150,8 @@ def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, ho
             logits = model(input_ids=moved.ids, attention_mask=moved.mask).logits
         likeliest = logits.argmax(-1).reshape(batch.labels.shape).cpu()
         for number, row, labels in zip(numbers, likeliest, batch.labels, strict=True):
-            found[number] = row[labels != IGNORED].tolist()
-    return found
+            labels_of[number] = row[labels != IGNORED].tolist()
+    return labels_of
 
 
 def _groups(model: PreTrainedModel, weight_decay: float) -> list[dict[str, object]]:

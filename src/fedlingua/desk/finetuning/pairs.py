@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlingua.common.errors import CorpusError
-from fedlingua.corpora.json_lines import has_half_character, read_objects
-from fedlingua.desk.finetuning.splits import SPLITS, Split, shown, split_paths
+from fedlingua.corpora.read import has_half_character, read_objects
+from fedlingua.corpora.split import Split
+from fedlingua.desk.finetuning.annotated import shown, split_paths
 
 
 class Marked(NamedTuple):
@@ -80,7 +81,7 @@ def read_pairs_folder(folder: Path) -> PairCorpus:
             labels = {marked.label for marked in texts}
             if len(labels) < 2:
                 raise CorpusError(f"{path}: every line has the same label, so there is nothing to learn; wanted two or more")
-    return PairCorpus({split: splits[split] for split in SPLITS})
+    return PairCorpus(splits)
 
 
 def _texts(path: Path) -> Iterator[tuple[str, Marked]]:

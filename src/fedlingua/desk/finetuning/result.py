@@ -4,19 +4,18 @@ What loads is what was scored. `model/` is a plain model of transformers. One wi
 transformers alone would load it without them; `load_encoder` and `fedlingua finetune --encoder` put them in again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedlingua.common.errors import ConfigError
+from fedlingua.corpora.split import SPLITS
 from fedlingua.desk.finetuning.encoder import Encoder
 from fedlingua.desk.finetuning.encoder_of_run import save_with_adapters
 from fedlingua.desk.finetuning.loop import Epoch, best_epoch
 from fedlingua.desk.finetuning.scores import Scores
 from fedlingua.desk.finetuning.settings import FineTuning
-from fedlingua.desk.finetuning.splits import SPLITS
 from fedlingua.runs.folder import json_text, library_versions, replace_text
 
 FILE = "finetuning.json"
@@ -67,25 +66,10 @@ class Result:
                 for epoch in self.epochs
             ],
             "best_epoch": best_epoch(self.epochs).number,
-            **{split: _scores_json(self.scores[split]) for split in SPLITS if split in self.scores},
+            **{split: self.scores[split].as_json() for split in SPLITS if split in self.scores},
             "versions": {**library_versions(), **{library: version(library) for library in LIBRARIES}},
             "seconds": round(self.seconds, 1),
         }
-
-
-def new_folder(folder: Path) -> Path:
-    """The folder, made where it is missing.
-
-    Raises:
-        ConfigError: it holds files already, or cannot be made.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"--to {folder}: holds files already; give a new folder, or remove it")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--to {folder}: cannot be made ({error.strerror}); give a folder that you may write to") from error
-    return folder.resolve()
 
 
 def write_result(folder: Path, result: Result, predictions: Iterable[Sequence[str]]) -> None:
@@ -101,8 +85,3 @@ def write_result(folder: Path, result: Result, predictions: Iterable[Sequence[st
     encoder.tokenizer.save_pretrained(directory)
     replace_text(folder / PREDICTIONS, "".join("\t".join(row) + "\n" for row in predictions))
     replace_text(folder / FILE, json_text(result.as_json()))
-
-
-def _scores_json(scores: Scores) -> dict[str, Any]:
-    by_label: Mapping[str, Any] = {label: asdict(score) for label, score in scores.by_label.items()}
-    return {**scores.overall, "by_label": by_label}

@@ -6,7 +6,7 @@ conlleval read it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from nervaluate import Evaluator
@@ -41,13 +41,17 @@ class Scores:
         """By which the best epoch is chosen."""
         return self.overall["micro_f1"]
 
+    def as_json(self) -> dict[str, Any]:
+        """As finetuning.json holds them."""
+        return {**self.overall, "by_label": {label: asdict(score) for label, score in self.by_label.items()}}
+
 
 def tagging_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
     """Scores of IOB tags: micro, macro and weighted F1 under strict matching (so micro is strict's F1), and both matchings' own."""
     types = sorted({tag[2:] for tags in (*gold, *predicted) for tag in tags if tag != OUTSIDE})
-    found = Evaluator([list(tags) for tags in gold], [list(tags) for tags in predicted], types, loader="list").evaluate()
-    by_type = {kind: _score(found["entities"][kind]["strict"]) for kind in types}
-    strict, of_type = _score(found["overall"]["strict"]), _score(found["overall"]["ent_type"])
+    results = Evaluator([list(tags) for tags in gold], [list(tags) for tags in predicted], types, loader="list").evaluate()
+    by_type = {kind: _score(results["entities"][kind]["strict"]) for kind in types}
+    strict, of_type = _score(results["overall"]["strict"]), _score(results["overall"]["ent_type"])
     overall = {"micro_f1": strict.f1, **_means(by_type)}
     for name, score in (("strict", strict), ("type", of_type)):
         overall |= {f"{name}_f1": score.f1, f"{name}_precision": score.precision, f"{name}_recall": score.recall}

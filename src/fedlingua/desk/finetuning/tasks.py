@@ -1,34 +1,34 @@
 """The two tasks from data to result: tagging of entities, and labels of marked mentions."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from fedlingua.common.pace import Pace
-from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
-from fedlingua.desk.finetuning.examples import Example
+from fedlingua.common.files import check_new_folder
+from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.desk.finetuning.encoder import load_encoder
+from fedlingua.desk.finetuning.examples import add_markers, pair_examples, predicted_tags, tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
-from fedlingua.desk.finetuning.loop import Epoch, answers, fine_tune
-from fedlingua.desk.finetuning.marking import add_markers, pair_examples
-from fedlingua.desk.finetuning.pairs import read_pairs_folder
-from fedlingua.desk.finetuning.result import Result, new_folder, write_result
+from fedlingua.desk.finetuning.loop import Epoch, Example, answers, fine_tune
+from fedlingua.desk.finetuning.result import Result, write_result
 from fedlingua.desk.finetuning.scores import Scores, label_scores, tagging_scores
-from fedlingua.desk.finetuning.settings import FineTuning
-from fedlingua.desk.finetuning.splits import SPLITS, Split
-from fedlingua.desk.finetuning.tagged import read_tagged
-from fedlingua.desk.finetuning.tagging import predicted_tags, tagging_examples
-
-Answers = list[list[int]]
-Report = Callable[[Epoch], None]
+from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
+from fedlingua.desk.pace import Pace
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is fine-tuned and where. encoder: a directory in transformers' layout. max_tokens, name: as load_encoder takes them.
-    note: is told how far it is.
+    """What is fine-tuned and where.
+
+    Args:
+        encoder: a directory in transformers' layout.
+        max_tokens, name: as `load_encoder` takes them.
+        layout: of tagged text.
+        note: is told how far it is.
     """
 
     encoder: Path
@@ -39,92 +39,63 @@ class Setting:
     threads: int = 1
     name: str = ""
     note: Callable[[str], None] = lambda text: None
+    layout: str = "iob"
 
 
-def finetune_tagging(where: Setting, how: FineTuning, layout: str, report: Report) -> Result:
-    """Fine-tune an encoder to tag entities, score dev and test, and write the folder.
-
-    Raises:
-        ConfigError, CorpusError, BackboneError: before anything trains.
-    """
-    started = time.monotonic()
-    folder = new_folder(where.to)
-    corpus = read_tagged(where.data, layout)
-    torch.set_num_threads(where.threads)
-    encoder = load_encoder(where.encoder, "ner", corpus.tags, how.seed, where.max_tokens, where.device, where.name)
-    examples = {split: tagging_examples(corpus.splits[split], corpus.tags, encoder) for split in SPLITS}
-
-    def tags(split: Split, answered: Answers) -> list[list[str]]:
-        return predicted_tags(corpus.splits[split], answered, corpus.tags)
-
-    def score(split: Split, answered: Answers) -> Scores:
-        return tagging_scores([sentence.tags for sentence in corpus.splits[split]], tags(split, answered))
-
-    epochs, answered, scores = _trained(encoder, examples, how, score, report, where.note)
-    settings = {"layout": layout, "device": where.device, "threads": where.threads}
-    seconds = time.monotonic() - started
-    result = Result(
-        "ner", where.data.resolve().name, corpus.tags, encoder, how, settings, corpus.sizes(), epochs, scores, seconds
-    )
-    write_result(folder, result, _tag_rows(corpus.splits["test"], tags("test", answered["test"])))
-    return result
-
-
-def finetune_pairs(where: Setting, how: FineTuning, report: Report) -> Result:
-    """Fine-tune an encoder to label marked mentions, score dev and test, and write the folder.
+def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch], None]) -> Result:
+    """Fine-tune an encoder for a task, "ner" or "pairs", score dev and test by the best epoch's weights, and write the folder.
 
     Raises:
         ConfigError, CorpusError, BackboneError: before anything trains.
     """
     started = time.monotonic()
-    folder = new_folder(where.to)
-    corpus = read_pairs_folder(where.data)
-    labels = corpus.labels
+    check_new_folder(where.to, "--to")
+    where.to.mkdir(parents=True, exist_ok=True)
+    folder = where.to.resolve()
+    corpus: Any = read_annotated(task, where.data, where.layout)
+    labels, sizes = corpus.labels, corpus.sizes()
     torch.set_num_threads(where.threads)
-    encoder = load_encoder(where.encoder, "pairs", labels, how.seed, where.max_tokens, where.device, where.name)
-    add_markers(encoder, how.seed)
-    examples: dict[Split, list[Example]] = {}
-    sizes = corpus.sizes()
-    for split in SPLITS:
-        examples[split], sizes[split]["shortened"] = pair_examples(corpus.splits[split], labels, encoder)
-
-    def score(split: Split, answered: Answers) -> Scores:
-        return label_scores([marked.label for marked in corpus.splits[split]], [labels[number] for [number] in answered])
-
-    epochs, answered, scores = _trained(encoder, examples, how, score, report, where.note)
-    settings = {"device": where.device, "threads": where.threads}
-    seconds = time.monotonic() - started
-    result = Result("pairs", where.data.resolve().name, labels, encoder, how, settings, sizes, epochs, scores, seconds)
-    gold = [marked.label for marked in corpus.splits["test"]]
-    write_result(folder, result, ((wanted, labels[number]) for wanted, [number] in zip(gold, answered["test"], strict=True)))
-    return result
-
-
-def _trained(
-    encoder: Encoder,
-    examples: Mapping[Split, Sequence[Example]],
-    how: FineTuning,
-    score: Callable[[Split, Answers], Scores],
-    report: Report,
-    note: Callable[[str], None],
-) -> tuple[list[Epoch], dict[Split, Answers], dict[str, Scores]]:
-    """All epochs; answers and scores of dev and test by the best one's weights."""
+    encoder = load_encoder(where.encoder, task, labels, how.seed, where.max_tokens, where.device, where.name)
     pad_id = int(encoder.tokenizer.pad_token_id or 0)
+    examples: dict[Split, list[Example]] = {}
+    if task == "pairs":
+        add_markers(encoder, how.seed)
+    for split in SPLITS:
+        if task == "ner":
+            examples[split] = tagging_examples(corpus.splits[split], labels, encoder)
+        else:
+            examples[split], sizes[split]["shortened"] = pair_examples(corpus.splits[split], labels, encoder)
 
-    def answered(split: Split) -> Answers:
-        return answers(encoder.model, examples[split], pad_id, how)
+    def predicted(split: Split) -> list[Any]:
+        answered = answers(encoder.model, examples[split], pad_id, how)
+        tags = task == "ner"
+        return predicted_tags(corpus.splits[split], answered, labels) if tags else [labels[number] for [number] in answered]
+
+    def score(split: Split, predictions: list[Any]) -> Scores:
+        if task == "ner":
+            return tagging_scores([sentence.tags for sentence in corpus.splits[split]], predictions)
+        return label_scores([marked.label for marked in corpus.splits[split]], predictions)
 
     def dev_f1() -> float:
-        return score("dev", answered("dev")).micro_f1
+        return score("dev", predicted("dev")).micro_f1
 
-    with Pace(note) as pace:
+    with Pace(where.note) as pace:
         epochs = fine_tune(encoder.model, examples["train"], pad_id, how, dev_f1, report, pace)
-        found: dict[Split, Answers] = {"dev": answered("dev"), "test": answered("test")}
-    return epochs, found, {split: score(split, answers) for split, answers in found.items()}
+        final: dict[Split, list[Any]] = {"dev": predicted("dev"), "test": predicted("test")}
+    scores: dict[str, Scores] = {split: score(split, predictions) for split, predictions in final.items()}
+    layout = {"layout": where.layout} if task == "ner" else {}
+    settings = {**layout, "device": where.device, "threads": where.threads}
+    seconds = time.monotonic() - started
+    result = Result(task, where.data.resolve().name, labels, encoder, how, settings, sizes, epochs, scores, seconds)
+    write_result(folder, result, _rows(corpus.splits["test"], final["test"]))
+    return result
 
 
-def _tag_rows(sentences: Sequence[Tagged], predicted: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-    """Token, gold tag, predicted tag; a blank line after each sentence."""
-    for sentence, tags in zip(sentences, predicted, strict=True):
-        yield from zip(sentence.tokens, sentence.tags, tags, strict=True)
-        yield ()
+def _rows(texts: Sequence[Any], predictions: Sequence[Any]) -> Iterator[Sequence[str]]:
+    """Of a tagged sentence token, gold tag, predicted tag, and a blank line after it; of a marked text both labels."""
+    for text, prediction in zip(texts, predictions, strict=True):
+        if isinstance(text, Tagged):
+            yield from zip(text.tokens, text.tags, prediction, strict=True)
+            yield ()
+        else:
+            yield text.label, prediction

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common.languages import Direction
-from fedlingua.common.pace import Note, told
 from fedlingua.corpora.read import Pair
+from fedlingua.desk.pace import Note, to_stderr
 from fedlingua.settings.pretraining import PretrainSettings
 from fedlingua_demo import phrasebook
 
@@ -50,7 +50,7 @@ def train_demo(directory: Path, note: Note | None = None) -> None:
     from fedlingua.desk.pretraining.material import translation_material
 
     train, dev = base_register()
-    around = replace(ALONE, note=note or told("demo backbone"))
+    around = replace(ALONE, note=note or to_stderr("demo backbone"))
     pretrain(partial(translation_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
     weights = directory / "model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(weights).items()}, weights, metadata={"format": "pt"})

@@ -11,8 +11,8 @@ from pathlib import Path
 from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.languages import Direction
-from fedlingua.common.pace import Note, told
 from fedlingua.corpora.read import Pair
+from fedlingua.desk.pace import Note, to_stderr
 from fedlingua.settings.pretraining import EncoderSettings, decisive
 from fedlingua_demo import phrasebook
 
@@ -44,11 +44,13 @@ def demo_encoder(note: Note | None = None) -> Path:
 
             shutil.rmtree(directory, ignore_errors=True)
             text = phrasebook.base_corpus(SENTENCES, GRAMMAR_SEED)
-            pairs = {Direction(code, code): [Pair(one, one) for one in sentences] for code, sentences in text.items()}
+            pairs = {
+                Direction(code, code): [Pair(sentence, sentence) for sentence in sentences] for code, sentences in text.items()
+            }
             train, dev = (
                 {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
             )
-            around = replace(ALONE, note=note or told("demo encoder"))
+            around = replace(ALONE, note=note or to_stderr("demo encoder"))
             pretrain(partial(masked_material, train, dev, SIZE, TRAINING), TRAINING, directory, around=around)
             made_by.write_text(demo_encoder_hash(), encoding="utf-8")
     return directory

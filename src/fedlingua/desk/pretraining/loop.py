@@ -1,4 +1,4 @@
-"""Training a small backbone from nothing, in one go or gone on with after it was broken off: the same bytes."""
+"""Training a small backbone from nothing, in one go or resumed after it was broken off: the same bytes."""
 
 import math
 import random
@@ -17,24 +17,12 @@ from transformers.utils import logging
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import BackboneError
-from fedlingua.common.pace import Pace
-from fedlingua.desk.pretraining.epoch import epoch
-from fedlingua.desk.pretraining.progress import Progress
-from fedlingua.desk.pretraining.unfinished import MadeOf, State, Unfinished
+from fedlingua.desk.pace import Pace
+from fedlingua.desk.pretraining.checkpoints import Checkpoints, MadeOf, Progress, State
+from fedlingua.desk.pretraining.material import Material, epoch
 from fedlingua.settings.pretraining import PretrainSettings, Watching
-from fedlingua.training.batches import Example, TrainingExample, by_tokens, pad
+from fedlingua.training.batches import TrainingExample, by_tokens, pad
 from fedlingua.training.objective import corpus_nll
-from fedlingua.training.optimizers import optimizer_state, restore_optimizer
-
-
-@dataclass(frozen=True)
-class Material:
-    """A model with random weights, and what it is trained on, text by text, and watched by."""
-
-    model: PreTrainedModel
-    codec: Codec
-    train: Sequence[Sequence[TrainingExample]]
-    dev: Sequence[Example]
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ Score = Callable[[PreTrainedModel, Codec], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Around:
-    """What goes on around the steps. made_of: what decides the bytes, and has to be the same where a broken-off training is gone on with.
+    """What goes on around the steps. made_of: what decides the bytes, and has to be the same where a training is resumed.
     score: translates the dev text. describe: leaves files beside the weights. note: is told what a user should know, and how far it is.
     """
 
@@ -64,7 +52,7 @@ class Around:
 
 
 ALONE = Around(Watching(dev_sentences=0, checkpoint_minutes=0.0))
-"""Nothing is translated and nothing kept on the way."""
+"""Nothing is translated, and no checkpoint written."""
 
 
 def pretrain(
@@ -76,9 +64,12 @@ def pretrain(
 ) -> Outcome:
     """Train a model and leave it in `directory` as transformers reads it.
 
-    make: trains the tokenizer, leaves it in the directory that it is given, and draws the model. The weights kept are an exponential
-    average over the steps, which a short schedule without a cool-down gains from. All is written beside the directory and renamed at the
-    end: an interrupted training leaves nothing half-written, and where states are kept, it is gone on with from the last of them.
+    The weights kept are an exponential average over the steps, which a short schedule without a cool-down gains from. All is written
+    beside the directory and renamed at the end: an interrupted training leaves nothing half-written, and is resumed from its last
+    checkpoint where there is one.
+
+    Args:
+        make: trains the tokenizer, leaves it in the directory that it is given, and draws the model.
 
     Raises:
         BackboneError: no such device, or nothing to train on.
@@ -88,25 +79,25 @@ def pretrain(
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise BackboneError("device = 'cuda', but torch sees no GPU here; give device = 'cpu', or install torch's CUDA build")
     torch.set_num_threads(settings.threads)
-    unfinished = Unfinished(directory, around.made_of, keeps_states=around.watching.checkpoint_minutes > 0)
-    with unfinished.held(), Pace(around.note) as pace:
-        state, passed_over = unfinished.newest()
+    checkpoints = Checkpoints(directory, around.made_of, enabled=around.watching.checkpoint_minutes > 0)
+    with checkpoints.locked(), Pace(around.note) as pace:
+        state, passed_over = checkpoints.newest()
         for wrong in passed_over:
             around.note(wrong)
-        material = make(unfinished.model)
+        material = make(checkpoints.model)
         if not any(material.train):
             raise BackboneError("there is nothing to train on: all text that was kept watches; give [base] a smaller dev")
         training = _Training(material, settings, around)
         if state is not None:
             training.restore(state)
-            around.note(f"goes on after step {state.step}, from {unfinished.folder}")
-        outcome = training.run(report, unfinished.keep, pace)
+            around.note(f"goes on after step {state['step']}, from {checkpoints.folder}")
+        outcome = training.run(report, checkpoints.save, pace)
         logging.disable_progress_bar()
-        _moved(material.model, "cpu").save_pretrained(unfinished.model)
-        around.describe(unfinished.model, outcome)
+        _moved(material.model, "cpu").save_pretrained(checkpoints.model)
+        around.describe(checkpoints.model, outcome)
         if directory.exists():
             shutil.rmtree(directory)
-        unfinished.model.rename(directory)
+        checkpoints.model.rename(directory)
     return outcome
 
 
@@ -130,7 +121,7 @@ class _Training:
         self.step, self.batches_of_epoch, self.epoch_began = 0, 0, self.rng.getstate()
         self.window_nll, self.window_tokens = 0.0, 0
         self.looks: list[Progress] = []
-        self.started = self.kept_at = time.monotonic()
+        self.started = self.saved_at = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -147,8 +138,8 @@ class _Training:
         settings = self.settings
         return min(1.0, max(self.step / settings.steps, self.seconds / 60 / settings.minutes if settings.minutes else 0.0))
 
-    def run(self, report: Callable[[Progress], None], keep: Callable[[State], None], pace: Pace) -> Outcome:
-        """Take all steps that are left, and leave in the model what is kept."""
+    def run(self, report: Callable[[Progress], None], save: Callable[[State], None], pace: Pace) -> Outcome:
+        """Take all steps that are left, and leave the best weights in the model."""
         self.model.train()
         pace.at(self.step, self.settings.steps, self.done)
         while not self.ended:
@@ -160,9 +151,9 @@ class _Training:
                 if self.ended:
                     break
                 minutes = self.watching.checkpoint_minutes
-                if minutes and time.monotonic() - self.kept_at > 60 * minutes:
-                    keep(self.state())
-                    self.kept_at = time.monotonic()
+                if minutes and time.monotonic() - self.saved_at > 60 * minutes:
+                    save(self.state())
+                    self.saved_at = time.monotonic()
         report(self._look())
         _swap(self.parameters, self.best or self.average)
         self.model.eval()
@@ -191,7 +182,7 @@ class _Training:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = _inverse_square_root(self.step, settings)
         with autocast(self.model, settings.precision):
-            batch = pad([one.drawn(self.rng) for one in group], self.codec).to(self.model.device)
+            batch = pad([example.drawn(self.rng) for example in group], self.codec).to(self.model.device)
             nll, tokens = batch.nll(self.model, settings.label_smoothing)
         (nll / tokens).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -205,7 +196,7 @@ class _Training:
         self.window_nll, self.window_tokens = self.window_nll + float(nll.detach()), self.window_tokens + tokens
 
     def _look(self) -> Progress:
-        """The average on the dev text; BLEU where it is asked for, and always of the last step."""
+        """Measure the average on the dev text; BLEU where it is asked for, and always of the last step."""
         swapped = _swap(self.parameters, self.average)
         nll, tokens = corpus_nll(self.model, self.dev_batches)
         translated = self.watching.evaluate_every > 0 or self.watching.keep == "best" or self.ended
@@ -226,43 +217,36 @@ class _Training:
 
     def state(self) -> State:
         """All that the next step depends on, and what has been seen so far."""
-        tensors = {
-            **_numbers("weights", self.parameters),
-            **_numbers("average", self.average),
-            **_numbers("best", self.best),
-            **{f"optimizer/{key}": value for key, value in optimizer_state(self.optimizer, self.parameters).items()},
-            "random/cpu": torch.get_rng_state().numpy(),
-        }
-        if self.settings.device == "cuda":
-            tensors["random/cuda"] = torch.cuda.get_rng_state().numpy()
-        values = {
+        cuda = {"cuda": torch.cuda.get_rng_state()} if self.settings.device == "cuda" else {}
+        return {
+            **{name: getattr(self, name) for name in _COUNTERS},
             "seconds": self.seconds,
-            "batches-of-epoch": self.batches_of_epoch,
-            "epoch-began": self.epoch_began,
-            "random": self.rng.getstate(),
-            "window": [self.window_nll, self.window_tokens],
+            "weights": {name: value.detach() for name, value in self.parameters.items()},
+            "optimizer": self.optimizer.state_dict(),
+            "random": {"python": self.rng.getstate(), "cpu": torch.get_rng_state(), **cuda},
             "looks": [asdict(look) for look in self.looks],
         }
-        return State(self.step, tensors, values)
 
     def restore(self, state: State) -> None:
         """Go on from there."""
-        kept = {kind: _of_kind(kind, state.tensors) for kind in ("weights", "average", "best", "optimizer", "random")}
+        for name in _COUNTERS:
+            setattr(self, name, state[name])
         device = self.model.device
-        _swap(self.parameters, {name: torch.from_numpy(value) for name, value in kept["weights"].items()})
-        self.average = {name: torch.from_numpy(kept["average"][name]).to(device) for name in self.parameters}
-        self.best = {name: torch.from_numpy(value).to(device) for name, value in kept["best"].items()}
-        restore_optimizer(self.optimizer, self.parameters, kept["optimizer"])
-        torch.set_rng_state(torch.from_numpy(kept["random"]["cpu"]))
-        if "cuda" in kept["random"]:
-            torch.cuda.set_rng_state(torch.from_numpy(kept["random"]["cuda"]))
-        values = state.values
-        self.step, self.batches_of_epoch = state.step, values["batches-of-epoch"]
-        self.epoch_began = _random_state(values["epoch-began"])
-        self.rng.setstate(_random_state(values["random"]))
-        self.window_nll, self.window_tokens = values["window"]
-        self.looks = [Progress(**look) for look in values["looks"]]
-        self.started = time.monotonic() - values["seconds"]
+        _swap(self.parameters, state["weights"])
+        self.average, self.best = (
+            {name: value.to(device) for name, value in state[part].items()} for part in ("average", "best")
+        )
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rng.setstate(state["random"]["python"])
+        torch.set_rng_state(state["random"]["cpu"])
+        if "cuda" in state["random"]:
+            torch.cuda.set_rng_state(state["random"]["cuda"])
+        self.looks = [Progress(**look) for look in state["looks"]]
+        self.started = time.monotonic() - state["seconds"]
+
+
+_COUNTERS = ("step", "batches_of_epoch", "epoch_began", "window_nll", "window_tokens", "average", "best")
+"""What of a training a checkpoint holds as it is."""
 
 
 def _moved(model: PreTrainedModel, device: str) -> PreTrainedModel:
@@ -277,24 +261,10 @@ def _inverse_square_root(step: int, settings: PretrainSettings) -> float:
 
 
 @torch.no_grad()
-def _swap(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _swap(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Any]) -> dict[str, Tensor]:
     """Put `values` into the parameters and give back what stood there."""
     before = {}
     for name, parameter in parameters.items():
         before[name] = parameter.detach().clone()
         parameter.copy_(values[name])
     return before
-
-
-def _numbers(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    return {f"{kind}/{name}": value.detach().cpu().numpy() for name, value in tensors.items()}
-
-
-def _of_kind(kind: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix(f"{kind}/"): value for name, value in tensors.items() if name.startswith(f"{kind}/")}
-
-
-def _random_state(kept: Sequence[Any]) -> tuple[Any, ...]:
-    """Of `random.Random`, as JSON gave it back."""
-    version, numbers, gauss = kept
-    return version, tuple(numbers), gauss

@@ -1,26 +1,42 @@
-"""What a small backbone is made of: a tokenizer of its text, a model with random weights, and the text as examples."""
+"""What a small backbone is made of: a tokenizer of its text, a model with random weights, and the text as examples, epoch by epoch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.desk.pretraining.build import build_model, build_tokenizer
-from fedlingua.desk.pretraining.build_encoder import build_encoder, build_text_tokenizer
-from fedlingua.desk.pretraining.loop import Material
+from fedlingua.desk.pretraining.build import build_encoder, build_model, build_text_tokenizer, build_tokenizer
 from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings
+from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.masked_language import encode_text
+from fedlingua.training.sampling import tempered
 from fedlingua.training.translation import encode_pairs
 
 Corpora = Mapping[Direction, Sequence[Pair]]
 EVALUATION_KEY = "pretraining"
-"""Decides the masks of the text that watches."""
+"""Decides the masks of the dev text."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Material:
+    """A model with random weights, what it is trained on, text by text, and its dev text."""
+
+    model: PreTrainedModel
+    codec: Codec
+    train: Sequence[Sequence[TrainingExample]]
+    dev: Sequence[Example]
 
 
 def translation_material(train: Corpora, dev: Corpora, size: ModelSize, settings: PretrainSettings, directory: Path) -> Material:
-    """An M2M-100 and its pairs; the tokenizer is left in `directory`."""
+    """Make an M2M-100 and its pairs; the tokenizer is left in `directory`."""
     sides = sorted({side for d, pairs in train.items() for p in pairs for side in ((d.source, p.source), (d.target, p.target))})
     languages = sorted({language for language, _ in sides})
     tokenizer = build_tokenizer((sentence for _, sentence in sides), languages, size.vocab_size, directory)
@@ -29,12 +45,12 @@ def translation_material(train: Corpora, dev: Corpora, size: ModelSize, settings
         [encode_pairs(pairs, direction, codec, settings.max_tokens) for direction, pairs in corpora.items()]
         for corpora in (train, dev)
     )
-    watching = [one for of_direction in dev_examples for one in of_direction]
-    return Material(build_model(size, tokenizer, settings.seed), codec, examples, watching)
+    all_dev = [example for of_direction in dev_examples for example in of_direction]
+    return Material(build_model(size, tokenizer, settings.seed), codec, examples, all_dev)
 
 
 def masked_material(train: Corpora, dev: Corpora, size: EncoderSize, settings: EncoderSettings, directory: Path) -> Material:
-    """An XLM-RoBERTa and its text, language by language; the tokenizer is left in `directory`."""
+    """Make an XLM-RoBERTa and its text, language by language; the tokenizer is left in `directory`."""
     sentences = sorted({pair.source for pairs in train.values() for pair in pairs})
     tokenizer = build_text_tokenizer(sentences, size.vocab_size, directory)
     codec = TextCodec(tokenizer)
@@ -45,5 +61,26 @@ def masked_material(train: Corpora, dev: Corpora, size: EncoderSize, settings: E
         ]
         for corpora in (train, dev)
     )
-    watching = [masked for of_language in dev_examples for one in of_language for masked in one.fixed(EVALUATION_KEY)]
-    return Material(build_encoder(size, tokenizer, settings.seed), codec, examples, watching)
+    all_dev = [masked for of_language in dev_examples for example in of_language for masked in example.fixed(EVALUATION_KEY)]
+    return Material(build_encoder(size, tokenizer, settings.seed), codec, examples, all_dev)
+
+
+def epoch(texts: Sequence[Sequence[T]], temperature: float, rng: Random) -> list[T]:
+    """About as many examples as there are in all texts, of text i a share p_i ~ n_i^(1/temperature) (Arivazhagan et al. 2019, §4.2).
+
+    At 1 that is every example once. Above it a small text comes whole as often as its share asks, and of what is left over, as of a large
+    text, so many are drawn without replacement: no example is seen twice more often than another of its text.
+    """
+    if temperature == 1:
+        return [example for text in texts for example in text]
+    texts = [text for text in texts if text]
+    seen: list[T] = []
+    for text, number in zip(texts, epoch_sizes([len(text) for text in texts], temperature), strict=True):
+        whole, rest = divmod(number, len(text))
+        seen += [*text] * whole + rng.sample(text, rest)
+    return seen
+
+
+def epoch_sizes(sizes: Sequence[int], temperature: float) -> list[int]:
+    """Of each text, how many examples an epoch has: its share of all there are, rounded, and at least one."""
+    return [max(1, round(share * sum(sizes))) for share in tempered(sizes, temperature)]

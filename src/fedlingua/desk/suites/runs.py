@@ -15,7 +15,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.hashing import sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import Federation, Site, check_files, corpus_paths, read_federation
+from fedlingua.corpora.sites import Federation, Site, check_files, read_federation
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
@@ -124,7 +124,7 @@ def run_hash(settings: Settings, content: str) -> str:
 def _corpus(site: Site) -> list[str | int]:
     if isinstance(site.corpus, Register):
         return [phrasebook.grammar_hash()]
-    paths = corpus_paths(site.corpus) if site.corpus else []
+    paths = site.corpus.paths() if site.corpus else []
     return [part for path in paths if isinstance(path, Path) for part in (path.name, path.stat().st_size)]
 
 

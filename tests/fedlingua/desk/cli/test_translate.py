@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from fedlingua.common.errors import CorpusError, FedlinguaError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.tmx import TmxFile, read_tmx
+from fedlingua.corpora.tmx import TmxFile
 from fedlingua.desk.cli import translate
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.translator import Translator
@@ -136,7 +136,7 @@ def test_text_becomes_a_valid_memory_that_reads_back(finished_run: Path, tmp_pat
     assert (header.get("creationtool"), header.get("srclang")) == ("fedlingua", "cs")
     lines = asked(finished_run, "--direction", "cs-fr", text=plain).stdout.split("\n")[:-1]
     sources = [line.replace("\x0b", "").strip() for line in LINES]
-    read = list(read_tmx(TmxFile(to, Direction("cs", "fr"))))
+    read = list(TmxFile(to, Direction("cs", "fr")).read())
     assert read == [Pair(*both) for both in zip(sources, lines, strict=True)]
 
 
@@ -160,7 +160,7 @@ def test_of_a_memory_the_sources_side_is_translated_and_units_without_it_are_kep
     assert "1 of 3 units have no text in 'de'; they are kept, empty" in lines.stderr
     done = asked(finished_run, "--site", "hospital", tmp_path / "in.tmx", "--to", tmp_path / "out.tmx.gz", "--format", "json")
     assert json.loads(done.stdout)["without_source"] == 1
-    read = list(read_tmx(TmxFile(tmp_path / "out.tmx.gz", Direction("de", "fr"))))
+    read = list(TmxFile(tmp_path / "out.tmx.gz", Direction("de", "fr")).read())
     assert read == [Pair("Der Arzt liest.", wanted[0]), Pair("", ""), Pair("ohne Ende", wanted[5])]
 
 
@@ -267,6 +267,6 @@ def test_a_deployed_site_translates_with_the_same_options(
     assert "de-fr: site hospital" in done.stderr
     written = CliRunner().invoke(app, [*command, "--to", str(tmp_path / "out.tmx"), "--beam", "1"], input="Ja\n")
     assert written.exit_code == 0, written.output
-    assert [pair.source for pair in read_tmx(TmxFile(tmp_path / "out.tmx", Direction("de", "fr")))] == ["Ja"]
+    assert [pair.source for pair in TmxFile(tmp_path / "out.tmx", Direction("de", "fr")).read()] == ["Ja"]
     refused = CliRunner().invoke(app, [*command, "--beam", "0"], input="Ja\n")
     assert "--beam 0; wanted 1 to 64" in str(refused.exception)

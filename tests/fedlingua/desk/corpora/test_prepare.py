@@ -8,10 +8,10 @@ import pytest
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.opus import OpusCorpus
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
+from fedlingua.desk.corpora.opus import OpusCorpus
 from fedlingua.desk.corpora.prepare import PAPER_CORPORA, PaperCorpus, paper_order, prepare
 from fedlingua.desk.corpora.prepared import Prepared
 
@@ -96,7 +96,7 @@ def test_a_corpus_that_is_too_small_is_refused_with_all_its_numbers(tmp_path: Pa
     told = str(caught.value)
     assert "  de-en, dev: 2 of 3; read 10, usable 10" in told
     assert "de-en, train" not in told
-    assert "  zh-en, train: a hundredth of 6 lines is none; read 10, usable 1" in told
+    assert "  zh-en, train: a hundredth of its lines is none; read 10, usable 1" in told
 
 
 def leaking(folder: Path) -> tuple[PaperCorpus, dict[Direction, list[Pair]]]:

@@ -9,7 +9,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction
-from fedlingua.corpora.formats import corpus_files, read_corpus
+from fedlingua.corpora.formats import corpus_of
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.corpora.write import FORMS, Form, target_of, write_pairs
 
@@ -30,7 +30,7 @@ NAMES: dict[Form, tuple[str, ...]] = {
 
 
 def read(form: Form, path: Path) -> list[Pair]:
-    return list(read_corpus(corpus_files({form: str(path)}, DE_EN, "here", Path())))
+    return list(corpus_of({form: str(path)}, DE_EN, "here", Path()).read())
 
 
 @pytest.mark.parametrize(("form", "name"), [(form, name) for form in FORMS for name in NAMES[form]])

@@ -12,7 +12,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.desk.finetuning.encoder import load_encoder
 from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
 from fedlingua.desk.finetuning.settings import FineTuning
-from fedlingua.desk.finetuning.tasks import Setting, finetune_tagging
+from fedlingua.desk.finetuning.tasks import Setting, finetune
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.runs.completed import CompletedRun
@@ -71,8 +71,8 @@ def test_the_encoder_is_what_the_site_ended_with_and_a_fine_tuned_one_loads_as_w
     assert not torch.allclose(hidden(loaded.model), hidden(AutoModelForMaskedLM.from_pretrained(config["backbone"])), atol=1e-3)
 
     data = write_tagging(tmp_path / "drugs", {"train": 16, "devel": 4, "test": 4})
-    result = finetune_tagging(
-        Setting(directory, data, tmp_path / "out"), FineTuning(epochs=1, learning_rate=1e-2), "iob", lambda epoch: None
+    result = finetune(
+        "ner", Setting(directory, data, tmp_path / "out"), FineTuning(epochs=1, learning_rate=1e-2), lambda epoch: None
     )
     about = json.loads((tmp_path / "out" / "finetuning.json").read_text())
     with_adapters = kind in ("adapters", "local")

@@ -35,7 +35,7 @@ def test_a_blank_line_ends_a_sentence_and_the_last_one_needs_none(tmp_path: Path
     first = Tagged(["Aspirin", "for", "my", "head", "ache"], ["B-Drug", "O", "O", "B-Body", "I-Body"])
     assert corpus.splits["train"] == [first, Tagged(["Nothing"], ["O"])]
     assert corpus.types == ["Body", "Drug"]
-    assert corpus.tags == ["O", "B-Body", "I-Body", "B-Drug", "I-Drug"]
+    assert corpus.labels == ["O", "B-Body", "I-Body", "B-Drug", "I-Drug"]
     assert corpus.sizes()["dev"] == {"sentences": 2, "tokens": 6, "entities": {"Body": 1, "Drug": 1}}
 
 
@@ -49,7 +49,7 @@ def test_plain_b_and_i_are_the_one_type_of_a_corpus(tmp_path: Path) -> None:
     text = "A\tB\nb\tI\nc\tO\n"
     corpus = read_iob(folder(tmp_path, text, text, text))
     assert corpus.splits["test"][0].tags == ["B-entity", "I-entity", "O"]
-    assert corpus.tags == ["O", "B-entity", "I-entity"]
+    assert corpus.labels == ["O", "B-entity", "I-entity"]
 
 
 def test_splits_may_be_gzipped_and_dev_may_go_by_other_names(tmp_path: Path) -> None:

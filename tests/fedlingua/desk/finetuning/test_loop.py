@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedlingua.common.pace import Pace
 from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
+from fedlingua.desk.finetuning.examples import tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
 from fedlingua.desk.finetuning.loop import Epoch, answers, best_epoch, fine_tune, rate
 from fedlingua.desk.finetuning.settings import FineTuning
-from fedlingua.desk.finetuning.tagging import tagging_examples
+from fedlingua.desk.pace import Pace
 
 TAGS = ["O", "B-Drug", "I-Drug"]
 SENTENCES = [

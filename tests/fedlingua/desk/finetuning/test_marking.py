@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
-from fedlingua.desk.finetuning.marking import add_markers, pair_examples
+from fedlingua.desk.finetuning.examples import add_markers, pair_examples
 from fedlingua.desk.finetuning.pairs import Marked
 
 

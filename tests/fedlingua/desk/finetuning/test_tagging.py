@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
-from fedlingua.desk.finetuning.examples import Example, shuffled_batches, stack
+from fedlingua.desk.finetuning.examples import predicted_tags, tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
-from fedlingua.desk.finetuning.tagging import predicted_tags, tagging_examples
+from fedlingua.desk.finetuning.loop import Example, shuffled_batches, stack
 from fedlingua.training.batches import IGNORED
 from tests.encoders import build_bert, build_roberta
 

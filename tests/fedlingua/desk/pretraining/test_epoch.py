@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from fedlingua.desk.pretraining.epoch import epoch, epoch_sizes
+from fedlingua.desk.pretraining.material import epoch, epoch_sizes
 
 TEXTS = [[("big", number) for number in range(800)], [], [("small", number) for number in range(8)]]
 

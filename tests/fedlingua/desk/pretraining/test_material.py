@@ -12,10 +12,10 @@ from fedlingua.backbones.sizes import EncoderSize
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.desk.pretraining.build_encoder import build_text_tokenizer
+from fedlingua.desk.pretraining.build import build_text_tokenizer
+from fedlingua.desk.pretraining.checkpoints import Progress
 from fedlingua.desk.pretraining.loop import Around, pretrain
 from fedlingua.desk.pretraining.material import EVALUATION_KEY, masked_material
-from fedlingua.desk.pretraining.progress import Progress
 from fedlingua.settings.pretraining import EncoderSettings, Watching
 from fedlingua.training.batches import pad
 from fedlingua.training.masked_language import encode_text

@@ -24,7 +24,7 @@ class Sample:
 
 
 @dataclass
-class Figures:
+class Statistics:
     """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before."""
 
     account: Account = field(default_factory=Account)
@@ -33,46 +33,44 @@ class Figures:
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
 
-def figures(pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most_samples: int, where: str) -> Figures:
-    """Read a corpus to its end; strict rules drop here as others do.
-
-    Raises:
-        CorpusError: the two sides are swapped, by their scripts.
-    """
-    found = Figures()
+def corpus_statistics(
+    pairs: Iterable[Pair], direction: Direction, rules: CleaningRules, most_samples: int, where: str
+) -> Statistics:
+    """Read a corpus to its end; strict rules drop here as others do. CorpusError where the two sides are swapped."""
+    statistics = Statistics()
     reason = judge(direction, dataclasses.replace(rules, strict=False))
     seen: tuple[set[int], set[int], set[int]] = (set(), set(), set())
 
-    def told(pair: Pair) -> str | None:
+    def sampled(pair: Pair) -> str | None:
         against = reason(pair)
         if against is not None:
-            samples = found.samples.setdefault(against, [])
+            samples = statistics.samples.setdefault(against, [])
             if len(samples) < most_samples:
-                samples.append(Sample(found.account.read + 1, pair))
+                samples.append(Sample(statistics.account.read + 1, pair))
         return against
 
-    for pair, _ in judged(normalized(in_order(pairs, direction, where), rules), told, found.account):
-        for lengths, side, language in zip(found.lengths, pair, (direction.source, direction.target), strict=True):
+    for pair, _ in judged(normalized(in_order(pairs, direction, where), rules), sampled, statistics.account):
+        for lengths, side, language in zip(statistics.lengths, pair, (direction.source, direction.target), strict=True):
             lengths[length(side, language)] += 1
-        for name, known, number in zip(found.repeated, seen, map(hash, (pair, *pair)), strict=True):
-            found.repeated[name] += number in known
+        for name, known, number in zip(statistics.repeated, seen, map(hash, (pair, *pair)), strict=True):
+            statistics.repeated[name] += number in known
             known.add(number)
-    return found
+    return statistics
 
 
-def as_json(found: Figures, direction: Direction) -> dict[str, Any]:
+def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
     """The figures as a JSON object; with the samples' text."""
-    lengths = zip((direction.source, direction.target), found.lengths, strict=True)
+    lengths = zip((direction.source, direction.target), statistics.lengths, strict=True)
     return {
         "direction": str(direction),
-        "read": found.account.read,
-        "kept": found.account.kept,
-        "dropped": found.account.dropped,
+        "read": statistics.account.read,
+        "kept": statistics.account.kept,
+        "dropped": statistics.account.dropped,
         "lengths": {language: summary(counts, language) for language, counts in lengths},
-        "repeated": found.repeated,
+        "repeated": statistics.repeated,
         "samples": {
             reason: [{"pair": sample.number, **sample.pair._asdict()} for sample in samples]
-            for reason, samples in found.samples.items()
+            for reason, samples in statistics.samples.items()
         },
     }
 

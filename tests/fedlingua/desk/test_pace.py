@@ -2,8 +2,8 @@
 
 import threading
 
-from fedlingua.common import pace
-from fedlingua.common.pace import Pace
+from fedlingua.desk import pace
+from fedlingua.desk.pace import Pace
 
 
 class Clock:

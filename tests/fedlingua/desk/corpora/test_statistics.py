@@ -1,4 +1,4 @@
-"""Figures of a small corpus, by hand."""
+"""Statistics of a small corpus, by hand."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import Pair
-from fedlingua.desk.corpora.figures import Sample, as_json, figures, summary
+from fedlingua.desk.corpora.statistics import Sample, as_json, corpus_statistics, summary
 
 DE_ZH = Direction("de", "zh")
 PAIRS = [
@@ -20,7 +20,7 @@ PAIRS = [
 
 
 def test_what_is_read_adds_up_and_is_measured_and_sampled() -> None:
-    found = figures(PAIRS, DE_ZH, CleaningRules(strict=True), 1, "here")
+    found = corpus_statistics(PAIRS, DE_ZH, CleaningRules(strict=True), 1, "here")
     assert (found.account.read, found.account.kept) == (6, 2)
     assert found.account.dropped == {"duplicate": 1, "empty": 2, "too-short": 1}
     assert found.lengths == ({3: 3, 0: 2, 1: 1}, {4: 3, 3: 1, 2: 1, 0: 1})
@@ -33,7 +33,7 @@ def test_what_is_read_adds_up_and_is_measured_and_sampled() -> None:
 
 
 def test_the_json_form_holds_every_figure() -> None:
-    told = as_json(figures(PAIRS, DE_ZH, CleaningRules(), 2, "here"), DE_ZH)
+    told = as_json(corpus_statistics(PAIRS, DE_ZH, CleaningRules(), 2, "here"), DE_ZH)
     assert told["read"] == told["kept"] + sum(told["dropped"].values())
     assert told["lengths"]["de"] == {"unit": "words", "least": 0, "median": 1, "mean": 1.67, "p95": 3, "most": 3}
     assert told["lengths"]["zh"]["unit"] == "characters"
@@ -48,4 +48,4 @@ def test_quantiles_by_hand() -> None:
 
 def test_swapped_sides_are_told_before_anything_is_counted() -> None:
     with pytest.raises(CorpusError, match="here: of the first 3 pairs 3 have"):
-        figures([Pair("狗在睡觉", "ein Hund schläft")] * 3, DE_ZH, CleaningRules(), 1, "here")
+        corpus_statistics([Pair("狗在睡觉", "ein Hund schläft")] * 3, DE_ZH, CleaningRules(), 1, "here")

@@ -8,8 +8,8 @@ import pytest
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, parse_direction
-from fedlingua.corpora.opus import OpusCorpus, find_all
-from fedlingua.corpora.read import Pair, read_pairs
+from fedlingua.corpora.read import Pair
+from fedlingua.desk.corpora.opus import OpusCorpus, find_all
 
 TED = OpusCorpus("TED2020", {"zh": "zh_cn"})
 EUROPARL = OpusCorpus("Europarl")
@@ -25,7 +25,7 @@ def write_zip(file: Path, *names: str, prefix: str = "") -> None:
 
 
 def found(corpus: OpusCorpus, direction: Direction, folder: Path) -> list[Pair]:
-    return list(read_pairs(find_all(corpus, [direction], folder)[direction]))
+    return list(find_all(corpus, [direction], folder)[direction].read())
 
 
 @pytest.mark.parametrize("name", ["TED2020_en-zh_cn.txt.zip", "en-zh_cn.txt.zip"])

@@ -3,12 +3,10 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
 
 from fedlingua.common.errors import CorpusError
+from fedlingua.corpora.split import SPLITS, Split
 
-Split = Literal["train", "dev", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
 NAMES: dict[Split, tuple[str, ...]] = {"train": ("train",), "dev": ("devel", "dev", "valid", "validation"), "test": ("test",)}
 """How corpora call their splits."""
 
@@ -16,21 +14,17 @@ _LABEL = re.compile(r"[\w.:+/-]{1,40}")
 
 
 def split_paths(folder: Path, endings: Sequence[str]) -> dict[Split, Path]:
-    """The one path of each split in `folder`: a split's name with one of the endings; "" for a folder in it.
-
-    Raises:
-        CorpusError: no such folder, a split missing, or there twice.
-    """
+    """Find the one path of each split, a split's name with one of the endings ("" for a folder); CorpusError where it is not there."""
     if not folder.is_dir():
         raise CorpusError(f"{folder}: there is no such folder; give the one that holds train, devel and test")
     paths: dict[Split, Path] = {}
     for split in SPLITS:
         wanted = [f"{name}{ending}" for name in NAMES[split] for ending in endings]
-        found = [folder / name for name in wanted if (folder / name).exists()]
-        if len(found) != 1:
-            got = ", ".join(path.name for path in found) or "none"
+        there = [folder / name for name in wanted if (folder / name).exists()]
+        if len(there) != 1:
+            got = ", ".join(path.name for path in there) or "none"
             raise CorpusError(f"{folder}: got {got} for the split {split}; wanted exactly one of {', '.join(wanted)}")
-        paths[split] = found[0]
+        paths[split] = there[0]
     return paths
 
 

@@ -15,8 +15,8 @@ EVERY_S, EVERY_SHARE, LEAST_S = 10.0, 0.01, 1.0
 Note = Callable[[str], None]
 
 
-def told(name: str) -> Note:
-    """Whatever is said goes to standard error, after that name."""
+def to_stderr(name: str) -> Note:
+    """Write what is said to standard error, after that name."""
     return lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True)
 
 
@@ -64,12 +64,12 @@ class Pace:
             return f"preparing, for {duration(self._clock() - self._began)}"
         (started, first, before), (step, steps, done, losses) = self._first, self._now
         seconds = self._clock() - started
-        told = [f"step {step} of {steps}", f"{done:.0%}"]
+        parts = [f"step {step} of {steps}", f"{done:.0%}"]
         if step > first and seconds > 0:
-            told.append(f"{(step - first) / seconds:.3g} steps/s")
-        told += [f"{name.replace('_', ' ')} {value:.3f}" for name, value in losses.items()]
+            parts.append(f"{(step - first) / seconds:.3g} steps/s")
+        parts += [f"{name.replace('_', ' ')} {value:.3f}" for name, value in losses.items()]
         left = f"{duration(seconds / (done - before) * (1 - done))} left" if done > before else f"for {duration(seconds)}"
-        return ", ".join([*told, left])
+        return ", ".join([*parts, left])
 
     def _watch(self) -> None:
         while not self._end.wait(LEAST_S):

@@ -1,0 +1,123 @@
+"""Checkpoints of a training that is under way: they lie beside the backbone's directory, in `.NAME.training`.
+
+lock        held by the process that trains
+model/      tokenizer and, at the end, weights: renamed to NAME when all is there
+00001200/   state after that step, with checksums; the last two are there
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.folders import check_folder, write_folder
+
+MadeOf = Mapping[str, Any]
+"""What decides a training's bytes, by dotted key; as JSON holds it."""
+State = Mapping[str, Any]
+"""All that the next step depends on: `step`, and tensors, numbers, lists and tables of them."""
+
+_STATE, _MADE_OF = "state.pt", "made-of.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a pre-training stands: `done` in 0..1, losses in nats a token, BLEU (0-100) by direction where dev was translated."""
+
+    step: int
+    done: float
+    seconds: float
+    train_loss: float
+    dev_loss: float
+    bleu: Mapping[str, float] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The folder of one training; one that writes no checkpoints has a folder of its process's own, which nobody finds again."""
+
+    def __init__(self, directory: Path, made_of: MadeOf, enabled: bool = True) -> None:
+        self.folder = directory.with_name(f".{directory.name}.{'training' if enabled else os.getpid()}")
+        self.model = self.folder / "model"
+        self.made_of: dict[str, Any] = json.loads(json.dumps(dict(made_of)))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training here. At the end the folder goes, unless the training broke off with a checkpoint.
+
+        Raises:
+            RunError: another process trains here.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(
+                    f"{self.folder}: another process trains this backbone; wait for it, or train to another place (--to)"
+                ) from error
+            shutil.rmtree(self.model, ignore_errors=True)
+            try:
+                yield
+            except BaseException:
+                if not self.steps():
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                raise
+            shutil.rmtree(self.folder)
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, in order."""
+        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+
+    def newest(self) -> tuple[State | None, list[str]]:
+        """Load the newest whole checkpoint, None where there is none, and say what was wrong with those passed over.
+
+        Raises:
+            ConfigError: it is of another recipe, text or library; names the keys.
+        """
+        passed_over: list[str] = []
+        for step in reversed(self.steps()):
+            try:
+                check_folder(self._of(step), _STATE, "the state before it is gone on with, if there is one")
+            except RunError as error:
+                passed_over.append(str(error))
+                continue
+            return self._load(step), passed_over
+        return None, passed_over
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint, whole or not at all; the one before it stays, too, and what a killed process has left half-written goes."""
+        import torch
+
+        def write(aside: Path) -> None:
+            torch.save(dict(state), aside / _STATE)
+            (aside / _MADE_OF).write_text(json.dumps(self.made_of) + "\n", encoding="utf-8")
+
+        staying = {*self.steps()[-1:], state["step"]}
+        write_folder(self._of(state["step"]), write)
+        for step in set(self.steps()) - staying:
+            shutil.rmtree(self._of(step))
+        for left in self.folder.glob("*.writing"):
+            shutil.rmtree(left)
+
+    def _of(self, step: int) -> Path:
+        return self.folder / f"{step:08d}"
+
+    def _load(self, step: int) -> State:
+        import torch
+
+        then = json.loads((self._of(step) / _MADE_OF).read_text(encoding="utf-8"))
+        if changed := [key for key in sorted({*then, *self.made_of}) if then.get(key) != self.made_of.get(key)]:
+            changes = "; ".join(f"{key} was {then.get(key)!r} and is {self.made_of.get(key)!r}" for key in changed[:4])
+            more = f"; and {len(changed) - 4} keys more" if len(changed) > 4 else ""
+            raise ConfigError(
+                f"{self.folder} holds a training that was broken off after step {step}, and what it is made of has changed since: "
+                f"{changes}{more}. Take that back to go on with it, or remove the folder to begin anew"
+            )
+        state: State = torch.load(self._of(step) / _STATE, map_location="cpu", weights_only=True)
+        return state

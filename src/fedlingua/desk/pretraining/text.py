@@ -1,0 +1,70 @@
+"""The text that a backbone trains on and is watched by, and what decides the backbone's bytes. Loads no torch."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedlingua.common.languages import Direction
+from fedlingua.corpora.clean import Account
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.recipe import Recipe, cleaned_text
+from fedlingua.corpora.split import Components, base_sides, position
+
+
+@dataclass(frozen=True)
+class BaseText:
+    """What a backbone trains on and is watched by, with the account of each corpus."""
+
+    train: dict[Direction, list[Pair]]
+    dev: dict[Direction, list[Pair]]
+    accounts: dict[Direction, Account]
+
+
+def base_text(recipe: Recipe) -> BaseText:
+    """Read, clean and choose the text that the backbone sees: whole components of equal sentences, train or dev."""
+    cleaned, accounts = cleaned_text(recipe)
+    chosen = base_sides(cleaned, recipe.base.key, recipe.base.share)
+    components = Components()
+    for direction, pairs in cleaned:
+        components.add(pairs, direction)
+    train: dict[Direction, list[Pair]] = {}
+    dev: dict[Direction, list[Pair]] = {}
+    for direction, pairs in cleaned:
+        for pair in pairs:
+            side = (direction.source, pair.source)
+            if side in chosen:
+                watches = position(recipe.base.key, "pretrain-dev", *components.root(side)) < recipe.base.dev
+                part = dev if watches else train
+                part.setdefault(direction, []).append(pair)
+                if recipe.both_ways:
+                    part.setdefault(direction.reverse, []).append(Pair(pair.target, pair.source))
+    return BaseText(train, dev, accounts)
+
+
+def made_of(recipe: Recipe, text: BaseText, versions: Mapping[str, str]) -> dict[str, Any]:
+    """What decides a backbone's bytes, by dotted key as in the recipe: its settings, its text, the libraries that compute.
+
+    When checkpoints are made decides nothing.
+    """
+    tables = {name: asdict(getattr(recipe, name)) for name in ("base", "cleaning", "model", "training", "watching")}
+    del tables["watching"]["checkpoint_minutes"]
+    return {
+        **{f"{table}.{key.replace('_', '-')}": value for table, content in tables.items() for key, value in content.items()},
+        **{
+            f"corpus {number}": f"{direction} {source}"
+            for number, ((direction, _), source) in enumerate(zip(recipe.corpora, recipe.sources, strict=True), start=1)
+        },
+        "both-ways": recipe.both_ways,
+        "text, sha256": _text_hash(text),
+        **{f"version of {name}": versions[name] for name in ("torch", "transformers", "sentencepiece")},
+    }
+
+
+def _text_hash(text: BaseText) -> str:
+    digest = hashlib.sha256()
+    for part in (text.train, text.dev):
+        for direction, pairs in part.items():
+            digest.update(json.dumps([str(direction), pairs], ensure_ascii=False).encode())
+    return digest.hexdigest()[:16]
