@@ -78,7 +78,7 @@ def run_suite(
 
 
 def rebuild_tables(result_dir: Path, console: Console) -> None:
-    """Write the tables of a result anew from its suite.json and runs/.
+    """Write the tables of a result anew from its suite.json and runs.jsonl.
 
     Raises:
         RunError: no suite's result there.

@@ -1,35 +1,78 @@
-"""The small files of a run that are worth committing: what it was, what it scored, and the table as Markdown."""
+"""What is worth committing of runs: one `runs.jsonl` a folder, a line a run, and a run's table as Markdown.
 
-import shutil
+A line: {"method", "seed", "run": run.json without places, "scores": scores.json}; method: the row of a suite.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedlingua.common.errors import RunError
 from fedlingua.desk.report.read import read_run
 from fedlingua.desk.report.tables import score_markdown
-from fedlingua.runs.folder import json_text
+from fedlingua.runs.folder import RunFolder, replace_text
+
+RUNS_FILE = "runs.jsonl"
 
 NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
 """Settings of one machine and one call, which say nothing about the result -> what stands in their place."""
 
 
 def keep_run(run_dir: Path, to: Path) -> None:
-    """Copy `run.json` (without places) and `scores.json` to `to`, and write `report.md`.
+    """Write the run's line in `runs.jsonl` and its table, `<method>-<seed>.md`; what else the folder keeps stays.
 
     Raises:
         RunError: no run there.
     """
-    run = kept_run(run_dir)
-    to.mkdir(parents=True, exist_ok=True)
-    (to / "run.json").write_text(json_text(run), encoding="utf-8")
-    if (run_dir / "scores.json").is_file():
-        shutil.copyfile(run_dir / "scores.json", to / "scores.json")
+    line = run_line(run_dir)
+    run = line["run"]
+    write_kept_runs(to, (read_kept_runs(to) | {run_name(line): line}).values())
     versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
     about = (
         f"# {run['method']}, seed {run['seed']}: {run['status']}\n\n{score_markdown(run_dir)}\n\n"
         f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds'] or 0:.0f} s; "
         f"{run.get('exchanged_parameters', 0):,} parameters exchanged; settings {run['config_hash']}; {versions}.\n"
     )
-    (to / "report.md").write_text(about, encoding="utf-8")
+    replace_text(to / f"{run_name(line)}.md", about)
+
+
+def run_line(run_dir: Path, row: str | None = None) -> dict[str, Any]:
+    """A run's line of `runs.jsonl`; row: what a suite calls its method.
+
+    Raises:
+        RunError: no run there.
+    """
+    run, scores = kept_run(run_dir), RunFolder(run_dir).read("scores.json")
+    return {"method": row or run["method"], "seed": run["seed"], "run": run, "scores": scores}
+
+
+def run_name(line: Mapping[str, Any]) -> str:
+    """`<method>-<seed>`, by which a result knows a run."""
+    return f"{line['method']}-{line['seed']}"
+
+
+def read_kept_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name -> line of the runs that `runs.jsonl` keeps; none where it is not there.
+
+    Raises:
+        RunError: the file is broken.
+    """
+    file = folder / RUNS_FILE
+    try:
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        lines = [json.loads(line) for line in text.split("\n") if line]
+        return {run_name(line): line for line in lines}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{file} cannot be read: {error!r}; wanted a line of JSON with method, seed, run and scores for each run"
+        ) from error
+
+
+def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write `runs.jsonl` anew, in the order of the runs' names."""
+    ordered = sorted(lines, key=run_name)
+    replace_text(folder / RUNS_FILE, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in ordered))
 
 
 def kept_run(run_dir: Path) -> dict[str, Any]:

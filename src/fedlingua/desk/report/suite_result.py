@@ -11,6 +11,7 @@ from typing import Any
 from fedlingua.common.errors import RunError
 from fedlingua.desk.report.communication import Traffic
 from fedlingua.desk.report.convergence import Curve, Losses, from_json, mean_curve, perplexities
+from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs
 from fedlingua.desk.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF, is_masked_column
 from fedlingua.desk.report.read import read_object
 from fedlingua.desk.report.round_seconds import META, PHASES, seconds_column
@@ -195,6 +196,7 @@ def read_suite(result_dir: Path) -> SuiteResult:
     notes: dict[str, str] = {}
     metric, sites, rows = _table(result_dir / "table.csv")
     suite = read_object(result_dir / "suite.json", notes, absent="is not there")
+    lines = _kept_runs(result_dir, notes)
     return SuiteResult(
         path=result_dir,
         metric=metric,
@@ -204,7 +206,7 @@ def read_suite(result_dir: Path) -> SuiteResult:
         seconds=number(suite.get("seconds")),
         sites=sites,
         rows=rows,
-        runs=[_run(result_dir / "runs", key, each, metric) for key, each in objects(suite.get("runs")).items()],
+        runs=[_run(lines.get(key, {}), key, each, metric) for key, each in objects(suite.get("runs")).items()],
         paper=_paper(mapping(suite.get("paper"))),
         notes=notes,
     )
@@ -261,9 +263,17 @@ def _float(cell: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _run(folder: Path, key: str, told: dict[str, Any], metric: Metric) -> SuiteRun:
+def _kept_runs(result_dir: Path, notes: dict[str, str]) -> dict[str, dict[str, Any]]:
+    try:
+        return read_kept_runs(result_dir)
+    except RunError as error:
+        notes[RUNS_FILE] = str(error)
+        return {}
+
+
+def _run(line: dict[str, Any], key: str, told: dict[str, Any], metric: Metric) -> SuiteRun:
     row, _, seed = key.rpartition("-")
-    scores, run = (read_object(folder / key / name, {}) for name in ("scores.json", "run.json"))
+    scores, run = mapping(line.get("scores")), mapping(line.get("run"))
     before = {site: number(each.get(f"base_{metric.key}")) for site, each in objects(scores.get("sites")).items()}
     return SuiteRun(
         row=row,
