@@ -20,7 +20,8 @@ from typing import Any
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs
+from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs, without_place
+from fedlingua.desk.suites.read import read_suite
 from fedlingua.desk.suites.result import rebuild
 from fedlingua.evaluation.scores import averages
 from fedlingua.settings.checks import settings_from
@@ -115,12 +116,17 @@ def problems_of_suite(result: Result, experiments: Path = EXPERIMENTS) -> Iterat
             yield f"{name} is not what {RUNS_FILE} adds up to: fedlingua suite --rebuild {result.folder}"
     if failed := [name for name, run in result.suite["runs"].items() if run["status"] != "completed"]:
         yield f"not completed: {', '.join(failed)}"
-    wanted = tomllib.loads((experiments / f"{result.name}.toml").read_text(encoding="utf-8"))
-    if (result.suite["settings"], result.suite["seeds"]) != (wanted["settings"], wanted["seeds"]):
+    suite = read_suite(experiments / f"{result.name}.toml", {})
+    if (_said(result.suite["settings"]), result.suite["seeds"]) != (_said(suite.settings), list(suite.seeds)):
         yield "its file has other settings or seeds by now"
-    rows = [{key: value for key, value in row.items() if key not in ("name", "seeds")} for row in wanted["row"]]
-    if [row["keys"] for row in result.suite["rows"]] != rows:
+    rows = [(row["name"], _said(row["keys"])) for row in result.suite["rows"]]
+    if rows != [(row.name, _said(row.keys)) for row in suite.rows]:
         yield "its file has other rows by now"
+
+
+def _said(keys: Mapping[str, Any]) -> Json:
+    """Settings by the names of today, without places."""
+    return {key: without_place(value) for key, value in config_of_run(dict(keys)).items()}
 
 
 # --- What is claimed of one suite ------------------------------------------------------------------------------------------------
@@ -427,9 +433,8 @@ def main(names: Sequence[str]) -> int:
     problems = [problem for result in chosen for problem in problems_of(result)]
     if not names:
         problems += problems_of_folders([result for result in results if result.suite])
-        problems += problems_of_benchmarks(
-            {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in (RESULTS / "benchmarks").glob("*.json")}
-        )
+        kept = (RESULTS / "benchmarks" / "kept.jsonl").read_text(encoding="utf-8").splitlines()
+        problems += problems_of_benchmarks({line["benchmark"]: line for line in map(json.loads, kept)})
     print("\n".join(problems) or f"{len(chosen)} results hold")
     return 1 if problems else 0
 

@@ -85,6 +85,15 @@ def test_medians_and_ratios_by_hand(paired: ModuleType) -> None:
     }
 
 
+def test_a_kept_figure_is_its_benchmarks_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = benchmark("kept", monkeypatch)
+    for name, figure in (("tmx", 1), ("readers", 2), ("tmx", 3)):
+        kept.write(tmp_path / f"kept.jsonl:{name}", {"figure": figure})
+    assert kept.read(tmp_path / "kept.jsonl") == {"readers": {"figure": 2}, "tmx": {"figure": 3}}
+    kept.write(tmp_path / "alone.json", {"figure": 4})
+    assert (tmp_path / "alone.json").read_text() == '{\n  "figure": 4\n}\n'
+
+
 def conversation(port: int, said: list[bytes], heard: list[int]) -> None:
     """Say all that is `said` and read as many bytes as are to be `heard`, each after the other."""
     with socket.create_connection(("127.0.0.1", port)) as near:

@@ -4,6 +4,7 @@ A line: {"method", "seed", "run": run.json without places, "scores": scores.json
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
 
 
 def keep_run(run_dir: Path, to: Path) -> None:
-    """Write the run's line in `runs.jsonl` and its table, `<method>-<seed>.md`; what else the folder keeps stays.
+    """Write the run's line in `runs.jsonl` and its table in `report.md`; what these say of other runs stays.
 
     Raises:
         RunError: no run there.
@@ -34,7 +35,10 @@ def keep_run(run_dir: Path, to: Path) -> None:
         f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds'] or 0:.0f} s; "
         f"{run.get('exchanged_parameters', 0):,} parameters exchanged; settings {run['config_hash']}; {versions}.\n"
     )
-    replace_text(to / f"{run_name(line)}.md", about)
+    report = to / "report.md"
+    earlier = re.split(r"^(?=# )", report.read_text(encoding="utf-8"), flags=re.MULTILINE) if report.is_file() else []
+    parts = {part.partition(":")[0]: part.strip() for part in (*earlier, about) if part}
+    replace_text(report, "\n\n".join(parts[heading] for heading in sorted(parts)) + "\n")
 
 
 def run_line(run_dir: Path, row: str | None = None) -> dict[str, Any]:

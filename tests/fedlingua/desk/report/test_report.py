@@ -346,9 +346,9 @@ def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> No
     name = f"{run['method']}-{run['seed']}"
     for _ in range(2):  # again is instead
         keep_run(run_dir, tmp_path / "kept")
-    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == [f"{name}.md", "runs.jsonl"]
+    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["report.md", "runs.jsonl"]
     assert all("/nowhere/at/all" not in file.read_text() for file in (tmp_path / "kept").iterdir())
-    assert score_markdown(run_dir) in (tmp_path / "kept" / f"{name}.md").read_text()
+    assert score_markdown(run_dir) in (tmp_path / "kept" / "report.md").read_text()
     kept = read_kept_runs(tmp_path / "kept")[name]["run"]["config"]
     assert (kept["data-dir"], kept["run-dir"], kept["resume"]) == ("", "", False)
     assert kept.keys() == run["config"].keys()
