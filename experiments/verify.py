@@ -21,7 +21,7 @@ from typing import Any
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs, without_place
-from fedlingua.desk.suites.read import read_suite
+from fedlingua.desk.suites.read import read_suite, variants
 from fedlingua.desk.suites.result import rebuild
 from fedlingua.evaluation.scores import averages
 from fedlingua.settings.checks import settings_from
@@ -116,12 +116,20 @@ def problems_of_suite(result: Result, experiments: Path = EXPERIMENTS) -> Iterat
             yield f"{name} is not what {RUNS_FILE} adds up to: fedlingua suite --rebuild {result.folder}"
     if failed := [name for name, run in result.suite["runs"].items() if run["status"] != "completed"]:
         yield f"not completed: {', '.join(failed)}"
-    suite = read_suite(experiments / f"{result.name}.toml", {})
+    suite = read_suite(suite_file(result.name, experiments), {})
     if (_said(result.suite["settings"]), result.suite["seeds"]) != (_said(suite.settings), list(suite.seeds)):
         yield "its file has other settings or seeds by now"
     rows = [(row["name"], _said(row["keys"])) for row in result.suite["rows"]]
     if rows != [(row.name, _said(row.keys)) for row in suite.rows]:
         yield "its file has other rows by now"
+
+
+def suite_file(name: str, experiments: Path = EXPERIMENTS) -> Path:
+    """Where a result's suite is said: FILE, or FILE:VARIANT."""
+    place = experiments / f"{name}.toml"
+    files = [] if place.is_file() else sorted(place.parent.glob("*.toml"))
+    found = [f"{file}:{variant}" for file in files for variant in variants(file) if f"{file.stem}_{variant}" == place.stem]
+    return Path(found[0]) if found else place
 
 
 def _said(keys: Mapping[str, Any]) -> Json:

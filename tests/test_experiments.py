@@ -32,7 +32,7 @@ from fedlingua.desk.corpora.prepare import PAPER_CORPORA
 from fedlingua.desk.corpora.uncorpus import DIRECTIONS
 from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_tokenizer
 from fedlingua.desk.pretraining.demo import base_register
-from fedlingua.desk.suites.read import check_figures, is_suite, read_suite
+from fedlingua.desk.suites.read import check_figures, is_suite, read_suite, variants
 from fedlingua.desk.suites.runs import site_names
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import known_keys
@@ -52,8 +52,9 @@ FILES = sorted(
     if path.relative_to(EXPERIMENTS).parts[0] not in ("results", "federations", "backbones")
 )
 SENTENCES = base_corpus(120, 3)["de"]
-SUITES = [path for path in FILES if is_suite(read_toml(path))]
-RUNS = [path for path in FILES if path not in SUITES]
+SUITE_FILES = [path for path in FILES if is_suite(read_toml(path))]
+SUITES = [Path(f"{path}:{variant}" if variant else path) for path in SUITE_FILES for variant in variants(path)]
+RUNS = [path for path in FILES if path not in SUITE_FILES]
 
 
 def named(path: Path) -> str:

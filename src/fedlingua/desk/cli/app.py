@@ -55,7 +55,7 @@ def run(
 
 @app.command(epilog=example("fedlingua suite experiments/fed_mnmt/table2_phrasebook.toml --jobs 2"))
 def suite(
-    file: Annotated[Path | None, typer.Argument(help="Suite file (TOML): rows of settings, and seeds.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Suite file (TOML): rows of settings, and seeds; or FILE:VARIANT.")] = None,
     data: Data = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value for every row; goes before the suite's.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,

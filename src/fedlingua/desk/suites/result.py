@@ -77,7 +77,7 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
     paper = suite.shown_paper
     return {
         "title": suite.title,
-        "file": _file_name(suite.file),
+        "file": _file_name(suite.file) + (f":{suite.variant}" if suite.variant else ""),
         "seeds": list(suite.seeds),
         "settings": _without_places(suite.settings),
         "overrides": _without_places(suite.overrides),
