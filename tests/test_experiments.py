@@ -45,6 +45,7 @@ EXPERIMENTS = ROOT / "experiments"
 DATA = ROOT / "../shared/data"
 
 FEDERATIONS = sorted((EXPERIMENTS / "federations").rglob("*.toml"))
+DEMO = ROOT / "src" / "fedlingua_demo" / "federation.toml"
 BACKBONES = sorted((EXPERIMENTS / "backbones").rglob("*.toml"))
 FILES = sorted(
     path
@@ -73,7 +74,7 @@ def sides(texts: Mapping[str, SiteText], *splits: Split) -> set[Side]:
 
 def test_there_are_files_of_every_kind() -> None:
     assert EXPERIMENTS / "demo.toml" in RUNS
-    assert EXPERIMENTS / "federations/phrasebook.toml" in FEDERATIONS
+    assert EXPERIMENTS / "federations/phrasebook_send.toml" in FEDERATIONS
     assert EXPERIMENTS / "fed_mnmt/table2.toml" in SUITES
     assert BACKBONES
 
@@ -106,7 +107,7 @@ def test_the_papers_figures_by_site_average_to_its_macro(path: Path) -> None:
             assert sum(sites) / len(sites) == pytest.approx(figures["macro"], abs=rounding), name
 
 
-@pytest.mark.parametrize("path", FEDERATIONS, ids=named)
+@pytest.mark.parametrize("path", [*FEDERATIONS, DEMO], ids=lambda path: path.stem)
 def test_every_federation_loads_with_the_recipe_of_its_base(path: Path) -> None:
     federation = read_federation(path, Path("data"))
     assert federation.base is None or federation.base in BACKBONES
@@ -311,7 +312,7 @@ def test_the_defaults_have_exactly_the_known_keys_and_pass() -> None:
 
 @cache
 def phrasebook() -> tuple[Federation, Mapping[str, SiteText]]:
-    federation = read_federation(EXPERIMENTS / "federations/phrasebook.toml", Path("data"))
+    federation = read_federation(DEMO, Path("data"))
     return federation, read_sites(federation, frozenset())
 
 
