@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
+from kept import write
 from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.parts import PARTS, Part
@@ -160,7 +161,7 @@ def main() -> None:
     result = measured(options.repeats) | {"cores": CORES, "load": round(os.getloadavg()[0], 1), "versions": versions}
     print(json.dumps(result, indent=2))
     if options.to:
-        options.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write(options.to, result)
     if not result["same_bytes_in_any_order"]:
         raise SystemExit("the bytes of the new tensors depend on the order of the replies")
     if (ratio := result["fedavg_over_ours_without_checks"]["of_medians"]) < WANTED_RATIO:

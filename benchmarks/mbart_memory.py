@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from kept import write
 from measured_run import GIB, run_measured
 from random_mbart import make_backbone
 
@@ -43,7 +44,7 @@ def main() -> None:
         result = measure(folder)
         print(json.dumps(result, indent=2))
         if to:
-            to.write_text(json.dumps(result, indent=2) + "\n")
+            write(to, result)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

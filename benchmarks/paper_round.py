@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from kept import KEPT, write
 from measured_run import GIB, Measured, run_measured
 from random_mbart import PUBLISHED, TINY, make_backbone
 
@@ -32,7 +33,7 @@ from fedlingua.settings.experiment import read_experiment
 
 FEDERATIONS = ("ted2020_m2en", "europarl_m2m")
 SHAPES = {"published": PUBLISHED, "tiny": TINY}
-RESULT = APP_DIR / "experiments/results/benchmarks/paper_round.json"
+RESULT = Path(f"{KEPT}:paper_round")
 
 WORDS = tuple(f"w{number}" for number in range(2000))
 WORDS_A_SENTENCE = 24
@@ -158,7 +159,7 @@ def main() -> None:
     print(json.dumps(result, indent=2))
     if to:
         to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write(to, result)
 
 
 if __name__ == "__main__":

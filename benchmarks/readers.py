@@ -1,6 +1,6 @@
 """Ten thousand corpora that hypothesis makes up, of every kind, half of them damaged: each is accounted for, or refused in words.
 
-    python benchmarks/readers.py [--files 10000] [--to experiments/results/benchmarks/readers.json]
+    python benchmarks/readers.py [--files 10000] [--to experiments/results/benchmarks/kept.jsonl:readers]
 
 What is checked of each is `holds` in generated_corpora.py. An exception other than CorpusError is uncaught, a claim that does not hold is
 broken; the first of each kind is printed. Always the same files; about two minutes on one core.
@@ -17,8 +17,8 @@ from typing import Any
 
 from generated_corpora import Generated, generated, holds
 from hypothesis import HealthCheck, Phase, given, settings
+from kept import KEPT, write
 
-from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.formats import KINDS
 
 RARE = {"dataset": 0.1}
@@ -28,7 +28,7 @@ RARE = {"dataset": 0.1}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--to", type=Path, default=APP_DIR / "experiments/results/benchmarks/readers.json")
+    parser.add_argument("--to", type=Path, default=Path(f"{KEPT}:readers"))
     given_ = parser.parse_args()
     began, share = time.monotonic(), given_.files / sum(RARE.get(kind, 1) for kind in KINDS)
     kinds = {kind: tried(kind, -int(-share * RARE.get(kind, 1) // 1)) for kind in KINDS}
@@ -43,7 +43,7 @@ def main() -> None:
         "seconds": round(time.monotonic() - began, 1),
         "versions": {name: version(name) for name in ("hypothesis", "lxml", "pyarrow", "datasets")},
     }
-    given_.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(given_.to, result)
     print(json.dumps(result, indent=2))
 
 

@@ -1,6 +1,6 @@
 """How large the page of a run is, and how soon it is there: twelve sites and 25 rounds, in a headless Chromium.
 
-    PYTHONPATH=. python benchmarks/report_page.py [--repeats 5] [--to experiments/results/benchmarks/report_page.json]
+    PYTHONPATH=. python benchmarks/report_page.py [--repeats 5] [--to experiments/results/benchmarks/kept.jsonl:report_page]
 
 The run is recorded, with numbers as many as a run's, and has every part that a page can have: what was sent, deviations, clusters with
 their tree, three translations of each site and round. Each time a Chromium of its own opens the page from disk, at the size of a

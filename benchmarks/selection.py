@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept import write
 from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.parts import Part
@@ -101,7 +102,7 @@ def main() -> None:
     result = measured(chosen, options.repeats) | {"load": round(os.getloadavg()[0], 1), "versions": {"numpy": version("numpy")}}
     print(json.dumps(result, indent=2))
     if options.to:
-        options.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write(options.to, result)
     if (ratio := result["deciding_over_pass"]["of_medians"]) > WANTED_RATIO:
         raise SystemExit(
             f"deciding takes {ratio} x one pass over both models; wanted {WANTED_RATIO} x or less, on a machine with nothing else to do"

@@ -28,6 +28,7 @@ from typing import Any
 
 import psutil
 import tomli_w
+from kept import write
 
 from deploy.demo import COMMAND, cmdline, environment, fedlingua, say, service, wait_for
 from fedlingua.backbones.sizes import ModelSize
@@ -201,7 +202,7 @@ def main() -> None:
     }
     print(json.dumps(result, indent=2))
     if options.to:
-        options.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write(options.to, result)
     if not options.small and result["ratio"] > WANTED_RATIO:
         raise SystemExit(f"{SITES[1]} sites take {result['ratio']} x the memory of {SITES[0]}; wanted {WANTED_RATIO} x or less")
 

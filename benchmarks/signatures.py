@@ -1,6 +1,6 @@
 """Which adapter's gradient tells the phrasebook's sites apart, and what the private form costs: agreement of clusters, by noise.
 
-    python benchmarks/signatures.py [--seeds 5] [--to experiments/results/benchmarks/signatures.json]
+    python benchmarks/signatures.py [--seeds 5] [--to experiments/results/benchmarks/kept.jsonl:signatures]
 
 Every part is clustered by the signature of its own adapter, and a private release is of both. Agreement is the adjusted Rand index of two
 partitions of the sites: 1 the same, about 0 for chance. No training, no test text.
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kept import KEPT, write
 from sklearn.metrics import adjusted_rand_score
 
 from fedlingua.backbones.parts import Part
@@ -45,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiment", type=Path, default=APP_DIR / "experiments/fed_mnmt/signatures_phrasebook.toml")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--to", type=Path, default=APP_DIR / "experiments/results/benchmarks/signatures.json")
+    parser.add_argument("--to", type=Path, default=Path(f"{KEPT}:signatures"))
     given = parser.parse_args()
     torch.set_num_threads(1)
     settings = read_experiment(given.experiment, {})
@@ -61,7 +62,7 @@ def main() -> None:
         "norms": measured[0]["norms"],
         "versions": library_versions(),
     }
-    given.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(given.to, result)
     print(json.dumps(result, indent=2))
 
 

@@ -1,6 +1,6 @@
 """How fast a translation memory is read, and in how much memory: a TMX file of a million units beside one of a hundred thousand.
 
-    python benchmarks/tmx.py [--units 1000000] [--to experiments/results/benchmarks/tmx.json]
+    python benchmarks/tmx.py [--units 1000000] [--to experiments/results/benchmarks/kept.jsonl:tmx]
 
 Units are of the phrasebook, in three languages, every other one with inline codes, half a gigabyte in all. Each file is read
 by a process of its own with one thread. Where other work shares its core, the wall clock counts that too; a core's own time does not.
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from fedlingua.common.files import APP_DIR
+from kept import KEPT, write
+
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.tmx import TmxFile
 from fedlingua_demo import phrasebook
@@ -32,7 +33,7 @@ CODES = {"de": "de-DE", "fr": "FR", "es": "es-ES"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--units", type=int, default=1_000_000)
-    parser.add_argument("--to", type=Path, default=APP_DIR / "experiments/results/benchmarks/tmx.json")
+    parser.add_argument("--to", type=Path, default=Path(f"{KEPT}:tmx"))
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fedlingua-tmx-"))
     try:
@@ -59,7 +60,7 @@ def main() -> None:
         "versions": {"lxml": version("lxml")},
         "load": round(os.getloadavg()[0], 1),
     }
-    given.to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write(given.to, result)
     print(json.dumps(result, indent=2))
 
 

@@ -30,6 +30,7 @@ from typing import Any
 
 import tomli_w
 from forwarder import DOWN, UP, Forwarder
+from kept import KEPT, write
 
 from fedlingua.backbones.sizes import ModelSize
 from fedlingua.common import units
@@ -60,7 +61,7 @@ SHORT = {"beam": 1, "max-decode-tokens": 8, "max-tokens": 64, "meta-batches": 4,
 """What the sites do with their text is not measured."""
 SENTENCES = 60
 SIZE = ModelSize(d_model=256, encoder_layers=3, decoder_layers=3, heads=4, ffn_dim=1024, vocab_size=2000, max_positions=128)
-RESULT = APP_DIR / "experiments/results/benchmarks/transport.json"
+RESULT = Path(f"{KEPT}:transport")
 COUNTED = {UP: "uplink_bytes", DOWN: "downlink_bytes"}
 HEAD = ("run", "up: counted", "on the wire", "ratio", "down: counted", "on the wire", "ratio", "without the bundle")
 
@@ -91,8 +92,8 @@ def main() -> None:
     print(json.dumps(result, indent=2), table(result), sep="\n\n")
     if to:
         to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        to.with_suffix(".md").write_text(table(result), encoding="utf-8")
+        write(to, result)
+        to.with_name("transport.md").write_text(table(result), encoding="utf-8")
     if result["farthest"] > WANTED:
         raise SystemExit(f"counts and wire differ by {result['farthest']:.2%}; wanted at most {WANTED:.0%}")
 

@@ -31,7 +31,7 @@ from fedlingua.desk.corpora.prepare import PAPER_CORPORA
 from fedlingua.desk.corpora.uncorpus import DIRECTIONS
 from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_tokenizer
 from fedlingua.desk.pretraining.demo import base_register
-from fedlingua.desk.suites.read import check_figures, is_suite, read_suite
+from fedlingua.desk.suites.read import check_figures, is_suite, read_suite, variants
 from fedlingua.desk.suites.runs import site_names
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, read_experiment
@@ -44,6 +44,7 @@ EXPERIMENTS = ROOT / "experiments"
 DATA = ROOT / "../shared/data"
 
 FEDERATIONS = sorted((EXPERIMENTS / "federations").rglob("*.toml"))
+DEMO = ROOT / "src" / "fedlingua_demo" / "federation.toml"
 BACKBONES = sorted((EXPERIMENTS / "backbones").rglob("*.toml"))
 FILES = sorted(
     path
@@ -51,8 +52,9 @@ FILES = sorted(
     if path.relative_to(EXPERIMENTS).parts[0] not in ("results", "federations", "backbones")
 )
 SENTENCES = base_corpus(120, 3)["de"]
-SUITES = [path for path in FILES if is_suite(read_toml(path))]
-RUNS = [path for path in FILES if path not in SUITES]
+SUITE_FILES = [path for path in FILES if is_suite(read_toml(path))]
+SUITES = [Path(f"{path}:{variant}" if variant else path) for path in SUITE_FILES for variant in variants(path)]
+RUNS = [path for path in FILES if path not in SUITE_FILES]
 
 
 def named(path: Path) -> str:
@@ -71,7 +73,7 @@ def sides(texts: Mapping[str, SiteText], *splits: Split) -> set[Side]:
 
 def test_there_are_files_of_every_kind() -> None:
     assert EXPERIMENTS / "demo.toml" in RUNS
-    assert EXPERIMENTS / "federations/phrasebook.toml" in FEDERATIONS
+    assert EXPERIMENTS / "federations/phrasebook_send.toml" in FEDERATIONS
     assert EXPERIMENTS / "fed_mnmt/table2.toml" in SUITES
     assert BACKBONES
 
@@ -104,7 +106,7 @@ def test_the_papers_figures_by_site_average_to_its_macro(path: Path) -> None:
             assert sum(sites) / len(sites) == pytest.approx(figures["macro"], abs=rounding), name
 
 
-@pytest.mark.parametrize("path", FEDERATIONS, ids=named)
+@pytest.mark.parametrize("path", [*FEDERATIONS, DEMO], ids=lambda path: path.stem)
 def test_every_federation_loads_with_the_recipe_of_its_base(path: Path) -> None:
     federation = read_federation(path, Path("data"))
     assert federation.base is None or federation.base in BACKBONES
@@ -309,7 +311,7 @@ def test_the_defaults_have_exactly_the_known_keys_and_pass() -> None:
 
 @cache
 def phrasebook() -> tuple[Federation, Mapping[str, SiteText]]:
-    federation = read_federation(EXPERIMENTS / "federations/phrasebook.toml", Path("data"))
+    federation = read_federation(DEMO, Path("data"))
     return federation, read_sites(federation, frozenset())
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from fedlingua.desk.report.keep import read_kept_runs
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results" / "medical"
 SUITE = RESULTS / "table3_small"
@@ -90,8 +92,7 @@ def personalize(suite: Json, data: Path, runs: Path, jobs: int, options: list[st
     for site, row in own.items():
         of_site = [each for each in kept if each["site"] == site]
         alone = fmean(
-            json.loads(file.read_text())["sites"][site]["perplexity"]
-            for file in (SUITE / "runs").glob(f"{row}-[0-9]*/scores.json")
+            line["scores"]["sites"][site]["perplexity"] for line in read_kept_runs(SUITE).values() if line["method"] == row
         )
         mean = {model: fmean(each["test"][model]["perplexity"] for each in of_site) for model in MODELS}
         alphas = [fmean(each[key] for each in of_site) for key in ("alpha", "chosen_alpha")]

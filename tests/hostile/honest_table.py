@@ -27,13 +27,13 @@ RUNS: dict[str, dict[str, Any]] = {
 """What differs from the defaults."""
 
 
-def played(keys: dict[str, Any], place: Path) -> Outcome:
+def played(keys: dict[str, Any], place: Path, sizes: tuple[int, ...] = SIZES) -> Outcome:
     """A round, and what the server finds wrong with any update."""
-    folder, _ = run(config_of(place, SIZES, rounds=1, **keys), place / "run", num_nodes=1)
+    folder, _ = run(config_of(place, sizes, rounds=1, **keys), place / "run", num_nodes=1)
     lines = rounds(folder)
     wrong = [f"{failure['site']}: {failure['reason']}" for line in lines for failure in line["failures"]]
     updates = sum("update_norm" in told for line in lines for told in line["sites"].values())
-    return Outcome(updates == len(SIZES) and not wrong, (wrong or [f"{updates} updates, all taken whole"])[0])
+    return Outcome(updates == len(sizes) and not wrong, (wrong or [f"{updates} updates, all taken whole"])[0])
 
 
 ATTACKS = [Attack(name, partial(played, keys)) for name, keys in RUNS.items()]

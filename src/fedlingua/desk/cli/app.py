@@ -55,7 +55,7 @@ def run(
 
 @app.command(epilog=example("fedlingua suite experiments/fed_mnmt/table2_phrasebook.toml --jobs 2"))
 def suite(
-    file: Annotated[Path | None, typer.Argument(help="Suite file (TOML): rows of settings, and seeds.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Suite file (TOML): rows of settings, and seeds; or FILE:VARIANT.")] = None,
     data: Data = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value for every row; goes before the suite's.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
@@ -216,7 +216,10 @@ def score(
 
 @app.command(epilog=example("fedlingua compare runs/demo-adapter-local-2022 runs/demo-adapter-families-2022"))
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; the first is what the others are compared with.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run folders, or RESULT/METHOD-SEED of a kept one; the first is what the others are compared with."),
+    ],
     metric: Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter, comet, ...; default: the first of the runs' task.")] = "",
     samples: Annotated[int, typer.Option(min=40, help="Of the paired bootstrap.")] = 1000,
     sentences: Annotated[
@@ -263,7 +266,7 @@ def personalize(
 def report(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     keep: Annotated[
-        Path | None, typer.Option(help="Also write run.json, scores.json and report.md here, small and without paths.")
+        Path | None, typer.Option(help="Also add the run to runs.jsonl here, small and without paths, and write its table.")
     ] = None,
     bandwidth: Annotated[
         float, typer.Option(metavar="MBPS", help="The server's line in Mbit/s, shared by all sites, for the cost of a round.")

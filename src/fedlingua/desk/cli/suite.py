@@ -3,6 +3,8 @@
 import csv
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -67,6 +69,8 @@ def run_suite(
             computed_in(precision, device, console.print)
         carry_out(runs, jobs, nodes, profile, console)
         write_result(result_dir, suite, runs, time.monotonic() - started)
+    if result_dir.is_relative_to(RESULTS):
+        _verify(result_dir.relative_to(RESULTS).as_posix(), console)
     page = write_suite_report(result_dir, runs_dir.resolve() / suite.name)
     show_result(result_dir, console)
     console.print(f"report: {page}", soft_wrap=True)
@@ -76,8 +80,16 @@ def run_suite(
     return result_dir
 
 
+def _verify(name: str, console: Console) -> None:
+    """Say what `experiments/verify.py` finds wrong with a result that is committed."""
+    found = subprocess.run(
+        [sys.executable, "-m", "experiments.verify", name], cwd=APP_DIR, capture_output=True, text=True, check=False
+    )
+    console.print(f"verified: {found.stdout.strip() or found.stderr.strip()}", markup=False, highlight=False, soft_wrap=True)
+
+
 def rebuild_tables(result_dir: Path, console: Console) -> None:
-    """Write the tables of a result anew from its suite.json and runs/.
+    """Write the tables of a result anew from its suite.json and runs.jsonl.
 
     Raises:
         RunError: no suite's result there.

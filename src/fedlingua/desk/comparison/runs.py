@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from fedlingua.common.errors import RunError
+from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.evaluation.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.runs.folder import RunFolder, no_scores, run_about
@@ -90,7 +91,7 @@ def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def _read(folder: Path, name: str) -> ComparedRun:
-    about, scores = run_about(folder), RunFolder(folder).read("scores.json")
+    about, scores = _about_and_scores(folder)
     if about.get("status") != "completed":
         raise RunError(
             f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or go on with it: "
@@ -104,6 +105,12 @@ def _read(folder: Path, name: str) -> ComparedRun:
         texts = {}
     about["config"] = config_of_run(about.get("config") or {})
     return ComparedRun(name, about, scores, texts)
+
+
+def _about_and_scores(folder: Path) -> tuple[Json, Json | None]:
+    """Of a run folder, or of a run that a result keeps: experiments/results/<folder>/<suite>/<method>-<seed>."""
+    kept = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
+    return (kept["run"], kept["scores"]) if kept else (run_about(folder), RunFolder(folder).read("scores.json"))
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass as read_dataclass
 from fedlingua.common.errors import RunError
 from fedlingua.desk.report.communication import Traffic
 from fedlingua.desk.report.convergence import Curve, Losses, from_json, mean_curve, perplexities
+from fedlingua.desk.report.keep import RUNS_FILE, read_kept_runs
 from fedlingua.desk.report.read import read_object
 from fedlingua.desk.report.round_seconds import META, PHASES, seconds_column
 from fedlingua.desk.report.values import Number, Text, Whole, mapping, number, numbers, objects, read_as, text
@@ -211,6 +212,7 @@ def read_suite(result_dir: Path) -> SuiteResult:
     notes: dict[str, str] = {}
     metric, sites, rows = _table(result_dir / "table.csv")
     suite = read_object(result_dir / "suite.json", notes, absent="is not there")
+    lines = _kept_runs(result_dir, notes)
     return SuiteResult(
         path=result_dir,
         metric=metric,
@@ -220,7 +222,7 @@ def read_suite(result_dir: Path) -> SuiteResult:
         seconds=number(suite.get("seconds")),
         sites=sites,
         rows=rows,
-        runs=[_run(result_dir / "runs", key, each, metric) for key, each in objects(suite.get("runs")).items()],
+        runs=[_run(lines.get(key, {}), key, each, metric) for key, each in objects(suite.get("runs")).items()],
         paper=_paper(mapping(suite.get("paper"))),
         notes=notes,
     )
@@ -259,9 +261,17 @@ def _row(line: dict[str, Any], sites: list[str], metric: Metric) -> Row:
     return read_as(Row, line, name=line["method"] or "", sites=scores, accuracy=accuracy, parts=both, **means)
 
 
-def _run(folder: Path, key: str, entry: dict[str, Any], metric: Metric) -> SuiteRun:
+def _kept_runs(result_dir: Path, notes: dict[str, str]) -> dict[str, dict[str, Any]]:
+    try:
+        return read_kept_runs(result_dir)
+    except RunError as error:
+        notes[RUNS_FILE] = str(error)
+        return {}
+
+
+def _run(line: dict[str, Any], key: str, entry: dict[str, Any], metric: Metric) -> SuiteRun:
     row, _, seed = key.rpartition("-")
-    scores, run = (read_object(folder / key / name, {}) for name in ("scores.json", "run.json"))
+    scores, run = mapping(line.get("scores")), mapping(line.get("run"))
     before = {site: number(each.get(f"base_{metric.key}")) for site, each in objects(scores.get("sites")).items()}
     return read_as(
         SuiteRun,

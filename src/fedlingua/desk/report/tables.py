@@ -1,6 +1,5 @@
 """The before/after score table for a terminal, as Markdown and for the page, and the small files of a run worth committing."""
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.desk.report.read import Change, RunFolder, Score, change, read_run
-from fedlingua.runs.folder import json_text
 from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
@@ -92,43 +90,6 @@ def score_markdown(run_dir: Path) -> str:
     rows = [[_plain(cell) for cell in cells(line)] for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
     return markdown_table(headers(folder), rows, TEXT_COLUMNS)
-
-
-def keep_run(run_dir: Path, to: Path) -> None:
-    """Copy `run.json` (without places) and `scores.json` to `to`, and write `report.md`.
-
-    Raises:
-        RunError: no run there.
-    """
-    run = kept_run(run_dir)
-    to.mkdir(parents=True, exist_ok=True)
-    (to / "run.json").write_text(json_text(run), encoding="utf-8")
-    if (run_dir / "scores.json").is_file():
-        shutil.copyfile(run_dir / "scores.json", to / "scores.json")
-    versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
-    about = (
-        f"# {run['method']}, seed {run['seed']}: {run['status']}\n\n{score_markdown(run_dir)}\n\n"
-        f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds'] or 0:.0f} s; "
-        f"{run.get('exchanged_parameters', 0):,} parameters exchanged; settings {run['config_hash']}; {versions}.\n"
-    )
-    (to / "report.md").write_text(about, encoding="utf-8")
-
-
-def kept_run(run_dir: Path) -> dict[str, Any]:
-    """A run's run.json as it is worth committing: nothing in it says where files lay on one machine.
-
-    Raises:
-        RunError: no run there.
-    """
-    run = dict(read_run(run_dir).run)
-    run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
-    run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
-    return run
-
-
-def without_place(value: Any) -> Any:
-    """The last name of an absolute path; anything else as it is."""
-    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
 def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> float | None:

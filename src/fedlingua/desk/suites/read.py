@@ -16,6 +16,8 @@ table = "table 2"
 of = "fed-mnmt"                # or "metasend"
 [paper.rows.adapter-fed]
 de-fr = 29.75                  # site -> BLEU; also macro, micro
+[variant.iid]                  # FILE:iid is this suite with another title, seeds, rows or paper, and with these of the settings
+settings.federation = "iid.toml"
 """
 
 import re
@@ -36,6 +38,7 @@ from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.kinds import flat_keys
 from fedlingua.settings.methods import METHOD_NAMES
 
+TABLES = {"title", "seeds", "settings", "row", "paper"}
 ROW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 """What rows may be called, since folders are named after them."""
 OF_THE_SUITE = {
@@ -74,7 +77,8 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite file, read and checked. settings: as in the file; overrides: as given by --set; paper: the file's [paper]."""
+    """A suite file, read and checked. settings: as in the file; overrides: as given by --set; paper: the file's [paper]; variant: which of
+    the file's, "" for none."""
 
     file: Path
     title: str
@@ -83,10 +87,11 @@ class Suite:
     overrides: Mapping[str, Scalar]
     rows: tuple[Row, ...]
     paper: PaperTable | None
+    variant: str = ""
 
     @property
     def name(self) -> str:
-        return self.file.stem
+        return f"{self.file.stem}_{self.variant}" if self.variant else self.file.stem
 
     @property
     def shown_paper(self) -> PaperTable | None:
@@ -104,15 +109,18 @@ def is_suite(content: Mapping[str, Any]) -> bool:
 
 
 def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") -> Suite:
-    """Read a suite file; opens nothing that it names. overrides go before its settings and may not touch what tells rows apart.
+    """Read a suite file, or FILE:VARIANT; opens nothing that it names. overrides go before its settings and may not touch what tells rows
+    apart.
 
     Raises:
         ConfigError: an unknown key, a wrong value, a name given twice, no seed, or the paper's figures in another setting.
     """
+    file, variant = _file_and_variant(file)
     raw, where = read_toml(file), file.name
     if not is_suite(raw):
         raise ConfigError(f"{where} has no [[row]], so it is no suite; `fedlingua run` runs an experiment file")
-    refuse_unknown(raw, {"title", "seeds", "settings", "row", "paper"}, where)
+    raw = _with_variant(raw, variant, where)
+    refuse_unknown(raw, TABLES, where)
     shared = flat_keys(table(raw, "settings", where))
     _refuse_the_suites_keys(shared, f"{where} [settings]")
     _refuse_the_suites_keys(overrides, "--set")
@@ -136,7 +144,47 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     title = raw.get("title", file.stem)
     if not isinstance(title, str) or not title.strip():
         raise ConfigError(f"{where}: title = {title!r}; wanted a line of text")
-    return Suite(file, " ".join(title.split()), seeds, shared, overrides, tuple(rows), paper)
+    return Suite(file, " ".join(title.split()), seeds, shared, overrides, tuple(rows), paper, variant)
+
+
+def variants(file: Path) -> list[str]:
+    """What can stand behind FILE: of a suite; "" for the file itself, which has none or is a suite without them, too."""
+    raw = read_toml(file)
+    names = list(table(raw, "variant", file.name))
+    return names if names and "title" not in raw else ["", *names]
+
+
+def _file_and_variant(file: Path) -> tuple[Path, str]:
+    name, colon, variant = str(file).rpartition(":")
+    return (Path(name), variant) if colon and not file.exists() and Path(name).is_file() else (file, "")
+
+
+def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str, Any]:
+    """The file's tables with those of the variant in their place."""
+    own = table(raw, "variant", where)
+    shared = {key: value for key, value in raw.items() if key != "variant"}
+    if not variant:
+        if own and "title" not in raw:
+            raise ConfigError(f"{where} has only variants; give one of them, {where}:{', '.join(own)}")
+        return shared
+    if variant not in own:
+        raise ConfigError(
+            f"{where}:{variant}: there is no such variant{nearest(variant, own)}; variants: {', '.join(own) or 'none'}"
+        )
+    here = f"{where} [variant.{variant}]"
+    changes = table(own, variant, where)
+    refuse_unknown(changes, TABLES, here)
+    return {**shared, **changes, "settings": _merged(table(shared, "settings", where), table(changes, "settings", here))}
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """The second's keys over the first's, in tables inside them, too."""
+    both = {
+        key: _merged(first[key], value)
+        for key, value in second.items()
+        if isinstance(first.get(key), dict) and isinstance(value, dict)
+    }
+    return {**first, **second, **both}
 
 
 @contextmanager

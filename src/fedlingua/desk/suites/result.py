@@ -1,7 +1,5 @@
-"""A suite's result on disk: `suite.json` and `runs/`, which are the account, and `table.csv` and `table.md`, which are made from them."""
+"""A suite's result on disk: `suite.json` and `runs.jsonl`, which are the account, and `table.csv` and `table.md`, made from them."""
 
-import contextlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +10,9 @@ from fedlingua.common.errors import RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.report.communication import training_seconds
 from fedlingua.desk.report.convergence import as_json, dev_losses, thinned
+from fedlingua.desk.report.keep import kept_run, read_kept_runs, run_line, without_place, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds
-from fedlingua.desk.report.tables import kept_run, without_place
 from fedlingua.desk.suites.read import Suite
 from fedlingua.desk.suites.runs import Run, standing
 from fedlingua.desk.suites.table import DECIMALS, table_csv, table_markdown
@@ -25,18 +23,14 @@ ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)*([^\s/:;,'\"()]+)
 
 
 def write_result(to: Path, suite: Suite, runs: Sequence[Run], seconds: float) -> None:
-    """Write what the runs came to; files of runs that the suite no longer has go. seconds: that this call took; those of earlier calls
+    """Write what the runs came to; runs that the suite no longer has go. seconds: that this call took; those of earlier calls
     for the same runs are added.
     """
     earlier = RunFolder(to).read("suite.json") or {}
     if {entry["folder"] for entry in earlier.get("runs", {}).values()} <= {run.folder.name for run in runs}:
         seconds += earlier.get("suite_seconds", 0.0)
     done = [run for run in runs if standing(run) == "completed"]
-    for run in done:
-        kept = to / "runs" / run.name
-        replace_text(kept / "run.json", json_text(kept_run(run.folder)))
-        replace_text(kept / "scores.json", (run.folder / "scores.json").read_text(encoding="utf-8"))
-    _drop_others(to / "runs", {run.name for run in done})
+    write_kept_runs(to, (run_line(run.folder, run.row.name) for run in done))
     replace_text(to / "suite.json", json_text(account(suite, runs, seconds)))
     write_tables(to)
 
@@ -53,7 +47,7 @@ def write_tables(to: Path) -> None:
 
 
 def rebuild(result_dir: Path) -> tuple[str, str]:
-    """table.csv and table.md, from `suite.json` and `runs/` alone.
+    """table.csv and table.md, from `suite.json` and `runs.jsonl` alone.
 
     Raises:
         RunError: no suite's result there.
@@ -73,8 +67,8 @@ def read_result(result_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise RunError(
             f"{result_dir} holds no suite's result: it has no suite.json; give a folder that `fedlingua suite` has written"
         )
-    files = {name: result_dir / "runs" / name / "scores.json" for name in suite["runs"]}
-    return suite, {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    lines = read_kept_runs(result_dir)
+    return suite, {name: lines[name]["scores"] for name in suite["runs"] if name in lines}
 
 
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
@@ -83,7 +77,7 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
     paper = suite.shown_paper
     return {
         "title": suite.title,
-        "file": _file_name(suite.file),
+        "file": _file_name(suite.file) + (f":{suite.variant}" if suite.variant else ""),
         "seeds": list(suite.seeds),
         "settings": _without_places(suite.settings),
         "overrides": _without_places(suite.overrides),
@@ -184,12 +178,3 @@ def _without_places(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_paths(text: str) -> str:
     return ABSOLUTE_PATH.sub(r"\1", text)
-
-
-def _drop_others(runs: Path, wanted: set[str]) -> None:
-    for folder in runs.iterdir() if runs.is_dir() else []:
-        if folder.name not in wanted and (folder / "run.json").is_file():
-            for name in ("run.json", "scores.json"):
-                (folder / name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it holds something that is not ours
-                folder.rmdir()

@@ -14,8 +14,8 @@ from typing import Any
 
 from fedlingua.common import units
 from fedlingua.desk.markdown import render
-from fedlingua.desk.report.masked_columns import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
+from fedlingua.desk.report.suite_result import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
 from fedlingua.desk.suites.paper import FED_MNMT
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metric, metrics_of

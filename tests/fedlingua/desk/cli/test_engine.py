@@ -144,11 +144,11 @@ def test_runs_that_complete_fail_and_are_refused(app_dir: Path, user_home: Path,
         assert home.stat().st_mode & 0o777 == 0o700
 
         good = engine.submit({"folder": str(folder), "flag": True}, num_nodes=2, cpus_per_node=1.0)
+        bad = engine.submit({"mode": "raise"}, num_nodes=2)  # side by side, as a suite's
         assert finish(engine, good) == RunStatus("finished", "completed")
         answers = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
         assert answers == [{"folder": str(folder), "flag": True, "mode": "ask"}] * 2
 
-        bad = engine.submit({"mode": "raise"}, num_nodes=2)
         status = finish(engine, bad)
         assert (status.state, status.outcome) == ("finished", "failed")
         assert "the server gave up" in status.details

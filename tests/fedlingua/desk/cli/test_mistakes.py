@@ -14,7 +14,7 @@ import pytest
 from fedlingua.common.devices import check_device
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.cli.app import app
-from fedlingua.desk.cli.output import FAILED, USAGE
+from fedlingua.desk.cli.output import FAILED, USAGE, run_commands
 from tests.commands import leaf_commands
 from tests.workspace import FEDERATION, fedlingua, files_of, make_workspace
 
@@ -353,13 +353,17 @@ OF_EACH = {one.command: one for one in reversed(TABLE)}
 
 
 @pytest.mark.parametrize("command", OF_EACH)
-def test_a_mistake_is_told_as_json_too(command: str, folder: Path) -> None:
+def test_a_mistake_is_told_as_json_too(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     mistake = OF_EACH[command]
     if mistake.has:
         mistake.has(folder)
-    answered = fedlingua([*shlex.split(mistake.arguments), "--format", "json"], folder)
-    error = json.loads(answered.out)["error"]
-    assert (answered.code, error["exit_code"]) == (mistake.code, mistake.code)
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as ended:
+        run_commands(app, [*shlex.split(mistake.arguments), "--format", "json"])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (ended.value.code, error["exit_code"]) == (mistake.code, mistake.code)
     told = " ".join(error["message"].split())
     for fragment in mistake.fragments:
         assert fragment in f"{told} {error['kind']} Invalid value" if mistake.code == USAGE else fragment in told

@@ -22,6 +22,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.engine import RunStatus
 from fedlingua.desk.cli.suite import RESULTS, Bench, _result_dir, run_suite
+from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.suites.read import read_suite
 from fedlingua.desk.suites.result import rebuild
 from fedlingua.desk.suites.runs import Run, plan, standing
@@ -307,6 +308,7 @@ def command(*arguments: object) -> list[str]:
     return [str(Path(sys.executable).with_name("fedlingua")), "suite", *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_a_suite_runs_in_one_engine_side_by_side_and_again_in_none(tiny: Path, tmp_path: Path) -> None:
     words = command(tiny, "--nodes", 2, "--jobs", 2)
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=tmp_path)
@@ -316,7 +318,7 @@ def test_a_suite_runs_in_one_engine_side_by_side_and_again_in_none(tiny: Path, t
     assert "\x1b" not in done.stdout
     result = tmp_path / "runs" / "pair"
     base, fed = csv.DictReader((result / "table.csv").open())
-    scored = json.loads((result / "runs" / "adapter-fed-3" / "scores.json").read_text())
+    scored = read_kept_runs(result)["adapter-fed-3"]["scores"]
     assert (base["method"], base["seeds"], base["exchanged_parameters"]) == ("base", "1", "0")
     assert float(fed["macro_bleu"]) == pytest.approx(scored["macro_bleu"], abs=1e-5)
     assert float(fed["court"]) == pytest.approx(scored["sites"]["court"]["bleu"], abs=1e-5)

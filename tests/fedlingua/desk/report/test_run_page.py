@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk.report import keep_run, run_plots, score_markdown, score_table, write_report
+from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.report.read import read_run
 
 EVIL = "<script>alert(1)</script>"
@@ -342,11 +343,13 @@ def test_what_is_kept_of_a_run_names_no_place(make: Maker, tmp_path: Path) -> No
     run = json.loads((run_dir / "run.json").read_text())
     run["config"] = {**run["config"], "data-dir": "/nowhere/at/all/data", "run-dir": "/nowhere/at/all/runs/x", "resume": True}
     (run_dir / "run.json").write_text(json.dumps(run))
-    keep_run(run_dir, tmp_path / "kept")
-    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["report.md", "run.json", "scores.json"]
+    name = f"{run['method']}-{run['seed']}"
+    for _ in range(2):  # again is instead
+        keep_run(run_dir, tmp_path / "kept")
+    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["report.md", "runs.jsonl"]
     assert all("/nowhere/at/all" not in file.read_text() for file in (tmp_path / "kept").iterdir())
     assert score_markdown(run_dir) in (tmp_path / "kept" / "report.md").read_text()
-    kept = json.loads((tmp_path / "kept" / "run.json").read_text())["config"]
+    kept = read_kept_runs(tmp_path / "kept")[name]["run"]["config"]
     assert (kept["data-dir"], kept["run-dir"], kept["resume"]) == ("", "", False)
     assert kept.keys() == run["config"].keys()
 

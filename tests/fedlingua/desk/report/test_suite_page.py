@@ -12,6 +12,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.report import write_suite_report
+from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.desk.report.suite_page import (
     best_values,
     convergence_curves,
@@ -94,11 +95,12 @@ def write(folder: Path, table: list[dict[str, Any]] = TABLE, **changes: Any) -> 
         "north": {"bleu": 1.0, "base_bleu": 30.0, "direction": "de"},
         EVIL: {"bleu": 1.0, "base_bleu": 10.0, "direction": "es"},
     }
+    lines = []
     for name, macro in SCORES.items():
-        (result / "runs" / name).mkdir(parents=True, exist_ok=True)
+        method, _, seed = name.rpartition("-")
         scores = {"macro_bleu": macro, "base_macro_bleu": 20.0, "sites": sites}
-        (result / "runs" / name / "scores.json").write_text(json.dumps(scores))
-        (result / "runs" / name / "run.json").write_text(json.dumps({"backbone": {"parameters": 5_000_000}}))
+        lines.append({"method": method, "seed": int(seed), "run": {"backbone": {"parameters": 5_000_000}}, "scores": scores})
+    write_kept_runs(result, lines)
     return result
 
 
@@ -272,7 +274,7 @@ def test_selecting_rows_without_scores_or_bytes(tmp_path: Path) -> None:
 def perplexities(tmp_path: Path) -> Path:
     """The same table, whose figures are perplexities now: adapter-local is lower than adapter-fed."""
     result = write(tmp_path)
-    for file in (result / "table.csv", *result.glob("runs/*/scores.json")):
+    for file in (result / "table.csv", result / "runs.jsonl"):
         file.write_text(file.read_text().replace("bleu", "perplexity"))
     return result
 

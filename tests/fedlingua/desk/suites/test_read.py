@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.suites.read import Suite, is_suite, read_suite
+from fedlingua.desk.suites.read import Suite, is_suite, read_suite, variants
 from fedlingua.settings.experiment import default_run_config
 from tests.recorded import SUITE
 
@@ -137,3 +137,57 @@ def test_the_papers_figures_are_refused_elsewhere(tmp_path: Path, old: str, new:
     assert old in PAPERS
     with pytest.raises(ConfigError, match=words):
         read(tmp_path, PAPERS.replace(old, new))
+
+
+# --- Variants ----------------------------------------------------------------------------------------------------------------------
+
+VARIED = """
+seeds = [1, 2]
+[settings]
+rounds = 3
+beam = 2
+[[row]]
+method = "base"
+[[row]]
+method = "adapter-fed"
+[variant.short]
+title = "Short"
+seeds = [1]
+settings.rounds = 1
+[variant.alone]
+title = "Alone"
+[[variant.alone.row]]
+method = "adapter-local"
+"""
+
+
+def test_a_variant_stands_in_the_place_of_what_it_says(tmp_path: Path) -> None:
+    file = tmp_path / "table.toml"
+    file.write_text(VARIED)
+    short, alone = (read_suite(Path(f"{file}:{name}"), {}) for name in ("short", "alone"))
+    assert (short.name, short.title, short.seeds, short.settings) == ("table_short", "Short", (1,), {"rounds": 1, "beam": 2})
+    assert [row.name for row in short.rows] == ["base", "adapter-fed"]
+    assert (alone.name, alone.seeds, alone.settings) == ("table_alone", (1, 2), {"rounds": 3, "beam": 2})
+    assert [row.name for row in alone.rows] == ["adapter-local"]
+    assert variants(file) == ["short", "alone"]
+
+
+def test_a_file_with_a_title_is_a_suite_without_its_variants_too(tmp_path: Path) -> None:
+    file = tmp_path / "table.toml"
+    file.write_text(f'title = "Long"\n{VARIED}')
+    assert (read_suite(file, {}).name, read_suite(file, {}).settings["rounds"]) == ("table", 3)
+    assert variants(file) == ["", "short", "alone"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("table.toml", r"table\.toml has only variants; give one of them, table\.toml:short, alone"),
+        ("table.toml:shrt", r"no such variant; did you mean 'short'\?.*variants: short, alone"),
+        ("table.toml:odd", r"\[variant\.odd\].*sedes"),
+    ],
+)
+def test_what_is_wrong_with_a_variant_is_told(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "table.toml").write_text(VARIED + "[variant.odd]\nsedes = [1]\n" * name.endswith("odd"))
+    with pytest.raises(ConfigError, match=told):
+        read_suite(tmp_path / name, {})

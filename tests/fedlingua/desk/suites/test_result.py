@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import RunError
+from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.suites.read import Suite, read_suite
 from fedlingua.desk.suites.result import rebuild, run_entry, write_result, write_tables
 from fedlingua.desk.suites.runs import Run, plan
@@ -41,7 +42,7 @@ def result(ran: tuple[Suite, list[Run]], tmp_path: Path) -> Path:
 
 def test_the_result_has_the_files_that_others_read(result: Path) -> None:
     assert sorted(str(file.relative_to(result)) for file in result.rglob("*") if file.is_file()) == [
-        *sorted(f"runs/{name}/{file}.json" for name in BLEU for file in ("run", "scores")),
+        "runs.jsonl",
         "suite.json",
         "table.csv",
         "table.md",
@@ -118,18 +119,33 @@ def test_nothing_in_the_result_says_where_files_lay(result: Path, tmp_path: Path
 
 def test_runs_that_a_suite_no_longer_has_leave_its_result(ran: tuple[Suite, list[Run]], result: Path) -> None:
     suite, runs = ran
-    (result / "runs" / "notes").mkdir()
-    (result / "runs" / "notes" / "mine.txt").write_text("kept")
     write_result(result, replace(suite, seeds=(1,)), [run for run in runs if run.seed == 1], 1.0)
     assert json.loads((result / "suite.json").read_text())["suite_seconds"] == 1.0  # it is another suite now
     write_result(result, replace(suite, seeds=(1,)), [run for run in runs if run.seed == 1], 2.0)
     assert json.loads((result / "suite.json").read_text())["suite_seconds"] == 3.0  # the seconds of both calls
-    assert sorted(folder.name for folder in (result / "runs").iterdir()) == [
-        "adapter-fed+fedavg-1",
-        "adapter-fed-1",
-        "base-1",
-        "notes",
+    assert list(read_kept_runs(result)) == ["adapter-fed+fedavg-1", "adapter-fed-1", "base-1"]
+
+
+def test_a_line_of_a_run_is_its_row_its_seed_and_what_its_files_say(result: Path, ran: tuple[Suite, list[Run]]) -> None:
+    lines = [json.loads(line) for line in (result / "runs.jsonl").read_text().splitlines()]
+    assert [(line["method"], line["seed"]) for line in lines] == [
+        ("adapter-fed+fedavg", 1),
+        ("adapter-fed", 1),
+        ("adapter-fed", 2),
+        ("base", 1),
     ]
+    by_name = {run.name: run for run in ran[1]}
+    for line in lines:
+        folder = RunFolder(by_name[f"{line['method']}-{line['seed']}"].folder)
+        assert line.keys() == {"method", "seed", "run", "scores"}
+        assert line["scores"] == folder.read("scores.json")
+        assert (line["run"]["status"], line["run"]["config"]["run-dir"]) == ("completed", "")
+
+
+def test_a_broken_line_is_told(result: Path) -> None:
+    (result / "runs.jsonl").write_text('{"method": "base"')
+    with pytest.raises(RunError, match=r"runs\.jsonl cannot be read.*wanted a line of JSON"):
+        rebuild(result)
 
 
 def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:

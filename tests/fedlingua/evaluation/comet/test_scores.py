@@ -13,7 +13,7 @@ from fedlingua.common.hashing import sha256
 from fedlingua.evaluation.comet.environment import comet_python
 from fedlingua.evaluation.comet.scores import check_comet, checked_model, comet_scores, signature
 from fedlingua.evaluation.text_metrics import Translated
-from tests.comet import tiny_checkpoint
+from tests.comet import needs_comet, tiny_checkpoint
 
 pytestmark = pytest.mark.timeout(1800)  # the environment is made where it is not there yet
 
@@ -85,6 +85,7 @@ def test_the_signature_names_version_model_and_checkpoint(scores, checkpoint):
 
 
 def test_a_model_that_cannot_be_had_is_told_with_what_to_do(monkeypatch):
+    needs_comet()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"COMET model Unbabel/no-such-model is not on this machine .* path of a checkpoint"):
         check_comet("no-such-model", lambda words: None)

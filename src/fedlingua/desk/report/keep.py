@@ -1,0 +1,96 @@
+"""What is worth committing of runs: one `runs.jsonl` a folder, a line a run, and a run's table as Markdown.
+
+A line: {"method", "seed", "run": run.json without places, "scores": scores.json}; method: the row of a suite.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedlingua.common.errors import RunError
+from fedlingua.desk.report.read import read_run
+from fedlingua.desk.report.tables import score_markdown
+from fedlingua.runs.folder import RunFolder, replace_text
+
+RUNS_FILE = "runs.jsonl"
+
+NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
+"""Settings of one machine and one call, which say nothing about the result -> what stands in their place."""
+
+
+def keep_run(run_dir: Path, to: Path) -> None:
+    """Write the run's line in `runs.jsonl` and its table in `report.md`; what these say of other runs stays.
+
+    Raises:
+        RunError: no run there.
+    """
+    line = run_line(run_dir)
+    run = line["run"]
+    write_kept_runs(to, (read_kept_runs(to) | {run_name(line): line}).values())
+    versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
+    about = (
+        f"# {run['method']}, seed {run['seed']}: {run['status']}\n\n{score_markdown(run_dir)}\n\n"
+        f"{run['rounds']} rounds, best {run['best_round']}, {run['seconds'] or 0:.0f} s; "
+        f"{run.get('exchanged_parameters', 0):,} parameters exchanged; settings {run['config_hash']}; {versions}.\n"
+    )
+    report = to / "report.md"
+    earlier = re.split(r"^(?=# )", report.read_text(encoding="utf-8"), flags=re.MULTILINE) if report.is_file() else []
+    parts = {part.partition(":")[0]: part.strip() for part in (*earlier, about) if part}
+    replace_text(report, "\n\n".join(parts[heading] for heading in sorted(parts)) + "\n")
+
+
+def run_line(run_dir: Path, row: str | None = None) -> dict[str, Any]:
+    """A run's line of `runs.jsonl`; row: what a suite calls its method.
+
+    Raises:
+        RunError: no run there.
+    """
+    run, scores = kept_run(run_dir), RunFolder(run_dir).read("scores.json")
+    return {"method": row or run["method"], "seed": run["seed"], "run": run, "scores": scores}
+
+
+def run_name(line: Mapping[str, Any]) -> str:
+    """`<method>-<seed>`, by which a result knows a run."""
+    return f"{line['method']}-{line['seed']}"
+
+
+def read_kept_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name -> line of the runs that `runs.jsonl` keeps; none where it is not there.
+
+    Raises:
+        RunError: the file is broken.
+    """
+    file = folder / RUNS_FILE
+    try:
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        lines = [json.loads(line) for line in text.split("\n") if line]
+        return {run_name(line): line for line in lines}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{file} cannot be read: {error!r}; wanted a line of JSON with method, seed, run and scores for each run"
+        ) from error
+
+
+def write_kept_runs(folder: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write `runs.jsonl` anew, in the order of the runs' names."""
+    ordered = sorted(lines, key=run_name)
+    replace_text(folder / RUNS_FILE, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in ordered))
+
+
+def kept_run(run_dir: Path) -> dict[str, Any]:
+    """A run's run.json as it is worth committing: nothing in it says where files lay on one machine.
+
+    Raises:
+        RunError: no run there.
+    """
+    run = dict(read_run(run_dir).run)
+    run["config"] = {key: NOT_KEPT.get(key, without_place(value)) for key, value in run["config"].items()}
+    run["backbone"] = {key: without_place(value) for key, value in (run.get("backbone") or {}).items()}
+    return run
+
+
+def without_place(value: Any) -> Any:
+    """The last name of an absolute path; anything else as it is."""
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value

@@ -1,0 +1,198 @@
+"""What `experiments/verify.py` finds in results that are made up here; the committed ones are verified on demand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import verify
+from experiments.verify import Result
+from fedlingua.desk.report.keep import read_kept_runs, write_kept_runs
+from fedlingua.desk.suites.read import read_suite
+from fedlingua.desk.suites.result import write_result
+from fedlingua.desk.suites.runs import plan
+from tests.federations import TWO_SITES
+from tests.recorded import SUITE, record_completed
+
+BLEU = {"base-1": (5.0, 5.0), "adapter-fed-1": (10.0, 20.0), "adapter-fed-2": (14.0, 20.0)}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of experiments with one suite and its result."""
+    folder = tmp_path_factory.mktemp("experiments")
+    (folder / "two.toml").write_text(TWO_SITES)
+    file = folder / "small" / "pair.toml"
+    file.parent.mkdir()
+    text, _, _ = SUITE.format(federation=folder / "two.toml").rpartition("[[row]]")
+    file.write_text(text)
+    suite = read_suite(file, {})
+    runs = plan(suite, folder / "runs")
+    for run in runs:
+        record_completed(replace(run.settings, run_dir=str(run.folder)), BLEU[run.name])
+    write_result(folder / "results" / "small" / "pair", suite, runs, 1.0)
+    return folder
+
+
+@pytest.fixture
+def result(written: Path, tmp_path: Path) -> Result:
+    """A copy to spoil."""
+    folder = tmp_path / "results" / "small" / "pair"
+    folder.mkdir(parents=True)
+    for file in (written / "results" / "small" / "pair").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return Result(folder, tmp_path / "results")
+
+
+def test_a_result_as_it_was_written_holds(result: Result, written: Path) -> None:
+    assert verify.results_under(result.results) == [result]
+    assert list(verify.problems_of(result, written)) == []
+
+
+def spoil(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Change the line of one run."""
+
+    def spoiled(folder: Path) -> None:
+        lines = read_kept_runs(folder)
+        change(lines["adapter-fed-1"])
+        write_kept_runs(folder, lines.values())
+
+    return spoiled
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (spoil(lambda line: line["run"].update(status="failed")), "adapter-fed-1: it is failed"),
+        (spoil(lambda line: line["scores"].update(seed=7)), "adapter-fed-1: run and scores are of different runs"),
+        (spoil(lambda line: line["run"]["config"].update({"run-dir": "/here"})), "run-dir = '/here' is a place of one machine"),
+        (spoil(lambda line: line["run"]["config"].update(rounds=-1)), "its settings are refused"),
+        (spoil(lambda line: line["scores"].update(macro_bleu=40.0)), "macro_bleu is 40.0, and the sites come to 15"),
+        (spoil(lambda line: line["scores"].update(macro_bleu=40.0)), "table.csv is not what runs.jsonl adds up to"),
+        (lambda folder: (folder / "table.md").write_text("spoilt"), "table.md is not what runs.jsonl adds up to"),
+        (lambda folder: (folder / "runs.jsonl").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "table.csv").unlink(), "FileNotFoundError"),
+        (
+            lambda folder: (folder / "suite.json").write_text((folder / "suite.json").read_text().replace("completed", "failed")),
+            "not completed: base-1, adapter-fed-1, adapter-fed-2",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_result_is_found(
+    result: Result, written: Path, change: Callable[[Path], object], problem: str
+) -> None:
+    change(result.folder)
+    assert problem in "\n".join(verify.problems_of(Result(result.folder, result.results), written))
+
+
+@pytest.mark.parametrize(("old", "new"), [("seeds = [1, 2]", "seeds = [1]"), ('"adapter-fed"', '"adapter-local"')])
+def test_a_suite_whose_file_was_changed_since_is_found(result: Result, written: Path, tmp_path: Path, old: str, new: str) -> None:
+    text = (written / "small" / "pair.toml").read_text()
+    assert old in text
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "pair.toml").write_text(text.replace(old, new))
+    assert "by now" in "\n".join(verify.problems_of(result, tmp_path))
+
+
+def test_a_claim_that_no_longer_holds_or_cannot_be_asked_is_told(
+    result: Result, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "CLAIMS", {})
+
+    @verify.claim("small/pair")
+    def _better(found: Result) -> bool:
+        """Adapters beat the base."""
+        return found.macro("adapter-fed") > found.macro("base")
+
+    @verify.claim("small/pair")
+    def _worse(found: Result) -> bool:
+        """The base beats adapters."""
+        return found.macro("base") > found.macro("adapter-fed")
+
+    @verify.claim("small/pair")
+    def _absent(found: Result) -> bool:
+        """A row that is not there."""
+        return found.macro("pmfl") > 0
+
+    told = list(verify.problems_of(result, written))
+    assert told == [
+        "small/pair: no longer so: The base beats adapters.",
+        "small/pair: _absent: KeyError('pmfl')",
+        "small/pair: no longer so: A row that is not there.",
+    ]
+
+
+def test_what_is_sent_and_the_bleu_of_it_are_of_rows_that_save_enough_and_beat_the_base() -> None:
+    def row(saving: float | None, bleu: float, up: int) -> list[dict[str, Any]]:
+        return [{"number_saving": saving, "macro_bleu": bleu, "uplink_bytes_per_round": up, "base_macro_bleu": 5.0}]
+
+    rows = {"whole": row(None, 30.0, 9), "half": row(0.5, 20.0, 5), "bad": row(0.5, 4.0, 5), "little": row(0.9, 20.0, 1)}
+    assert verify.sent_and_bleu(rows) == {"half": (5.0, 20.0)}
+
+
+def test_suites_that_take_too_long_together_are_told(result: Result) -> None:
+    slow = Result(verify.RESULTS / "metasend" / "made-up")
+    slow.__dict__["suite"] = {"suite_seconds": 4 * 3600}
+    assert list(verify.problems_of_folders([slow])) == ["metasend: all suites took 4.0 hours; wanted at most 3.5"]
+    assert list(verify.problems_of_folders([result])) == []
+
+
+def benchmarks() -> dict[str, Any]:
+    """Figures of every benchmark that are all as wanted."""
+    kept: dict[str, Any] = {}
+    for name, key, low, _ in verify.WANTED:
+        *places, last = key.split(".")
+        inner = kept.setdefault(name, {})
+        for place in places:
+            inner = inner.setdefault(place, {})
+        inner[last] = low
+    for name in ("adapter_training", "adapter_training_m2m_100"):
+        kept[name]["identical_batches"]["loss"] = {"ours": 2.0, "ours_cut": 2.0, "trainer": 2.0005}
+    serving = kept["serving"]
+    serving["one_by_one"] = {"sentences_a_core_second": 2.0}
+    serving["wanted_ratios"] = {"all_sites": 1.0, "one_site": 1.5}
+    for name, phase in (("all_sites", "served"), ("one_site", "served_of_one_site")):
+        serving[phase] |= {"statuses": {"200": 9}, "failures": {}, "sentences_a_core_second": 4.0}
+        serving["served_over_one_by_one"].setdefault(name, {})["core"] = 2.0
+    kinds = {"train": {"up": 2, "down": 3}, "evaluate": {"up": 1, "down": 1}}
+    kept["transport"]["runs"] = {"one": {"counted_by_kind": kinds, "up": {"counted_bytes": 3}, "down": {"counted_bytes": 4}}}
+    return kept
+
+
+def test_figures_of_benchmarks_are_held_to_what_is_wanted() -> None:
+    kept = benchmarks()
+    assert list(verify.problems_of_benchmarks(kept)) == []
+    kept["aggregation"]["same_bytes_in_any_order"] = 0
+    kept["adapter_training"]["identical_batches"]["loss"]["trainer"] = 2.5
+    kept["serving"]["served"]["failures"] = {"timeout": 1}
+    kept["serving"]["served_over_one_by_one"]["one_site"]["core"] = 1.2
+    kept["transport"]["runs"]["one"]["up"]["counted_bytes"] = 5
+    told = list(verify.problems_of_benchmarks(kept))
+    assert [problem.partition(":")[0] for problem in told] == [
+        "aggregation",
+        "adapter_training",
+        "serving",
+        "serving",
+        "transport",
+    ]
+    assert told[0].endswith("same_bytes_in_any_order is 0; wanted 1 to 1")
+
+
+def test_the_command_tells_what_is_wrong_by_its_exit_code(
+    result: Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verify, "RESULTS", result.results)
+    monkeypatch.setattr(verify, "problems_of", lambda each: [f"{each.name}: spoilt"] * (each.folder / "spoilt").is_file())
+    assert verify.main(["small/pair"]) == 0
+    assert "1 results hold" in capsys.readouterr().out
+    (result.folder / "spoilt").touch()
+    assert verify.main(["small/pair"]) == 1
+    assert capsys.readouterr().out == "small/pair: spoilt\n"
+    assert verify.main(["small/other"]) == 2
+    assert "there are: small/pair" in capsys.readouterr().out
+
+
+def test_what_a_result_is_called_is_its_place() -> None:
+    assert Result(verify.RESULTS / "a" / "b").name == "a/b"
