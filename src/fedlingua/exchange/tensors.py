@@ -12,6 +12,9 @@ from fedlingua.common.errors import ExchangeError
 Tensors = dict[str, np.ndarray[Any, Any]]
 """Named float32 arrays, in the order of their tensor set."""
 
+NamedTensors = Mapping[str, np.ndarray[Any, Any]]
+"""The same, to be read only, wherever the numbers lie."""
+
 TRAVEL_WHOLE = ("adapters", "full", "lora")
 """Values of `tensor-set` under which all that trains travels, so that nothing personal stays at a site."""
 
@@ -44,8 +47,16 @@ class TensorSet:
     def of_part(self, part: Part) -> list[TensorSpec]:
         return [spec for spec in self.specs if spec.part == part]
 
+    def without(self, other: "TensorSet") -> "TensorSet":
+        """Leave out the tensors of another set."""
+        names = set(other.names)
+        return TensorSet(self.name, tuple(spec for spec in self.specs if spec.name not in names))
 
-def check_form(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
+
+NOTHING = TensorSet("nothing", ())
+
+
+def check_form(tensors: NamedTensors, wanted: TensorSet) -> Tensors:
     """The tensors in the set's order, once every name, shape and dtype is as it has to be; the numbers are not looked at.
 
     Raises:
@@ -67,7 +78,7 @@ def check_form(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -
     return checked
 
 
-def check_tensors(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
+def check_tensors(tensors: NamedTensors, wanted: TensorSet) -> Tensors:
     """The tensors in the set's order, once every name, shape, dtype and number is as it has to be.
 
     Raises:

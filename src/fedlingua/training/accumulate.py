@@ -9,8 +9,8 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import RunError
 from fedlingua.training.batches import Example, pad
-from fedlingua.training.crew import ALONE, Crew, Sums
 from fedlingua.training.head import WHOLE, HeadUse
+from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
 
 Step = Sequence[Sequence[Example]]
 """What one step of the optimiser sees: batches of examples."""
@@ -31,10 +31,10 @@ class StepGradient:
         precision: str,
         label_smoothing: float = 0.0,
         use: HeadUse = WHOLE,
-        crew: Crew = ALONE,
+        group: ProcessGroup = ALONE,
     ) -> None:
         self.model, self.codec, self.precision = model, codec, precision
-        self.label_smoothing, self.use, self.crew = label_smoothing, use, crew
+        self.label_smoothing, self.use, self.group = label_smoothing, use, group
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
@@ -54,7 +54,7 @@ class StepGradient:
                     failed = batch
                     break
             if failed is None:
-                return self.crew.add_up([one for one in self.model.parameters() if one.requires_grad], sums)
+                return self.group.add_up([one for one in self.model.parameters() if one.requires_grad], sums)
             # Outside of the handler: the error keeps alive what the failed pass had made.
             self._halve(failed)
 
@@ -77,7 +77,7 @@ class StepGradient:
             torch.cuda.empty_cache()
 
     def _cut(self, step: Step) -> Iterator[Sequence[Example]]:
-        for batch in filter(None, map(self.crew.share, step)):
+        for batch in filter(None, map(self.group.share, step)):
             size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
             for first in range(0, len(batch), size):
                 yield batch[first : first + size]

@@ -15,10 +15,10 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
-from fedlingua.training.crew import ALONE, Crew
 from fedlingua.training.head import HeadUse
 from fedlingua.training.movement import Movement
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
+from fedlingua.training.process_group import ALONE, ProcessGroup
 from fedlingua.training.sampling import Sampling
 
 
@@ -120,7 +120,7 @@ def train_locally(
     kept: dict[str, Numbers] | None = None,
     before_step: Callable[[Step], None] | None = None,
     this_round: tuple[int, int] = (1, 1),
-    crew: Crew = ALONE,
+    group: ProcessGroup = ALONE,
 ) -> LocalResult:
     """Train the named parameters in place.
 
@@ -135,7 +135,7 @@ def train_locally(
     """
     started = time.monotonic()
     rng = random.Random(seed)
-    torch.manual_seed(rng.getrandbits(63) + crew.number)  # dropout of its own for each of a crew
+    torch.manual_seed(rng.getrandbits(63) + group.rank)  # dropout of its own for each of a crew
     wanted = set(names)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in wanted)
@@ -143,7 +143,7 @@ def train_locally(
     optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
     if kept:
         restore_optimizer(optimizer, trained, kept)
-    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), crew)
+    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), group)
     nll_sum, num_tokens, num_examples, num_steps = 0.0, 0, 0, 0
     model.train()
     with _checkpointing(model, how.gradient_checkpointing):
