@@ -163,7 +163,9 @@ def signature(message: Message, node: Node) -> RecordDict:
     task, client = _client(message.content.config_records, node)
     folder, consent = node.signatures(task.site, task.run), node.consent(task.site)
     arrays = signature_of(task.site, client.examples("train"), client.trainable, client.settings, folder, consent)
-    return _reply(task, arrays=to_record(arrays))
+    records = _reply(task)
+    records[protocol.ARRAYS] = to_record(arrays)
+    return records
 
 
 @app.query("digests")
@@ -219,7 +221,10 @@ def train(message: Message, node: Node) -> RecordDict:
     received = _received(message, client)
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
-        return _reply(task, sums, pack(update, client.trainable.tensor_set))
+        reply = _reply(task)
+        reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
+        reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
+        return reply
     from clients.selection import SiteSelection
 
     sent, seconds = SiteSelection(client).select(update, received, task)
@@ -326,10 +331,8 @@ def _network(message: Message) -> Numbers | None:
     return from_record(record)[protocol.FILTER] if record else None
 
 
-def _reply(task: Task, metrics: Mapping[str, Any] | None = None, arrays: ArrayRecord | None = None) -> RecordDict:
+def _reply(task: Task, metrics: Mapping[str, Any] | None = None) -> RecordDict:
     records = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
-    if arrays is not None:
-        records[protocol.ARRAYS] = arrays
     if metrics is not None:
         records[protocol.METRICS] = MetricRecord(dict(metrics))
     return records

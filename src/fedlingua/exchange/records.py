@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpy.lib import format as npy
 from fedlingua.backbones.parts import PARTS
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, Numbers, end_to_end, joined_set, runs
-from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, check_form, check_tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, check_tensors
 
 NPY = "numpy.ndarray"
 """Flower's name for arrays that are serialized as npy."""
@@ -59,18 +60,19 @@ def pack(tensors: NamedTensors, chosen: TensorSet) -> ArrayRecord:
     return ArrayRecord({part: _npy(pieces) for part, pieces in runs(tensors, chosen).items() if sum(map(len, pieces))})
 
 
-def unpack(record: ArrayRecord, chosen: TensorSet) -> Joined:
-    """Check a record, every part with its size, dtype and numbers, and return the set's tensors in the record's own bytes.
+def unpack(record: ArrayRecord, chosen: TensorSet, finite: bool = True) -> Joined:
+    """Check a record and return the set's tensors in the record's own bytes.
 
     Raises:
-        ExchangeError: An array that does not decode, or what `check_tensors` refuses; names the part.
+        ExchangeError: An array that does not decode, a part that is missing or unknown or of another size or dtype, or, where
+            `finite` is asked for, one that is not; names the part.
     """
-    return Joined(check_tensors(opened(record), joined_set(chosen)), chosen)
+    parts = {name: _decoded(name, array) for name, array in record.items()}
+    return Joined(check_tensors(parts, joined_set(chosen), finite), chosen)
 
 
-def view(record: ArrayRecord, chosen: TensorSet) -> Joined:
-    """The same, but the numbers are not looked at."""
-    return Joined(check_form(opened(record), joined_set(chosen)), chosen)
+view = partial(unpack, finite=False)
+"""The same, but the numbers are not looked at."""
 
 
 def opened(record: ArrayRecord) -> Tensors:

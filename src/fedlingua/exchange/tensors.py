@@ -56,11 +56,11 @@ class TensorSet:
 NOTHING = TensorSet("nothing", ())
 
 
-def check_form(tensors: NamedTensors, wanted: TensorSet) -> Tensors:
-    """The tensors in the set's order, once every name, shape and dtype is as it has to be; the numbers are not looked at.
+def check_tensors(tensors: NamedTensors, wanted: TensorSet, finite: bool = True) -> Tensors:
+    """Check every name, shape, dtype and number, and return the tensors in the set's order. finite: whether numbers are looked at.
 
     Raises:
-        ExchangeError: names the first tensor that is missing, unexpected, or of another shape or dtype.
+        ExchangeError: Names the first tensor that is missing, unexpected, of another shape or dtype, or not finite.
     """
     extra = sorted(set(tensors) - set(wanted.names))
     if extra:
@@ -75,22 +75,11 @@ def check_form(tensors: NamedTensors, wanted: TensorSet) -> Tensors:
         if array.shape != spec.shape:
             raise ExchangeError(f"tensor {spec.name!r} has shape {array.shape}; wanted {spec.shape}")
         checked[spec.name] = array
-    return checked
-
-
-def check_tensors(tensors: NamedTensors, wanted: TensorSet) -> Tensors:
-    """The tensors in the set's order, once every name, shape, dtype and number is as it has to be.
-
-    Raises:
-        ExchangeError: what `check_form` refuses, or names the first tensor that is not finite.
-    """
-    checked = check_form(tensors, wanted)
-    for name, array in checked.items():
-        if not np.isfinite(array).all():
-            raise not_finite(name)
+    if finite and (wrong := next((name for name, array in checked.items() if not np.isfinite(array).all()), None)):
+        raise not_finite(wrong)
     return checked
 
 
 def not_finite(name: str) -> ExchangeError:
-    """What is said of a tensor that holds something else than numbers."""
+    """Make the error for a tensor that holds NaN or infinity."""
     return ExchangeError(f"tensor {name!r} holds NaN or infinity; wanted finite numbers")
