@@ -20,8 +20,7 @@ from fedlingua.selection.meta_gradient import inner_product, own_slope
 from fedlingua.selection.second_filter import SIZE, network_gradient
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Batch, Example, pad
-from fedlingua.training.gradient import corpus_gradient
-from fedlingua.training.objective import corpus_nll
+from fedlingua.training.objective import corpus_gradient, corpus_nll
 
 
 def threshold_slope(

@@ -18,7 +18,7 @@ Step = Sequence[Sequence[Example]]
 
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its batches are cut,
-    and however they are shared among a crew.
+    and however they are shared among a group.
 
     A batch that runs out of memory is halved, and the step begun anew: it stays the step that it was, but for dropout, drawn again. From
     then on no batch has more padded tokens than that half.
@@ -38,7 +38,7 @@ class StepGradient:
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
-        """Every batch's sums; of a crew, which adds up, those of the step.
+        """Return every batch's sums; of a group, which adds up, those of the step.
 
         Raises:
             RunError: a single example does not fit.
@@ -54,7 +54,7 @@ class StepGradient:
                     failed = batch
                     break
             if failed is None:
-                return self.group.add_up([one for one in self.model.parameters() if one.requires_grad], sums)
+                return self.group.add_up([each for each in self.model.parameters() if each.requires_grad], sums)
             # Outside of the handler: the error keeps alive what the failed pass had made.
             self._halve(failed)
 
