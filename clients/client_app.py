@@ -1,22 +1,21 @@
-"""The ClientApp: turns messages into calls of a site's trainer, and its answers into messages."""
+"""The ClientApp: turns messages into calls of a site's client, and its results into messages.
+
+A process of its own handles each message of a deployed node, so what is heavy (torch, transformers and all that stand on them)
+is imported where it is used: the questions about text need none of it.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial, reduce
+from importlib import import_module
 from operator import add
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common import NDArrays
 
 from clients.guard import log, rules_of
-from clients.hosted import Host, host_of, is_deployed, site_file_of
-from clients.masked_language import MaskedLanguageClient
-from clients.selecting import SelectingClient
-from clients.sending import Sent
-from clients.translation import TranslationClient
-from fedlingua.common.devices import computed_in
+from clients.node import Node, is_deployed, node_of, site_file_of
 from fedlingua.common.errors import ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
@@ -27,41 +26,53 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import from_record, opened, pack, to_record, unpack
-from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 
+if TYPE_CHECKING:
+    from clients.selection import Sent
+    from clients.site_client import SiteClient
+    from fedlingua.exchange.trainable import Trainable
+
 app = ClientApp()
 _log = logging.getLogger("fedlingua.client")
 
-CLIENTS: dict[str, type[SelectingClient]] = {"translation": TranslationClient, "masked-language": MaskedLanguageClient}
-"""One line a task: `task` -> a site's trainer."""
+CLIENTS = {
+    "translation": "clients.translation:TranslationClient",
+    "masked-language": "clients.masked_language:MaskedLanguageClient",
+}
+"""One line a task: `task` -> the class of a site's client."""
 SITE_FAILED = 100
 """Code of an error reply; its reason is the site's own words."""
+Records = Mapping[str, ConfigRecord]
 
 
-def _named(handle: Callable[[Message, Host], RecordDict]) -> Callable[[Message, Context], Message]:
-    """Answer a failure with its reason. What is not ours to word may hold text, so of that only the type leaves the site, and only
-    the type and the place in the code stand in the site's log. A deployed site enters every message into its audit log first."""
+def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Message, Context], Message]:
+    """Turn an exception into an error reply.
+
+    Only our own messages leave the site; of any other exception only the type does, and only the type and the place in the code
+    stand in the site's log, because its text may quote a sentence. A deployed site enters every message into its audit log first.
+    """
 
     def answer(message: Message, context: Context) -> Message:
-        about, note = _about(message), dict[str, Any]()
+        about, note = _about(message.content.config_records, message.metadata.message_type), dict[str, Any]()
         try:
-            host = host_of(context, settings_from(context.run_config))
-            made = partial(handle, message, host)
-            content, note = (
-                host.guard.answer(message, context.run_id, made, partial(_num_tensors, host)) if host.guard else (made(), {})
-            )
+            node = node_of(context, settings_from(context.run_config))
+            make = partial(handle, message, node)
+            if node.guard:
+                content, note = node.guard.answer(message, context.run_id, make, partial(_num_tensors, node))
+            else:
+                content = make()
             reply = Message(content, reply_to=message)
             _log.info("%s: done", about)
         except FedlinguaError as error:
             _log.error("%s: %s", about, error)
             # What we say ourselves quotes no text, but it may name a file: that stays at a site on a machine of its own.
-            words = (
-                f": {error}" if isinstance(error, ExchangeError) or not is_deployed(context) else "; the site's log has the rest"
-            )
+            told = isinstance(error, ExchangeError) or not is_deployed(context)
+            words = f": {error}" if told else "; the site's log has the rest"
             reply = Message(Error(SITE_FAILED, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
             _log.error("%s: %s", about, without_words(error))
@@ -74,56 +85,63 @@ def _named(handle: Callable[[Message, Host], RecordDict]) -> Callable[[Message, 
 
 
 def _logged(message: Message, context: Context, reply: Message, note: Mapping[str, Any]) -> Message:
-    """The reply, once the site's audit log has it; else an error."""
+    """Return the reply once the site's audit log has it; else an error."""
     try:
         log(site_file_of(context), message, context.run_id, reply, note)
     except Exception as error:
-        _log.error("%s: the audit log: %s", _about(message), without_words(error))
+        about = _about(message.content.config_records, message.metadata.message_type)
+        _log.error("%s: the audit log: %s", about, without_words(error))
         return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so nothing is answered"), reply_to=message)
     return reply
 
 
-def _num_tensors(host: Host, content: RecordDict) -> int:
-    """Tensors that are in a reply; of an update those of which anything is sent."""
+def _num_tensors(node: Node, content: RecordDict) -> int:
+    """Count the tensors that are in a reply; of an update those of which anything is sent."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if not record or protocol.METRICS not in content:
         return len(record)
-    return selection_of(opened(record), _trainable(host.settings).tensor_set).num_tensors
+    return selection_of(opened(record), _trainable(node.settings).tensor_set).num_tensors
 
 
-def _about(message: Message) -> str:
-    task = message.content.config_records.get(protocol.TASK, ConfigRecord())
+def _about(records: Records, kind: str) -> str:
+    task = records.get(protocol.TASK, ConfigRecord())
     where = f"site {task['site']!s}, round {task['round']!s}, " if {"site", "round"} <= set(task) else ""
-    return f"{where}{message.metadata.message_type}"
+    return f"{where}{kind}"
 
 
 @lru_cache(maxsize=1)
-def _trainable(settings: Settings) -> Trainable:
-    """Built once for each process; every message then overwrites all tensors that an earlier one trained."""
+def _trainable(settings: Settings) -> "Trainable":
+    """Build the run's model, once for each process; every message then overwrites all tensors that an earlier one trained."""
+    from fedlingua.exchange.trainable import build_trainable
+
     return build_trainable(settings)
 
 
+# --- Text and signatures ------------------------------------------------------------------------------------------------
+
+
 @app.query("describe")
-@_named
-def describe(message: Message, host: Host) -> RecordDict:
-    """Who this node hosts, how much text each has, and what its tensors mean."""
-    computed_in(host.settings.precision, host.settings.device, _log.warning)
+@_answered
+def describe(message: Message, node: Node) -> RecordDict:
+    """Say who this node hosts, how much text each has, and what its tensors mean."""
+    from fedlingua.common.devices import computed_in
+
+    computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
-    for name in host.names:
-        texts = host.texts(name, rules_of(message))
-        _check_text(host, texts)
+    for name in node.names:
+        texts = node.texts(name, rules_of(message.content.config_records))
+        _check_text(node, texts)
         directions += (here := [text.direction for text in texts.values()])
-        check_task(host.settings.task, here)
+        check_task(node.settings.task, here)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
-    trainable = _trainable(host.settings)
+    trainable = _trainable(node.settings)
     trainable.backbone.codec.check(directions)
     records[protocol.NODE] = ConfigRecord({"fingerprint": trainable.fingerprint, "code": code_hash()})
     return records
 
 
 def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
-    """A site's directions and sizes: what was read, kept and dropped, what its hook failed on, and what is in each split, over all
-    its texts."""
+    """A site's directions and sizes over all its texts: what was read, used and dropped, what its hook failed on, each split."""
     account = reduce(add, (text.account for text in texts))
     about = ConfigRecord({"directions": [str(text.direction) for text in texts], "read": account.read, "kept": account.kept})
     about["reasons"], about["dropped"] = list(account.dropped), list(account.dropped.values())
@@ -136,177 +154,203 @@ def _about_texts(texts: Sequence[SiteText]) -> ConfigRecord:
 
 
 @app.query("signature")
-@_named
-def signature(message: Message, host: Host) -> RecordDict:
-    """What this site's clusters are found by: the gradient of an adapter of each part, or its private form."""
-    task, client, _ = _task(message, host)
-    arrays = client.signature(host.signatures(task.site, task.run), host.consent(task.site))
-    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.ARRAYS: to_record(arrays)})
+@_answered
+def signature(message: Message, node: Node) -> RecordDict:
+    """Give what this site's clusters are found by: the gradient of an adapter of each part, or its private form."""
+    from clients.signature import signature as signature_of
 
-
-@app.query("digests")
-@_named
-def digests(message: Message, host: Host) -> RecordDict:
-    """Keyed hashes of this site's sentences, to be compared with those of other sites."""
-    task, key = _compared(message, host)
-    texts = host.texts(task.site, rules_of(message))
-    _check_text(host, texts)
-    found = digests_of(texts.values(), key)
-    arrays = {
-        protocol.digests_name(split, name): each for split, by_language in found.items() for name, each in by_language.items()
-    }
-    records = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.KEY: ConfigRecord({"check": key_check(key)})})
+    task, client = _client(message.content.config_records, node)
+    folder, consent = node.signatures(task.site, task.run), node.consent(task.site)
+    arrays = signature_of(task.site, client.examples("train"), client.trainable, client.settings, folder, consent)
+    records = _reply(task)
     records[protocol.ARRAYS] = to_record(arrays)
     return records
 
 
+@app.query("digests")
+@_answered
+def digests(message: Message, node: Node) -> RecordDict:
+    """Give keyed hashes of this site's sentences, to be compared with those of other sites."""
+    task, key = _compared(message.content.config_records, node)
+    texts = node.texts(task.site, rules_of(message.content.config_records))
+    _check_text(node, texts)
+    by_split = digests_of(texts.values(), key)
+    arrays = {
+        protocol.digests_name(split, name): each for split, by_language in by_split.items() for name, each in by_language.items()
+    }
+    records = _reply(task)
+    records[protocol.KEY], records[protocol.ARRAYS] = ConfigRecord({"check": key_check(key)}), to_record(arrays)
+    return records
+
+
 @app.query("leaks")
-@_named
-def leaks(message: Message, host: Host) -> RecordDict:
-    """Which of them stand in the training text of another site: kept where the run leaves them out; how many pairs they make."""
-    task, key = _compared(message, host)
+@_answered
+def leaks(message: Message, node: Node) -> RecordDict:
+    """Count the pairs with a sentence that another site trains on; store which, where the run leaves them out."""
+    task, key = _compared(message.content.config_records, node)
     leaking = from_record(message.content.array_records[protocol.ARRAYS])[protocol.LEAKING]
-    texts = host.texts(task.site, rules_of(message))
+    texts = node.texts(task.site, rules_of(message.content.config_records))
     without = {name: without_leaks(text, leaking, key) for name, text in texts.items()}
-    _check_text(host, without)
+    _check_text(node, without)
     counts = left_out(texts.values(), without.values())
-    if host.settings.overlap == "remove":
-        save_leaks(host.directory(task.site, task.run), leaking, key)
-    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, counts))})
+    if node.settings.overlap == "remove":
+        save_leaks(node.directory(task.site, task.run), leaking, key)
+    return _reply(task, {str(split): count for split, count in counts.items()})
 
 
-def _compared(message: Message, host: Host) -> tuple[Task, bytes]:
-    """The task of a message about the comparison of sites' text, and the key for it.
+def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
+    """Return the task of a message about the comparison of sites' text, and the key for it.
 
     Raises:
-        ExchangeError: the run compares nothing, a site that this node does not host, or one that has no key.
+        ExchangeError: The run compares nothing, a site that this node does not host, or one that has no key.
     """
-    if host.settings.overlap == "off":
+    if node.settings.overlap == "off":
         raise ExchangeError("asked for hashes of this site's sentences, and the run's overlap = 'off' compares nothing")
-    return _hosted_task(message, host), host.overlap_key()
+    return _hosted_task(records, node), node.overlap_key()
+
+
+# --- A round ------------------------------------------------------------------------------------------------------------
 
 
 @app.train()
-@_named
-def train(message: Message, host: Host) -> RecordDict:
-    """One round of local training for one site."""
-    task, client, parameters = _task(message, host)
-    arrays, metrics = _fit(host, client, parameters, task)
-    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
+@_answered
+def train(message: Message, node: Node) -> RecordDict:
+    """Train one round for one site and send its update, or what the run's rule takes of it."""
+    task, client = _client_to_train(message.content.config_records, node)
+    received = _received(message, client)
+    update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
-        tensors = dict(zip(client.trainable.tensor_set.names, arrays, strict=True)) if arrays else {}
-        reply[protocol.ARRAYS] = pack(tensors, client.trainable.tensor_set)
-    else:
-        sent, seconds = client.selected(arrays, parameters, task)
-        _enter(reply, sent)
-        metrics |= seconds | ({} if sent.theta is None else {protocol.THETA: sent.theta})
-    reply[protocol.METRICS] = MetricRecord(cast(Any, metrics))
-    return reply
+        reply = _reply(task)
+        reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
+        reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
+        return reply
+    from clients.selection import SiteSelection
+
+    sent, seconds = SiteSelection(client).select(update, received, task)
+    theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
+    return _with_sent(_reply(task, {**sums, **seconds, **theta}), sent)
 
 
 @app.train("probe")
-@_named
-def probe(message: Message, host: Host) -> RecordDict:
-    """The same, but that the update stays here until the server has made the round's threshold of all sites' losses."""
-    task, client, parameters = _task(message, host)
-    arrays, metrics = _fit(host, client, parameters, task)
-    sums = MetricRecord({**cast(Any, metrics), **client.probed(arrays, parameters, task)})
-    return RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: sums})
+@_answered
+def probe(message: Message, node: Node) -> RecordDict:
+    """Train; the update stays here until the server has made the round's threshold of all sites' losses."""
+    from clients.selection import SiteSelection
+
+    task, client = _client_to_train(message.content.config_records, node)
+    received = _received(message, client)
+    update, sums = client.train(received, task)
+    return _reply(task, {**sums, **SiteSelection(client).probe(update, received, task)})
 
 
 @app.train("send")
-@_named
-def send(message: Message, host: Host) -> RecordDict:
-    """The threshold has come: what of the update is sent."""
-    task, client, _ = _task(message, host)
+@_answered
+def send(message: Message, node: Node) -> RecordDict:
+    """Send what the threshold, which is known now, takes of the update."""
+    from clients.selection import SiteSelection
+
+    task, client = _client(message.content.config_records, node)
     theta = Threshold.of(message.content.config_records[protocol.THRESHOLD]).theta
-    sent, seconds = client.above_or_below(task, theta, _network(message))
-    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, seconds))})
-    _enter(reply, sent)
-    return reply
-
-
-def _network(message: Message) -> Numbers | None:
-    """The second filter's network, where the run has one."""
-    record = message.content.array_records.get(protocol.FILTER)
-    return from_record(record)[protocol.FILTER] if record else None
-
-
-def _enter(reply: RecordDict, sent: Sent) -> None:
-    reply[protocol.ARRAYS] = to_record(sent.arrays)
-    if sent.deviations is not None:
-        reply[protocol.DEVIATIONS] = to_record({protocol.DEVIATIONS: sent.deviations})
+    sent, seconds = SiteSelection(client).send(task, theta, _network(message))
+    return _with_sent(_reply(task, seconds), sent)
 
 
 @app.evaluate()
-@_named
-def evaluate(message: Message, host: Host) -> RecordDict:
-    """The dev loss of what one site would use now."""
-    task, client, parameters = _task(message, host)
-    _, _, metrics = client.evaluate(parameters, _config(task))
-    reply = RecordDict({protocol.TASK: ConfigRecord(task.reply()), protocol.METRICS: MetricRecord(cast(Any, metrics))})
+@_answered
+def evaluate(message: Message, node: Node) -> RecordDict:
+    """Measure the dev loss of what one site would use now."""
+    task, client = _client(message.content.config_records, node)
+    received = _received(message, client)
+    reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
+        from clients.selection import SiteSelection
+        from clients.threshold_slope import threshold_slope
+
         if not client.settings.learns_threshold or client.settings.meta_frozen:
             raise ExchangeError("asked for the slope of a threshold, and the run learns none")
         direction = from_record(message.content.array_records.get(protocol.DIRECTION, ArrayRecord()))
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
-        reply[protocol.META] = MetricRecord(cast(Any, client.slope(task, threshold, direction, _network(message), parameters)))
+        slope = threshold_slope(SiteSelection(client), task, threshold, direction, _network(message), received)
+        reply[protocol.META] = MetricRecord(slope)
     return reply
 
 
 @app.evaluate("finish")
-@_named
-def finish(message: Message, host: Host) -> RecordDict:
-    """The best round's tensors arrive for good; score them once."""
-    task, client, parameters = _task(message, host)
-    records = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
-    for name, (scores, base) in client.finish(parameters, task.round, task.own).items():
+@_answered
+def finish(message: Message, node: Node) -> RecordDict:
+    """Score the best round's tensors, which arrive for good, once."""
+    task, client = _client(message.content.config_records, node)
+    records = _reply(task)
+    for name, (scores, base) in client.finish(_received(message, client), task.round, task.own).items():
         records[f"{protocol.SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, scores.record()))
         records[f"{protocol.BASE_SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, base.record()))
     return records
 
 
-def _config(task: Task) -> dict[str, Any]:
-    """A task as NumPyClient's config: scalars only."""
-    own_round, own_attempt = task.own
-    return {"round": task.round, "attempt": task.attempt, "own_round": own_round, "own_attempt": own_attempt}
+# --- What requests and replies have in common -----------------------------------------------------------------------------
 
 
-def _task(message: Message, host: Host) -> tuple[Task, SelectingClient, NDArrays]:
-    """A request's task, the trainer of its site, and the checked arrays that came with it.
+def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
+    """Return a request's task and the client of its site.
 
     Raises:
-        ExchangeError: a site that this node does not host, or tensors that are not the run's.
+        ExchangeError: A site that this node does not host.
     """
-    task = _hosted_task(message, host)
-    texts = host.texts(task.site, rules_of(message))
-    if host.settings.overlap == "remove" and not host.settings.how.pooled:
-        texts = load_without_leaks(texts, host.directory(task.site, task.run), host.overlap_key())
-    _check_text(host, texts)
-    trainable = _trainable(host.settings)
-    folders = host.directory(task.site, task.run), host.base_results
-    client = CLIENTS[host.settings.task](task.site, texts, trainable, host.settings, *folders)
-    received = message.content.array_records.get(protocol.ARRAYS)
-    parameters = list(unpack(received, trainable.tensor_set).values()) if received else []
-    return task, client, parameters
+    task = _hosted_task(records, node)
+    texts = node.texts(task.site, rules_of(records))
+    if node.settings.overlap == "remove" and not node.settings.how.pooled:
+        texts = load_without_leaks(texts, node.directory(task.site, task.run), node.overlap_key())
+    _check_text(node, texts)
+    trainable, folder = _trainable(node.settings), node.directory(task.site, task.run)
+    module, _, name = CLIENTS[node.settings.task].partition(":")
+    return task, getattr(import_module(module), name)(task.site, texts, trainable, node.settings, folder, node.base_results)
 
 
-def _fit(host: Host, client: SelectingClient, parameters: NDArrays, task: Task) -> tuple[NDArrays, dict[str, Any]]:
-    """What a round of local training gives, and its sums."""
-    if host.guard:
-        host.guard.check_update(client)
-    client.forget(task.keep)
-    arrays, _, metrics = client.fit(parameters, _config(task))
-    return arrays, metrics
+def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":
+    """The same for a round of training, which the site's limits may refuse."""
+    task, client = _client(records, node)
+    if node.guard:
+        node.guard.check_update(client.step_sizes)
+    return task, client
 
 
-def _check_text(host: Host, texts: Mapping[str, SiteText]) -> None:
-    if host.guard:
-        host.guard.check_text(texts)
+def _received(message: Message, client: "SiteClient") -> NamedTensors:
+    """Check the tensors that came with a request and return them by name; {} where none came.
+
+    Raises:
+        ExchangeError: They are not the run's.
+    """
+    record = message.content.array_records.get(protocol.ARRAYS)
+    return unpack(record, client.trainable.tensor_set) if record else {}
 
 
-def _hosted_task(message: Message, host: Host) -> Task:
-    task = Task.of(message.content.config_records[protocol.TASK])
-    if task.site not in host.names:
-        raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")
+def _network(message: Message) -> Numbers | None:
+    """Return the second filter's network, where the run has one."""
+    record = message.content.array_records.get(protocol.FILTER)
+    return from_record(record)[protocol.FILTER] if record else None
+
+
+def _reply(task: Task, metrics: Mapping[str, Any] | None = None) -> RecordDict:
+    records = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
+    if metrics is not None:
+        records[protocol.METRICS] = MetricRecord(dict(metrics))
+    return records
+
+
+def _with_sent(reply: RecordDict, sent: "Sent") -> RecordDict:
+    reply[protocol.ARRAYS] = to_record(sent.arrays)
+    if sent.deviations is not None:
+        reply[protocol.DEVIATIONS] = to_record({protocol.DEVIATIONS: sent.deviations})
+    return reply
+
+
+def _check_text(node: Node, texts: Mapping[str, SiteText]) -> None:
+    if node.guard:
+        node.guard.check_text(texts)
+
+
+def _hosted_task(records: Records, node: Node) -> Task:
+    task = Task.of(records[protocol.TASK])
+    if task.site not in node.names:
+        raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(node.names)}")
     return task

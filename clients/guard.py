@@ -1,14 +1,24 @@
-"""What stands between a server's message and a deployed site: approval, limits, one answer to a question, a clock, and the audit log."""
+"""What stands between a server's message and a deployed site: approval, limits, one reply to a request, a clock, the audit log.
 
+Without the replies that it stores a server could average noise away, ask about many models instead of one, or count rounds up
+and go back.
+"""
+
+import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
-from clients.answers import Answer, Answers
-from clients.site_client import SiteClient
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent import audit
 from fedlingua.consent.approval import approval_hash, sends
@@ -31,8 +41,12 @@ AGAIN_S = 10.0
 """Seconds after which a message that goes on past its time is stopped once more."""
 
 
+Answer = tuple[RecordDict, dict[str, Any]]
+"""The content of a reply, and what the audit log says of it besides its bytes."""
+
+
 class Guard:
-    """Of one message. asked: the settings as the server gave them; settings: as they hold here."""
+    """Checks one message. asked: the settings as the server gave them; settings: as they hold here."""
 
     def __init__(self, file: SiteFile, asked: Settings, settings: Settings) -> None:
         self.file, self.asked, self.settings = file, asked, settings
@@ -41,13 +55,14 @@ class Guard:
     def answer(
         self, message: Message, flower_run: int, handle: Callable[[], RecordDict], num_tensors: Callable[[RecordDict], int]
     ) -> Answer:
-        """Check a message before anything is done for it; then the reply that it had before, or a new one by `handle`.
+        """Check a message before anything is done for it; then return the reply that it had before, or a new one by `handle`.
 
         Raises:
-            ExchangeError: not approved, beyond the site's limits, or not to be asked now; names the key, what was asked and is allowed.
+            ExchangeError: Not approved, beyond the site's limits, or not to be asked now; names the key, what was asked and
+                what is allowed.
         """
         limits, kind = self.file.limits, message.metadata.message_type
-        run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message))
+        run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
         if limits.settings == "approved" and run not in approved(self.file.approvals):
             raise ExchangeError(
                 f"bundle, settings and text rules make {run}, which this site has not approved; there: `fedlingua site approve "
@@ -59,8 +74,8 @@ class Guard:
             self._check_task(task, kind)
             site, stage = task.site, self.asked.rounds + 1 if kind == FINISH else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
-        answers = Answers(self.file.state / "answers" / str(flower_run), limits.max_runs)
-        before = answers.admit(site, bound, kind, stage, message.content.object_id)
+        replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
+        before = replies.admit(site, bound, kind, stage, message.content.object_id)
         if before and kind != DESCRIBE:
             return before[0], {**before[1], "repeated": True}
         with stopped_after(limits.max_minutes):
@@ -70,12 +85,12 @@ class Guard:
             note = {"sentences": on, "tensors": num_tensors(content)}
         if before and before[0].object_id != content.object_id:  # a node that was away has to be who it was
             raise ExchangeError("this site's text or backbone has changed since the run began; resume the run, or begin it anew")
-        answers.keep(site, kind, stage, (content, note))
+        replies.store(site, kind, stage, (content, note))
         return content, note
 
     def _check_task(self, task: Task, kind: str) -> None:
         """Refuse what is not of this site, or of no run with such settings."""
-        if task.site not in (names := [one.name for one in self.file.sites]):
+        if task.site not in (names := [hosted.name for hosted in self.file.sites]):
             raise ExchangeError(f"got a message for site {task.site[:MOST_WORDS]!r}; this node hosts {', '.join(names)}")
         self.file.run_directory(task.run, task.site)  # refuses a name that leads elsewhere
         if kind not in (answered := sends(self.asked, None)):
@@ -92,22 +107,99 @@ class Guard:
         for split in SPLITS:
             self._used[split] += sum(len(text.splits[split]) for text in texts.values())
 
-    def check_update(self, client: SiteClient) -> None:
-        """Refuse to train where the update would tell too much."""
+    def check_update(self, step_sizes: Callable[[], Sequence[int]]) -> None:
+        """Refuse to train where the update would tell too much. step_sizes: examples of each optimiser step of a round."""
         if self.settings.how.travels:
-            self.file.limits.check_update(client.step_sizes())
+            self.file.limits.check_update(step_sizes())
 
 
-def rules_of(message: Message) -> TextRules:
-    """The text rules that come with a message."""
-    return TextRules.from_flat(message.content.config_records.get(RULES, ConfigRecord()))
+class StoredReplies:
+    """The replies of one Flower run: who asks again gets the same bytes, and no request has two replies.
+
+    A run, here, is Flower's, of which every attempt has its own: it is bound to the approval, run and attempt that were named
+    first. There may be `max_runs` folders beside each other, of which the newest three hold their replies. A folder has a file
+    for each thing that was said first, written once: `run`, `hospital/0003.train`; and beside a request its reply.
+    """
+
+    def __init__(self, folder: Path, max_runs: int) -> None:
+        self.folder, self.max_runs = folder, max_runs
+
+    def admit(self, site: str, bound: Mapping[str, str], kind: str, stage: int, asked: str) -> Answer | None:
+        """Record a request; return its reply where it has one.
+
+        A request that failed may be repeated, another may not take its place.
+
+        Args:
+            site: Its name.
+            bound: Values that are equal in all requests of the run.
+            kind: The message type.
+            stage: The round, or one past the last.
+            asked: The request's hash.
+
+        Raises:
+            ExchangeError: A run too many, a bound value that changed, a stage that is over, or another request than before.
+        """
+        if not self.folder.is_dir():
+            self._begin()
+        for key, value in bound.items():
+            if not _is_first(self.folder / key, value):
+                raise ExchangeError(f"a run stays as it began, and now it has another {key} {value[:99]!r}")
+        stages = {file: int(file.name.partition(".")[0]) for file in (self.folder / site).glob("*")}
+        if stage < (newest := max(stages.values(), default=0)):
+            raise ExchangeError(f"asked about round {stage}, and the server has gone on to {newest} here")
+        if not _is_first(self._file(site, stage, kind), asked):
+            raise ExchangeError(f"asked another {kind} of round {stage} than before; each is answered once")
+        for old in (file for file, number in stages.items() if number < stage):
+            old.unlink(missing_ok=True)
+        reply = self._file(site, stage, f"{kind}.reply")
+        if not reply.is_file():
+            return None
+        with safe_open(reply, "numpy") as stored:
+            objects, about = {name: stored.get_tensor(name).tobytes() for name in stored.keys()}, stored.metadata()  # noqa: SIM118
+        return cast(RecordDict, inflate_object_from_contents(about["root"], objects)), json.loads(about["note"])
+
+    def store(self, site: str, kind: str, stage: int, answer: Answer) -> None:
+        """Store a reply before it leaves, whole or not at all: Flower's objects that it is made of, by their ids."""
+        objects = {name: np.frombuffer(each.deflate(), np.uint8) for name, each in get_all_nested_objects(answer[0]).items()}
+        aside = self._file(site, stage, f"{kind}.aside")
+        save_file(objects, aside, {"root": answer[0].object_id, "note": json.dumps(answer[1])})
+        aside.replace(self._file(site, stage, f"{kind}.reply"))
+
+    def _begin(self) -> None:
+        runs = sorted(self.folder.parent.glob("*/"), key=lambda run: run.stat().st_mtime_ns)
+        if len(runs) >= self.max_runs:
+            raise ExchangeError(
+                f"the run would be number {len(runs) + 1} here; this site's file allows {self.max_runs} ([limits] max-runs)"
+            )
+        for reply in (reply for old in runs[:-2] for reply in old.glob("*/*.reply")):
+            reply.unlink(missing_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def _file(self, site: str, stage: int, name: str) -> Path:
+        return self.folder / site / f"{stage:04d}.{name}"
+
+
+def _is_first(file: Path, said: str) -> bool:
+    """Whether nothing else was said before; of processes that say something at once, one makes the file."""
+    file.parent.mkdir(exist_ok=True)
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(said)
+    except FileExistsError:
+        return file.read_text(encoding="utf-8") == said
+    return True
+
+
+def rules_of(records: Mapping[str, ConfigRecord]) -> TextRules:
+    """Read the text rules that come with a message."""
+    return TextRules.from_flat(records.get(RULES, ConfigRecord()))
 
 
 def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note: Mapping[str, object]) -> None:
     """Enter a message and its reply into the site's audit log.
 
     Raises:
-        OSError: the log cannot be written.
+        OSError: The log cannot be written.
     """
     task, public = message.content.config_records.get(TASK, ConfigRecord()), file.key.with_suffix(".pub")
     key = key_fingerprint(public.read_text(encoding="ascii")) if public.is_file() else ""
@@ -119,15 +211,17 @@ def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note:
 
 
 class _TimeIsUpError(BaseException):
-    """Beside Exception, so that nothing on the way takes it for a failure of its own."""
+    """No Exception, so that nothing on the way takes it for a failure of its own."""
 
 
 @contextmanager
 def stopped_after(minutes: float) -> Iterator[None]:
-    """Stop what runs inside once its time is up, between two of Python's steps; every file of a site's state is written aside and renamed.
+    """Stop what runs inside once its time is up, between two of Python's steps.
+
+    Every file of a site's state is written aside and renamed, so none is left half.
 
     Raises:
-        ExchangeError: it took longer.
+        ExchangeError: It took longer.
     """
 
     def stop(*_: object) -> None:
@@ -138,8 +232,8 @@ def stopped_after(minutes: float) -> Iterator[None]:
     try:
         yield
     except _TimeIsUpError:
-        told = f"stopped after {minutes:g} minutes, the most that this site's file allows a message ([limits] max-minutes)"
-        raise ExchangeError(told) from None
+        reason = f"stopped after {minutes:g} minutes, the most that this site's file allows a message ([limits] max-minutes)"
+        raise ExchangeError(reason) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, *outer)
         signal.signal(signal.SIGALRM, handler)

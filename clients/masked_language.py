@@ -1,31 +1,30 @@
-"""The trainer of a site that pre-trains: perplexity and accuracy of what is masked, as sums.
+"""The client of a site that pre-trains: perplexity and accuracy of what is masked, as sums.
 
 Manoel et al. 2022, §2.1: training goes on by masked-language modelling alone, also of XLM-K, whose own pre-training had knowledge tasks
 besides (Jiang et al. 2022, public). The round itself is clients/site_client.py.
 """
 
-from flwr.common import NDArrays
-
-from clients.selecting import SelectingClient
+from clients.site_client import SiteClient
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.perplexity import MaskedScores
 from fedlingua.evaluation.text_scores import masked_sums_of
 from fedlingua.exchange.protocol import Stage
+from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.training.masked_language import MASKS_KEY
 
 
-class MaskedLanguageClient(SelectingClient):
-    """Trains, evaluates and scores for one site that pre-trains on text in one language."""
+class MaskedLanguageClient(SiteClient):
+    """Train, evaluate and score for one site that pre-trains on text in one language."""
 
-    def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[MaskedScores, MaskedScores]]:
-        """Perplexity's and accuracy's sums, in four parts of the text, every piece masked once."""
+    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, tuple[MaskedScores, MaskedScores]]:
+        """Sum what perplexity and accuracy are made of, in four parts of the text, every piece masked once."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         base = {name: self._of_base(text, split) for name, text in self.own_texts.items()}
         if not (self.settings.how.trains and number > 0):
             return {name: (sums, sums) for name, sums in base.items()}
-        self.take(parameters, own)
+        self.load(received, own)
         result = {name: self._score(text, split) for name, text in self.own_texts.items()}
         self.deliver(number)
         return {name: (result[name], base[name]) for name in base}

@@ -1,13 +1,13 @@
-"""A site's signatures, by which its clusters are found: made once, kept, and paid for out of what the site is ready to give away.
+"""A site's signatures, by which its clusters are found: made once, stored, and paid for out of the site's privacy budget.
 
-Whoever could ask for a noised answer again and again would average the noise away. So an answer is kept under all that decides it and
-given again unchanged, and what different answers cost adds up, over all runs, to no more than the site's `max-epsilon`.
+Whoever could ask for a noised answer again and again would average the noise away. So an answer is stored under all that
+decides it and given again unchanged, and what different answers cost adds up, over all runs, to no more than the site's
+`max-epsilon`.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from clients.node import Consent
 from fedlingua.backbones.bottleneck import BottleneckAdapter
 from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import ExchangeError
@@ -35,22 +36,13 @@ from fedlingua.training.signature import (
 Signature = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class Consent:
-    """What a site lets out. raw: whether raw gradients; max_epsilon: of all its private signatures together; noise: theirs."""
-
-    raw: bool
-    max_epsilon: float
-    noise: Random
-
-
 def signature(
     site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings, folder: Path, consent: Consent
 ) -> dict[str, Signature]:
-    """The answer that `folder` keeps, or a new one: each signature of the run by its name, (dimensions,) float32.
+    """Return the answer that `folder` stores, or make it: each signature of the run by its name, (dimensions,) float32.
 
     Raises:
-        ExchangeError: the method has no signatures, the site gives no raw gradients, or the answer would cost more than it has left.
+        ExchangeError: The method has no signatures, the site gives no raw gradients, or the answer would cost more than it has left.
     """
     if settings.how.clustering != "gradients":
         raise ExchangeError(f"asked for a signature, and method {settings.method} has none; only adapter-gradients asks for it")
@@ -71,7 +63,7 @@ def signature(
 
 
 def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> None:
-    """Enter what a new answer costs, before it exists: what was broken off in between counts as given."""
+    """Record what a new answer costs, before it exists: what was broken off in between counts as given."""
     folder.mkdir(parents=True, exist_ok=True)
     ledger = folder / "given.json"
     given = json.loads(ledger.read_text(encoding="utf-8"))["given"] if ledger.is_file() else []
@@ -93,18 +85,18 @@ def _made(examples: Sequence[Example], trainable: Trainable, settings: Settings,
     model, codec = trainable.model, trainable.backbone.codec
     write_tensors(model, trainable.initial)
 
-    def one(adapter: BottleneckAdapter) -> Signature:
+    def of_adapter(adapter: BottleneckAdapter) -> Signature:
         if settings.signature_form == "raw":
             return mean_gradient(model, adapter, examples, codec)
         projection = random_projection(settings.signature_dim, num_weights(adapter), settings.seed)
         clip, deviation = settings.signature_clip, settings.signature_noise
         return private_signature(model, adapter, examples, codec, projection, clip, deviation, noise)
 
-    return {name: one(chosen_adapter(model, adapter)) for name, adapter in settings.signature_adapters.items()}
+    return {name: of_adapter(chosen_adapter(model, adapter)) for name, adapter in settings.signature_adapters.items()}
 
 
 def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings: Settings) -> str:
-    """Of all that decides an answer but its noise."""
+    """Hash all that decides an answer but its noise."""
     flat = {name: value for name, value in settings.by_first_names().items() if name.startswith("signature-")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]
     if "," in settings.signature_adapter:

@@ -1,8 +1,9 @@
-"""A site's local trainer, whatever the model is for: take what came, train it on the site's own text, answer in sums.
+"""One round of local training, as a site sees it; the same for every task.
 
-One round, told from the site: take the tensors that came, put them into the frozen backbone, train them on the site's examples with an
-optimiser made anew, give them back. What the examples are, the task says (fedlingua/training/site_examples.py); how the result is scored,
-a task's own client (clients/translation.py, clients/masked_language.py).
+`SiteClient.train` is the round: load the received tensors into the frozen backbone, train them on the site's own text with a
+new optimiser, read the update. Messages bring named tensors and take named tensors away (clients/client_app.py), so `fit` and
+`evaluate`, Flower's interface of lists of arrays, are thin coats for use without a server. A task's own client says how a
+result is scored (clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
@@ -13,187 +14,205 @@ from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
-from clients.sending import Sending
-from clients.signature import Consent, Signature, signature
-from clients.stage_files import StageFiles
+from clients.round_files import RoundFiles
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.protocol import Stage
-from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.protocol import Stage, Task
+from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
-from fedlingua.training.parallel.job import Job
-from fedlingua.training.parallel.launch import train_in_processes
-from fedlingua.training.site_examples import EXAMPLE_MAKERS, ExampleMaker
+from fedlingua.training.parallel import Job, train_in_processes
+from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
 
 class SiteClient(NumPyClient):
-    """Trains and evaluates for one site. `parameters` are the arrays that travel, in their set's order; none means: the site's own.
+    """Train, evaluate and score for one site.
 
-    `texts` is the site's text under its name, besides what it holds of other sites' where text is mixed; or those of all sites that are
-    pooled in it. `folder` is the site's private directory; what trains and does not travel is kept there by round and attempt, and what a
-    selection compares with; `base_results` is the machine's, for what the untrained backbone makes of the text in any run.
+    Args:
+        site: The site's name.
+        texts: The site's text under its name, with what it holds of other sites' where text is mixed; or the texts of all
+            sites that are pooled in it.
+        trainable: The backbone with its tensor sets. Every call overwrites the tensors that an earlier one trained.
+        settings: The run's settings as they hold at this site.
+        folder: The site's private folder, for what trains and does not travel and what a selection compares with.
+        base_results: The machine's folder for what the untrained backbone makes of a text in any run.
     """
 
     def __init__(
-        self, site: str, texts: Mapping[str, SiteText], trainable: Trainable, settings: Settings, folder: Path, base_results: Path
+        self,
+        site: str,
+        texts: Mapping[str, SiteText],
+        trainable: Trainable,
+        settings: Settings,
+        folder: Path,
+        base_results: Path,
     ) -> None:
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
         self.folder, self.base_results = folder, base_results
-        self.own_rounds = StageFiles(folder / "rounds")
-        self.optimizers = StageFiles(folder / "optimizer")
-        self.sending = Sending(site, settings, trainable.tensor_set, folder)
+        self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
+        self.selection_files = RoundFiles(folder / "selection")
         torch.set_num_threads(settings.threads)
 
-    # --- What a task says -----------------------------------------------------------------------------------------------------------
+    # --- A round ----------------------------------------------------------------------------------------------------
+
+    def train(self, received: NamedTensors, task: Task) -> tuple[NamedTensors, dict[str, Any]]:
+        """Train one round from the received tensors.
+
+        Args:
+            received: The tensors that travel, by name; none means the site's own of `task.own`.
+            task: The round, and the stage whose own tensors the site goes on from.
+
+        Returns:
+            The update, by name, and the training loss as sums.
+        """
+        self.forget(task.keep)
+        self.start_round(task.round)
+        self.load(received, task.own)
+        stage = task.round, task.attempt
+        optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
+        result = self._train_model(task.round, optimizer)
+        if optimizer is not None:
+            self.optimizers.save(optimizer, stage)
+        travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
+        stays = self.trainable.trained.without(NOTHING if self.settings.compares_rounds else travels)
+        update = read_joined(self.trainable.model, travels)
+        if stays.specs:
+            self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
+        return update, dataclasses.asdict(result)
+
+    def measure(self, received: NamedTensors, task: Task) -> dict[str, Any]:
+        """Measure the dev loss of what the site would use after a round, as sums; round 0 is the backbone as published."""
+        started = time.monotonic()
+        self.start_round(task.round)
+        if task.round > 0:
+            self.load(received, task.own)
+        with nullcontext() if task.round > 0 else self.trainable.as_base():
+            nll_sum, num_tokens = self._dev_nll()
+            self.after_measuring(task.round)
+        sentences = sum(len(text.splits["dev"]) for text in self.texts.values())
+        sums = {"nll_sum": nll_sum, "num_tokens": num_tokens, "num_examples": sentences}
+        return {**sums, "seconds": time.monotonic() - started}
+
+    def load(self, received: NamedTensors, own: Stage) -> None:
+        """Put the tensors to start from into the model: the site's own of that stage, and over them the received ones."""
+        if len(received) < len(self.trainable.trained.specs):
+            write_tensors(self.trainable.model, self.own_tensors(own))
+        write_tensors(self.trainable.model, received)
+
+    def own_tensors(self, stage: Stage) -> Tensors:
+        """Read the site's own tensors of a stage; of (0, 0) those that everybody starts from.
+
+        Raises:
+            ExchangeError: They are not here.
+        """
+        return self.trainable.initial if stage == (0, 0) else self.own_rounds.load(stage)
+
+    def forget(self, keep: Collection[Stage]) -> None:
+        """Remove what belongs to stages that will not be asked for again: a round counts once the server begins the next."""
+        for files in (self.own_rounds, self.optimizers, self.selection_files):
+            files.forget(keep)
+
+    # --- The same in Flower's words: lists of arrays, in the order of the travelling tensor set ----------------------
+
+    def get_parameters(self, config: dict[str, Scalar]) -> NDArrays:
+        """Return the tensors that every site starts from."""
+        return list(self.trainable.sent_first.values())
+
+    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
+        """Train one round, `config["round"]` or 1; return the update, the number of examples and the sums."""
+        update, sums = self.train(self._named(parameters), self._task(config))
+        return [tensor.copy() for tensor in update.values()], sums["num_examples"], sums
+
+    def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
+        """Measure the dev text; return nats a token, the number of sentences and the sums."""
+        sums = self.measure(self._named(parameters), self._task(config))
+        return sums["nll_sum"] / sums["num_tokens"], sums["num_examples"], sums
+
+    def _named(self, parameters: NDArrays) -> Tensors:
+        return dict(zip(self.trainable.tensor_set.names, parameters, strict=True)) if parameters else {}
+
+    def _task(self, config: dict[str, Scalar]) -> Task:
+        number, attempt, *own = (int(config.get(key, default)) for key, default in _CONFIG.items())
+        return Task(self.site, "", attempt, number, (own[0], own[1]), keep=((own[0], own[1]),))
+
+    # --- What a task says -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def finish(self, parameters: NDArrays, number: int, own: Stage) -> Mapping[str, tuple[TextSums, TextSums]]:
+    def finish(self, received: NamedTensors, number: int, own: Stage) -> Mapping[str, tuple[TextSums, TextSums]]:
         """Score the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).
 
-        What was trained is kept with all that it takes to use it without the server.
+        What was trained is stored with everything needed to use it without the server.
         """
 
-    def begins(self, number: int) -> None:
-        """A message of a round has come; what was kept of it before, by a server that died since, does not count."""
+    def start_round(self, number: int) -> None:
+        """Discard what an earlier server, which died since, left of this round; called at its first message."""
 
-    def evaluated(self, number: int) -> None:
-        """The model holds what the site would use after a round: the moment to look at it."""
+    def after_measuring(self, number: int) -> None:
+        """Look at the model that the site would use after a round; it holds those tensors now."""
 
-    # --- Examples -------------------------------------------------------------------------------------------------------------------
+    @property
+    def own_texts(self) -> Mapping[str, SiteText]:
+        """The texts that the site stands for: its own, also where text is mixed, or all that are pooled in it."""
+        return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
+
+    def deliver(self, number: int) -> None:
+        """Store the tensors that the model holds now, with everything needed to use them."""
+        direction = str(next(iter(self.own_texts.values())).direction)
+        deliver(self.folder, self.trainable, self.settings, {"site": self.site, "direction": direction, "round": number})
+
+    # --- Examples ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def training_texts(self) -> list[Sequence[TrainingExample]]:
         """What the model learns from, text by text."""
-        return [self._made.trained(text, "train", self.trainable.backbone.codec, self.settings) for text in self.texts.values()]
+        make, codec = EXAMPLE_MAKERS[self.settings.task].trained, self.trainable.backbone.codec
+        return [make(text, "train", codec, self.settings) for text in self.texts.values()]
 
     def examples(self, split: Split) -> list[Example]:
         """What the model is measured on, of all the site's texts."""
-        codec = self.trainable.backbone.codec
-        return [one for text in self.texts.values() for one in self._made.measured(text, split, codec, self.settings)]
+        make, codec = EXAMPLE_MAKERS[self.settings.task].measured, self.trainable.backbone.codec
+        return [example for text in self.texts.values() for example in make(text, split, codec, self.settings)]
 
     def step_sizes(self) -> list[int]:
-        """Examples of each optimiser step of a round, as `fit` takes them."""
+        """Count the examples of each optimiser step of a round."""
         how = LocalTraining.of(self.settings)
         return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
 
-    @property
-    def _made(self) -> ExampleMaker:
-        return EXAMPLE_MAKERS[self.settings.task]
-
-    # --- One round ------------------------------------------------------------------------------------------------------------------
-
-    def signature(self, folder: Path, consent: Consent) -> dict[str, Signature]:
-        """What the site's clusters are found by, made of the training text before any round; kept in `folder`."""
-        return signature(self.site, self.examples("train"), self.trainable, self.settings, folder, consent)
-
-    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Train one round from `parameters`; give back what travels, the number of sentences, and the training loss as sums."""
-        number = int(config["round"])
-        self.begins(number)
-        self.take(parameters, _own(config))
-        stage, seed = (number, int(config["attempt"])), f"{self.settings.seed}/{self.site}/{number}"
-        kept = self._optimizer_of(_own(config)) if self.settings.optimizer_state == "kept" else None
-        result = self._train(seed, kept, (number, self.settings.rounds))
-        if kept is not None:
-            self.optimizers.save(kept, stage)
-        trained = read_tensors(self.trainable.model, self.trainable.trained)
-        travelling = self.trainable.tensor_set.names if self.settings.how.travels else []
-        stays = trained if self.settings.compares_rounds else {n: t for n, t in trained.items() if n not in set(travelling)}
-        if stays:
-            self.own_rounds.save(stays, stage)
-        return [trained[name] for name in travelling], result.num_examples, dataclasses.asdict(result)
-
-    def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
-        """(nll a token, sentences, sums) on the dev text; round 0 is the backbone as it came."""
-        started = time.monotonic()
-        number = int(config["round"])
-        self.begins(number)
-        if number > 0:
-            self.take(parameters, _own(config))
-        with nullcontext() if number > 0 else self.trainable.as_base():
-            nll_sum, num_tokens = self._dev_nll()
-            self.evaluated(number)
-        sentences = sum(len(text.splits["dev"]) for text in self.texts.values())
-        sums: dict[str, Scalar] = {
-            "nll_sum": nll_sum,
-            "num_tokens": num_tokens,
-            "num_examples": sentences,
-            "seconds": time.monotonic() - started,
-        }
-        return nll_sum / num_tokens, sentences, sums
-
-    def forget(self, keep: Collection[Stage]) -> None:
-        """Remove own tensors that will not be asked for any more: a round counts once the server begins the next."""
-        self.own_rounds.forget(keep)
-        self.optimizers.forget(keep)
-        self.sending.forget(keep)
-
-    # --- Tensors --------------------------------------------------------------------------------------------------------------------
-
-    def take(self, parameters: NDArrays, own: Stage) -> None:
-        """Put the tensors to start from into the model: the site's own of that round and attempt, and over them those that came."""
-        came = self.named(parameters) if parameters else {}
-        stays = {} if len(came) == len(self.trainable.trained.specs) else self.kept(own)
-        write_tensors(self.trainable.model, {**stays, **came})
-
-    def kept(self, stage: Stage) -> Tensors:
-        """The site's own tensors of a round and attempt; of (0, 0) those that everybody starts from.
-
-        Raises:
-            ExchangeError: they are not here.
-        """
-        return self.trainable.initial if stage == (0, 0) else self.own_rounds.load(stage)
-
-    def deliver(self, number: int) -> None:
-        """Keep the tensors that the model holds now, with all that it takes to use them."""
-        site = {"site": self.site, "direction": str(next(iter(self.own_texts.values())).direction), "round": number}
-        deliver(self.folder, self.trainable, self.settings, site)
-
-    @property
-    def own_texts(self) -> Mapping[str, SiteText]:
-        """Those that the site stands for, in scores too: its own, also where text is mixed, or all that are pooled in it."""
-        return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
-
-    def named(self, arrays: NDArrays) -> Tensors:
-        """Arrays in the travelling set's order, by name."""
-        return dict(zip(self.trainable.tensor_set.names, arrays, strict=True))
-
-    def _train(self, seed: str, kept: dict[str, Numbers] | None, this_round: tuple[int, int]) -> LocalResult:
+    def _train_model(self, number: int, optimizer: dict[str, Numbers] | None) -> LocalResult:
         """Train what the model holds: here, or in several processes of this machine."""
-        texts = self.training_texts
+        seed, texts, of = f"{self.settings.seed}/{self.site}/{number}", self.training_texts, (number, self.settings.rounds)
         if self.settings.processes > 1:
-            tensors = read_tensors(self.trainable.model, self.trainable.trained)
-            job = Job(self.settings, tensors, texts, seed, kept, this_round)
+            job = Job(self.settings, read_tensors(self.trainable.model, self.trainable.trained), texts, seed, optimizer, of)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
         how = LocalTraining.of(self.settings)
-        return train_locally(self.trainable.model, names, texts, codec, how, seed, kept, this_round=this_round)
+        return train_locally(self.trainable.model, names, texts, codec, how, seed, optimizer, this_round=of)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
-        """What the optimiser remembered at the end of a round; nothing before the first."""
-        return {} if stage == (0, 0) else dict(self.optimizers.load(stage))
+        """Read the optimiser's state at the end of a round; empty before the first."""
+        return {} if stage == (0, 0) else self.optimizers.load(stage)
 
     def _dev_nll(self) -> tuple[float, int]:
-        model, codec = self.trainable.model, self.trainable.backbone.codec
         examples, share = self.examples("dev"), self.settings.evaluate_share
         if share < 1:  # the same ones in every round and under every seed, so that their losses may be compared
             examples = Random(f"{self.site}/evaluate").sample(examples, max(1, round(share * len(examples))))
-        return examples_nll(model, codec, examples, self.settings.precision, HeadUse(self.settings.head_chunk))
+        use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
+        return examples_nll(self.trainable.model, codec, examples, self.settings.precision, use)
 
 
-def _own(config: dict[str, Scalar]) -> Stage:
-    return int(config["own_round"]), int(config["own_attempt"])
+_CONFIG = {"round": 1, "attempt": 1, "own_round": 0, "own_attempt": 0}
+"""Keys of `fit`'s and `evaluate`'s config, with what holds where they are not given."""

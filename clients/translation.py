@@ -1,116 +1,181 @@
-"""The trainer of a site that translates: translations to look at, BLEU and chrF as sums.
+"""The client of a site that translates: BLEU and chrF as sums, and translations for people at the site to look at.
 
 Text, hypotheses and references stay here. The round itself is clients/site_client.py.
 """
 
+import json
 import logging
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
 
-from flwr.common import NDArrays
-
-from clients.round_translations import RoundTranslations, round_lines
-from clients.selecting import SelectingClient
+from clients.site_client import SiteClient
 from fedlingua.common.errors import FedlinguaError
-from fedlingua.common.languages import Direction
+from fedlingua.common.files import replace_text
+from fedlingua.common.languages import Direction, parse_direction
+from fedlingua.corpora.clean import Account
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
+from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.measuring import Measured, measure
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.evaluation.text_scores import translations
 from fedlingua.exchange.protocol import Stage
+from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.exchange.trainable import build_trainable
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import default_run_config
 
 _log = logging.getLogger("fedlingua.client")
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredText:
     """Sentences to be translated and scored; they and their translations stay at the site."""
 
     direction: Direction
     pairs: Sequence[Pair]
 
     def sums(self, hypotheses: Sequence[str], more: Mapping[str, Measured]) -> ScoreSums:
-        """BLEU and chrF counts of the translations, and the sums of what else was measured of them."""
+        """Count BLEU and chrF of the translations; add the sums of what else was measured of them."""
         sums = score_sums(hypotheses, [pair.target for pair in self.pairs], self.direction.target)
-        totals = {name: tuple(map(float, one.counts.sum(axis=0))) for name, one in more.items()}
-        return replace(sums, more=totals, comet_checkpoint=max((one.checkpoint for one in more.values()), default=0))
+        totals = {name: tuple(map(float, each.counts.sum(axis=0))) for name, each in more.items()}
+        return replace(sums, more=totals, comet_checkpoint=max((each.checkpoint for each in more.values()), default=0))
 
     def translated(self, hypotheses: Sequence[str]) -> Translated:
-        """Sources, translations and references."""
+        """Put sources, translations and references side by side."""
         sources, references = [pair.source for pair in self.pairs], [pair.target for pair in self.pairs]
         return Translated(sources, hypotheses, references, self.direction.target)
 
     def table(self, base: Sequence[str], hypotheses: Sequence[str]) -> str:
-        """All of it as tab-separated lines, for the site's own eyes."""
+        """Write all of it as tab-separated lines, for the site's own eyes."""
         lines = ["\t".join((*pair, *both)) for pair, *both in zip(self.pairs, base, hypotheses, strict=True)]
         return "\n".join(["source\treference\tbase\thypothesis", *lines]) + "\n"
 
 
-class TranslationClient(SelectingClient):
-    """Trains, evaluates and scores for one site that translates; with `keep-translations` it also keeps what each round makes of a few
-    sentences.
+class TranslationClient(SiteClient):
+    """Train, evaluate and score for one site that translates.
+
+    It is a whole NumPyClient, also without a server. In a notebook:
+
+        from clients.translation import TranslationClient
+
+        pairs = [("das Haus ist alt", "la maison est vieille"), ("der Hund ist alt", "le chien est vieux")]
+        client = TranslationClient.of_pairs(pairs, "de-fr", dev=pairs, backbone="demo", adapter_dim=16)
+        parameters = client.get_parameters({})
+        before, _, _ = client.evaluate(parameters, {})
+        for number in range(1, 4):
+            parameters, num_examples, sums = client.fit(parameters, {"round": number})
+        after, _, _ = client.evaluate(parameters, {})
+        print(f"dev loss {before:.2f} -> {after:.2f} after {num_examples} examples a round")
     """
 
-    @property
-    def _by_round(self) -> RoundTranslations:
-        return RoundTranslations(self.folder / "translations-by-round")
+    @classmethod
+    def of_pairs(
+        cls,
+        pairs: Sequence[tuple[str, str]],
+        direction: str,
+        dev: Sequence[tuple[str, str]] = (),
+        folder: Path | None = None,
+        **options: Any,
+    ) -> Self:
+        """Make a client that belongs to no run.
 
-    def begins(self, number: int) -> None:
-        self._by_round.cut(number)
+        Args:
+            pairs: (source, target) of each sentence to train on.
+            direction: For example "de-fr".
+            dev: Pairs that `evaluate` measures.
+            folder: Where the client stores what it needs in the next round; a new temporary folder if not given.
+            **options: A run's options where they differ from the defaults, for example backbone="demo", adapter_dim=16.
+        """
+        settings = replace(settings_from(default_run_config()), **options)
+        splits: dict[Split, list[Pair]] = {"train": [Pair(*pair) for pair in pairs], "dev": [Pair(*pair) for pair in dev]}
+        text = SiteText(parse_direction(direction), Account(), {**splits, "test": []})
+        folder = folder or Path(tempfile.mkdtemp(prefix="fedlingua-client-"))
+        return cls("notebook", {"notebook": text}, build_trainable(settings), settings, folder, folder / "base-results")
 
-    def evaluated(self, number: int) -> None:
-        """What the model that stands here makes of the first dev sentences, as it would translate them at the end."""
+    # --- Every round's translations of the first dev sentences, `keep-translations` of them, for people at the site -----
+    # One file a round, `0003.jsonl`, one line a sentence. A round that is made again makes its own file again and touches
+    # no other, so a resumed run leaves the bytes of an unbroken one, even where a client outlives its server.
+
+    def start_round(self, number: int) -> None:
+        for file in self._by_round.glob("*.jsonl"):
+            if file.stem.isdecimal() and int(file.stem) >= number:
+                file.unlink()
+
+    def after_measuring(self, number: int) -> None:
         if not self.settings.keep_translations:
             return
         lines = []
         for name, text in self.own_texts.items():
-            first = Scored(text.direction, text.splits["dev"][: self.settings.keep_translations])
-            lines += round_lines(number, name, first.direction, first.pairs, self._translate(first))
-        self._by_round.save(number, lines)
+            first = ScoredText(text.direction, text.splits["dev"][: self.settings.keep_translations])
+            lines += round_lines(number, name, first, self._translate(first))
+        replace_text(self._by_round / f"{number:04d}.jsonl", "".join(f"{line}\n" for line in lines))
 
-    def finish(self, parameters: NDArrays, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
-        """BLEU and chrF counts, and those of the run's other metrics. The site keeps both translations."""
+    @property
+    def _by_round(self) -> Path:
+        return self.folder / "translations-by-round"
+
+    # --- The end ----------------------------------------------------------------------------------------------------
+
+    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
+        """Count BLEU and chrF, and the run's other metrics. The site stores both translations."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
-        scored = {name: Scored(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
-        base = {name: self._of_base(one) for name, one in scored.items()}
+        scored = {name: ScoredText(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
+        base = {name: self._of_base(each) for name, each in scored.items()}
         hypotheses = base
         trained = self.settings.how.trains and number > 0
         if trained:
-            self.take(parameters, own)
-            hypotheses = {name: self._translate(one) for name, one in scored.items()}
+            self.load(received, own)
+            hypotheses = {name: self._translate(each) for name, each in scored.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name, one in scored.items():
+        for name, each in scored.items():
             file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
-            (self.folder / file).write_text(one.table(base[name], hypotheses[name]), encoding="utf-8")
+            (self.folder / file).write_text(each.table(base[name], hypotheses[name]), encoding="utf-8")
         if trained:
             self.deliver(number)
-        texts = {name: one.translated(hypotheses[name]) for name, one in scored.items()}
-        before = {f"base.{name}": one.translated(base[name]) for name, one in scored.items()}
+        texts = {name: each.translated(hypotheses[name]) for name, each in scored.items()}
+        before = {f"base.{name}": each.translated(base[name]) for name, each in scored.items()}
         more = self._measured(texts | before)
         return {
-            name: (one.sums(hypotheses[name], more[name]), one.sums(base[name], more[f"base.{name}"]))
-            for name, one in scored.items()
+            name: (each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"]))
+            for name, each in scored.items()
         }
 
     def _measured(self, texts: Mapping[str, Translated]) -> dict[str, dict[str, Measured]]:
-        """Text -> what the run measures besides BLEU and chrF. What cannot be measured here costs no other score: the site's log says why,
-        and the server sees that it is missing."""
-        found: dict[str, dict[str, Measured]] = {name: {} for name in texts}
+        """Text -> what the run measures besides BLEU and chrF.
+
+        What cannot be measured here costs no other score: the site's log says why, and the server sees that it is missing.
+        """
+        measured: dict[str, dict[str, Measured]] = {name: {} for name in texts}
         for metric in self.settings.more_metrics:
             try:
-                for name, one in measure(texts, [metric], self.settings.comet_model, _log.info).items():
-                    found[name] |= one
+                for name, each in measure(texts, [metric], self.settings.comet_model, _log.info).items():
+                    measured[name] |= each
             except FedlinguaError as error:
                 _log.error("site %s: %s is not measured: %s", self.site, metric, error)
-        return found
+        return measured
 
-    def _of_base(self, scored: Scored) -> list[str]:
+    def _of_base(self, scored: ScoredText) -> list[str]:
         how, sources = self.settings, [pair.source for pair in scored.pairs]
         asked = [str(scored.direction), how.beam, how.max_tokens, how.max_decode_tokens, sources]
         return base_result(self.base_results, self.trainable, how, asked, lambda: self._translate(scored))
 
-    def _translate(self, scored: Scored) -> list[str]:
+    def _translate(self, scored: ScoredText) -> list[str]:
         return translations(self.trainable.model, self.trainable.backbone.codec, scored.pairs, scored.direction, self.settings)
+
+
+def round_lines(number: int, text: str, first: ScoredText, translations: Sequence[str]) -> list[str]:
+    """Write one JSON object a sentence; sentences are counted from 1. text: the name of the site that they are of."""
+    about = {"round": number, "text": text, "direction": str(first.direction)}
+    return [
+        json.dumps(
+            {**about, "sentence": place, "source": pair.source, "reference": pair.target, "translation": translation},
+            ensure_ascii=False,
+        )
+        for place, (pair, translation) in enumerate(zip(first.pairs, translations, strict=True), start=1)
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clients.round_translations import RoundTranslations, round_lines
+from clients.translation import ScoredText, TranslationClient, round_lines
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.sites import read_federation
@@ -38,7 +38,7 @@ def dev(folder: Path) -> dict[str, list[Pair]]:
 
 def test_one_object_a_line_whatever_stands_in_a_sentence() -> None:
     odd = Pair('a\tb "c"', "d\ne\u2028f")
-    lines = round_lines(3, "court", Direction("de", "ar"), [odd, Pair("g", "h")], ["شجرة", ""])
+    lines = round_lines(3, "court", ScoredText(Direction("de", "ar"), [odd, Pair("g", "h")]), ["شجرة", ""])
     assert not any("\n" in line for line in lines)
     assert "شجرة" in lines[0]  # for people to read
     assert [json.loads(line) for line in lines] == [
@@ -55,16 +55,15 @@ def test_one_object_a_line_whatever_stands_in_a_sentence() -> None:
     ]
 
 
-def test_a_cut_takes_the_round_and_what_comes_after_it(tmp_path: Path) -> None:
-    files = RoundTranslations(tmp_path / "by-round")
-    files.cut(0)  # nothing is there yet
-    for number in (0, 1, 2, 10, 11):
-        files.save(number, [f"line {number}"])
-    (tmp_path / "by-round" / "notes.jsonl").write_text("somebody's own")
-    files.cut(2)
-    assert sorted(file.name for file in files.directory.iterdir()) == ["0000.jsonl", "0001.jsonl", "notes.jsonl"]
-    files.save(1, ["made", "again"])
-    assert (files.directory / "0001.jsonl").read_text() == "made\nagain\n"
+def test_a_round_that_begins_again_removes_its_file_and_those_after_it(tmp_path: Path) -> None:
+    client = TranslationClient.__new__(TranslationClient)
+    client.folder, folder = tmp_path, tmp_path / "translations-by-round"
+    client.start_round(0)  # nothing is there yet
+    folder.mkdir()
+    for name in ("0000", "0001", "0002", "0010", "0011", "notes"):
+        (folder / f"{name}.jsonl").write_text("a line")
+    client.start_round(2)
+    assert sorted(file.name for file in folder.iterdir()) == ["0000.jsonl", "0001.jsonl", "notes.jsonl"]
 
 
 def test_every_site_translates_its_first_dev_sentences_after_every_round(config, tmp_path):

@@ -1,4 +1,4 @@
-"""A site that trains in several processes: its job holds all that training takes, so a crew of one gives the run's own bytes."""
+"""A site that trains in several processes: its job holds all that training takes, so a group of one gives the run's own bytes."""
 
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,9 @@ import pytest
 from clients import site_client
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.training.crew import ALONE
 from fedlingua.training.loop import LocalResult
-from fedlingua.training.parallel.job import Job, work
+from fedlingua.training.parallel import Job, train_as_one_of
+from fedlingua.training.process_group import ALONE
 from tests.in_process import checkpoint_bytes, run
 
 
@@ -24,12 +24,12 @@ def test_a_job_holds_all_that_training_takes(
 ) -> None:
     logs: set[Path] = set()
 
-    def as_a_crew_of_one(trainable: Trainable, job: Job, log: Path) -> LocalResult:
+    def as_a_group_of_one(trainable: Trainable, job: Job, log: Path) -> LocalResult:
         logs.add(log)
         write_tensors(trainable.model, {name: 0 * tensor for name, tensor in job.tensors.items()})  # none but the job's are used
-        return work(trainable, job, ALONE).result
+        return train_as_one_of(ALONE, trainable, job).result
 
-    monkeypatch.setattr(site_client, "train_in_processes", as_a_crew_of_one)
+    monkeypatch.setattr(site_client, "train_in_processes", as_a_group_of_one)
     plain, _ = run({**four_sites, **keys}, tmp_path / "plain")
     assert not logs
     several, _ = run({**four_sites, **keys, "processes": 2}, tmp_path / "several")

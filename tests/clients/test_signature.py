@@ -7,7 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from clients.signature import Consent, signature
+from clients.node import Consent
+from clients.signature import signature
 from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.trainable import build_trainable

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -142,22 +142,27 @@ def runs(tensors: Mapping[str, Numbers], chosen: TensorSet) -> dict[str, list[Nu
     """part -> its tensors' numbers, end to end, in few flat arrays; nothing of nothing."""
     if not tensors:
         return {}
+    if isinstance(tensors, Joined) and tensors.chosen == chosen:
+        return {part: [flat[:]] for part, flat in tensors.parts.items()}
     parts = {part: chosen.of_part(part) for part in PARTS}
     return {part: end_to_end([tensors[spec.name] for spec in specs]) for part, specs in parts.items() if specs}
 
 
 def end_to_end(arrays: Iterable[Numbers]) -> list[Numbers]:
-    """The arrays flat, in their order, without a copy; those that lie end to end in one memory, as a rule makes them, as one."""
-    found: list[tuple[Numbers, int, int]] = []  # (memory, first, last)
+    """Flatten the arrays in their order, without a copy; those that lie end to end in one memory, as a rule makes them, as one."""
+    stretches: list[tuple[Numbers, int, int]] = []  # (memory, first, last)
     for array in arrays:
         flat = np.ravel(array)
-        memory = flat.base if _is_flat(flat.base, flat.dtype) else flat
-        first = (_address(flat) - _address(memory)) // flat.itemsize
+        base = flat.base
+        is_flat = isinstance(base, np.ndarray) and base.ndim == 1 and base.dtype == flat.dtype and base.flags.c_contiguous
+        memory: Numbers = base if is_flat else flat  # type: ignore[assignment]
+        addresses = [each.__array_interface__["data"][0] for each in (memory, flat)]
+        first = (addresses[1] - addresses[0]) // flat.itemsize
         last = first + flat.size
-        if found and found[-1][0] is memory and found[-1][2] == first:
-            first = found.pop()[1]
-        found.append((memory, first, last))
-    return [memory[first:last] for memory, first, last in found]
+        if stretches and stretches[-1][0] is memory and stretches[-1][2] == first:
+            first = stretches.pop()[1]
+        stretches.append((memory, first, last))
+    return [memory[first:last] for memory, first, last in stretches]
 
 
 def join(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Tensors:
@@ -176,15 +181,6 @@ def _places(chosen: TensorSet) -> Iterator[tuple[TensorSpec, int]]:
     for spec in chosen.specs:
         yield spec, offsets[spec.part]
         offsets[spec.part] += _size(spec)
-
-
-def _is_flat(memory: object, dtype: np.dtype[Any]) -> TypeGuard[Numbers]:
-    return isinstance(memory, np.ndarray) and memory.ndim == 1 and memory.dtype == dtype and memory.flags.c_contiguous
-
-
-def _address(array: Numbers) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _size(spec: TensorSpec) -> int:

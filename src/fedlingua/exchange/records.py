@@ -2,9 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
@@ -19,8 +21,8 @@ from numpy.lib import format as npy
 
 from fedlingua.backbones.parts import PARTS
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, Numbers, end_to_end, joined_set, separate
-from fedlingua.exchange.tensors import Tensors, TensorSet, check_form, check_tensors
+from fedlingua.exchange.joined import Joined, Numbers, end_to_end, joined_set, runs
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, check_tensors
 
 NPY = "numpy.ndarray"
 """Flower's name for arrays that are serialized as npy."""
@@ -39,70 +41,65 @@ class Packing:
         self.chosen = chosen
         self._made: dict[tuple[int, ...], tuple[list[Numbers], Array]] = {}
 
-    def pack(self, tensors: Mapping[str, Numbers]) -> ArrayRecord:
-        """The tensors as one record with an array for each part; no tensors make an empty record."""
+    def pack(self, tensors: NamedTensors) -> ArrayRecord:
+        """Pack the tensors as one record with an array for each part; no tensors make an empty record."""
         record = ArrayRecord()
         for part in PARTS:
             specs = self.chosen.of_part(part) if tensors else []
             if any(math.prod(spec.shape) for spec in specs):
-                record[part] = self._array([tensors[spec.name] for spec in specs])
+                arrays = [tensors[spec.name] for spec in specs]
+                key = tuple(map(id, arrays))
+                if key not in self._made:
+                    self._made[key] = (arrays, _npy(end_to_end(arrays)))
+                record[part] = self._made[key][1]
         return record
 
-    def _array(self, tensors: list[Numbers]) -> Array:
-        key = tuple(map(id, tensors))
-        if key not in self._made:
-            self._made[key] = (tensors, _npy(end_to_end(tensors)))
-        return self._made[key][1]
+
+def pack(tensors: NamedTensors, chosen: TensorSet) -> ArrayRecord:
+    """Pack a set's tensors as one record with an array for each part; no tensors make an empty record."""
+    return ArrayRecord({part: _npy(pieces) for part, pieces in runs(tensors, chosen).items() if sum(map(len, pieces))})
 
 
-def pack(tensors: Mapping[str, Numbers], chosen: TensorSet) -> ArrayRecord:
-    """A set's tensors as one record with an array for each part; no tensors make an empty record."""
-    return Packing(chosen).pack(tensors)
-
-
-def unpack(record: ArrayRecord, chosen: TensorSet) -> Tensors:
-    """The set's tensors out of a record, checked: every part, its size, dtype and numbers; in memory of their own.
+def unpack(record: ArrayRecord, chosen: TensorSet, finite: bool = True) -> Joined:
+    """Check a record and return the set's tensors in the record's own bytes.
 
     Raises:
-        ExchangeError: an array that does not decode, or what `check_tensors` refuses; names the part.
+        ExchangeError: An array that does not decode, a part that is missing or unknown or of another size or dtype, or, where
+            `finite` is asked for, one that is not; names the part.
     """
-    return separate(check_tensors(from_record(record), joined_set(chosen)), chosen)
+    parts = {name: _decoded(name, array) for name, array in record.items()}
+    return Joined(check_tensors(parts, joined_set(chosen), finite), chosen)
 
 
-def view(record: ArrayRecord, chosen: TensorSet) -> Joined:
-    """The set's tensors in the record's own bytes, without a copy; every part, its size and dtype are checked, its numbers are not.
-
-    Raises:
-        ExchangeError: an array that does not decode, or what `check_form` refuses; names the part.
-    """
-    return Joined(check_form(opened(record), joined_set(chosen)), chosen)
+view = partial(unpack, finite=False)
+"""The same, but the numbers are not looked at."""
 
 
 def opened(record: ArrayRecord) -> Tensors:
-    """A record's arrays in its own bytes, not to be written to, of whatever form they are.
+    """Return a record's arrays in its own bytes, not to be written to, of whatever form they are.
 
     Raises:
-        ExchangeError: an array that does not decode; names it.
+        ExchangeError: An array that does not decode; names it.
     """
     return {name: _decoded(name, array) for name, array in record.items()}
 
 
-def to_record(tensors: Mapping[str, Numbers]) -> ArrayRecord:
-    """Named arrays as a record, in their order."""
+def to_record(tensors: NamedTensors) -> ArrayRecord:
+    """Pack named arrays as a record, in their order."""
     return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in tensors.items()})
 
 
 def from_record(record: ArrayRecord) -> Tensors:
-    """A record's arrays, each in memory of its own.
+    """Copy a record's arrays, each into memory of its own.
 
     Raises:
-        ExchangeError: an array that does not decode; names it.
+        ExchangeError: An array that does not decode; names it.
     """
-    return {name: _decoded(name, array).copy() for name, array in record.items()}
+    return {name: array.copy() for name, array in opened(record).items()}
 
 
 def _npy(pieces: Sequence[Numbers]) -> Array:
-    """Flat arrays end to end as one, serialized as `np.save` would their concatenation, which would be a copy more."""
+    """Serialize flat arrays end to end as `np.save` would their concatenation, which would be a copy more."""
     dtype, shape = np.result_type(*pieces), (sum(piece.size for piece in pieces),)
     header = BytesIO()
     described = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
@@ -112,22 +109,26 @@ def _npy(pieces: Sequence[Numbers]) -> Array:
 
 
 def _decoded(name: str, array: Array) -> Numbers:
-    """An array in its own bytes, not to be written to. npy without pickle, so that nothing that comes in is run."""
+    """Return an array in its own bytes, not to be written to: npy without pickle, so that nothing that comes in is run."""
     if array.stype != NPY:
         raise ExchangeError(f"tensor {name!r} is serialized as {array.stype!r}; wanted {NPY!r}")
     try:
-        return _read_npy(array.data)
+        start = BytesIO(array.data[:_MOST_HEADER])
+        shape, dtype = _read_header(start)
+        wanted, got = math.prod(shape) * dtype.itemsize, len(array.data) - start.tell()
+        if wanted != got:
+            raise _NotNpyError(f"{got} bytes follow its header; its shape {shape} wants {wanted}")
+        return np.frombuffer(array.data, dtype, offset=start.tell()).reshape(shape) if got else np.empty(shape, dtype)
     except Exception as error:  # numpy reads a header with Python's own parser, which fails in many ways
-        told = error if isinstance(error, _NotNpyError) else type(error).__name__
-        raise ExchangeError(f"tensor {name!r} does not decode ({told})") from error
+        reason = error if isinstance(error, _NotNpyError) else type(error).__name__
+        raise ExchangeError(f"tensor {name!r} does not decode ({reason})") from error
 
 
 class _NotNpyError(Exception):
-    """What a serialized array is instead of what `to_record` writes."""
+    """Says what a serialized array is instead of what `to_record` writes."""
 
 
-def _read_npy(data: bytes) -> Numbers:
-    start = BytesIO(data[:_MOST_HEADER])
+def _read_header(start: BytesIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = npy.read_magic(start)
     if version not in _HEADERS:
         raise _NotNpyError(f"npy of version {version}; wanted 1.0 or 2.0")
@@ -136,10 +137,7 @@ def _read_npy(data: bytes) -> Numbers:
         raise _NotNpyError("it holds Python objects; wanted numbers")
     if fortran:
         raise _NotNpyError("its columns come first (Fortran order); wanted rows first")
-    wanted, got = math.prod(shape) * dtype.itemsize, len(data) - start.tell()
-    if wanted != got:
-        raise _NotNpyError(f"{got} bytes follow its header; its shape {shape} wants {wanted}")
-    return np.frombuffer(data, dtype, offset=start.tell()).reshape(shape) if got else np.empty(shape, dtype)
+    return shape, dtype
 
 
 @contextmanager
@@ -179,16 +177,16 @@ def message_bytes(message: Message) -> int:
     time only, and its numbers are never copied, so what many messages share costs next to nothing from the second one on.
     """
     lengths: dict[str, int] = {}
-
-    def tree(number: str, item: InflatableObject) -> ObjectTree:
-        children = (item.children or {}).items()
-        lengths[number] = _framed(len(item.data)) if isinstance(item, ArrayChunk) else len(item.deflate())
-        return ObjectTree(object_id=number, children=[tree(*child) for child in children])
-
-    size = int(tree(message.object_id, message).ByteSize())
+    size = int(_tree(message.object_id, message, lengths).ByteSize())
     return size + sum(lengths.values())
 
 
-def _framed(length: int) -> int:
-    """Bytes of a chunk of so many: an empty one's, which say 0, and its own."""
-    return len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length
+def _tree(number: str, item: InflatableObject, lengths: dict[str, int]) -> ObjectTree:
+    """Make an object's tree of ids, and enter how long each object is when it is serialized."""
+    if isinstance(item, ArrayChunk):  # an empty one's length, which says 0, and its own
+        length = len(item.data)
+        lengths[number] = len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length
+    else:
+        lengths[number] = len(item.deflate())
+    children = [_tree(*child, lengths) for child in (item.children or {}).items()]
+    return ObjectTree(object_id=number, children=children)

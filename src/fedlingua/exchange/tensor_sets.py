@@ -15,7 +15,8 @@ from fedlingua.backbones.controllers import attach_controllers, controllers_bypa
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, lora_bypassed
 from fedlingua.backbones.pruning import kept_layers
-from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.joined import Joined, joined_set
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
 
 
@@ -95,14 +96,24 @@ def travelling(trained: TensorSet) -> TensorSet:
 
 
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:
-    """Copies of the model's tensors. Without the copy the arrays would share memory with parameters that go on training."""
+    """Copy tensors out of the model. Without the copy they would share memory with parameters that go on training."""
     parameters = dict(model.named_parameters())
     return {name: parameters[name].detach().float().cpu().numpy().copy() for name in chosen.names}
 
 
-def write_tensors(model: PreTrainedModel, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
+def read_joined(model: PreTrainedModel, chosen: TensorSet) -> Joined:
+    """Copy tensors out of the model into one flat array a part, as they travel."""
+    parameters = dict(model.named_parameters())
+    flats = {spec.name: np.empty(spec.shape, np.float32) for spec in joined_set(chosen).specs}
+    joined = Joined(flats, chosen)
+    for name, (part, first, last) in zip(chosen.names, joined.places, strict=True):
+        flats[part][first:last] = parameters[name].detach().flatten().float().cpu().numpy()
+    return joined
+
+
+def write_tensors(model: PreTrainedModel, tensors: NamedTensors) -> None:
     """Put tensors into the model by name; the model's dtype and device stay."""
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, array in tensors.items():
-            parameters[name].copy_(torch.from_numpy(np.asarray(array, order="C")))
+            parameters[name].copy_(torch.tensor(array))

@@ -12,6 +12,9 @@ from fedlingua.common.errors import ExchangeError
 Tensors = dict[str, np.ndarray[Any, Any]]
 """Named float32 arrays, in the order of their tensor set."""
 
+NamedTensors = Mapping[str, np.ndarray[Any, Any]]
+"""The same, to be read only, wherever the numbers lie."""
+
 TRAVEL_WHOLE = ("adapters", "full", "lora")
 """Values of `tensor-set` under which all that trains travels, so that nothing personal stays at a site."""
 
@@ -44,12 +47,20 @@ class TensorSet:
     def of_part(self, part: Part) -> list[TensorSpec]:
         return [spec for spec in self.specs if spec.part == part]
 
+    def without(self, other: "TensorSet") -> "TensorSet":
+        """Leave out the tensors of another set."""
+        names = set(other.names)
+        return TensorSet(self.name, tuple(spec for spec in self.specs if spec.name not in names))
 
-def check_form(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
-    """The tensors in the set's order, once every name, shape and dtype is as it has to be; the numbers are not looked at.
+
+NOTHING = TensorSet("nothing", ())
+
+
+def check_tensors(tensors: NamedTensors, wanted: TensorSet, finite: bool = True) -> Tensors:
+    """Check every name, shape, dtype and number, and return the tensors in the set's order. finite: whether numbers are looked at.
 
     Raises:
-        ExchangeError: names the first tensor that is missing, unexpected, or of another shape or dtype.
+        ExchangeError: Names the first tensor that is missing, unexpected, of another shape or dtype, or not finite.
     """
     extra = sorted(set(tensors) - set(wanted.names))
     if extra:
@@ -64,22 +75,11 @@ def check_form(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -
         if array.shape != spec.shape:
             raise ExchangeError(f"tensor {spec.name!r} has shape {array.shape}; wanted {spec.shape}")
         checked[spec.name] = array
-    return checked
-
-
-def check_tensors(tensors: Mapping[str, np.ndarray[Any, Any]], wanted: TensorSet) -> Tensors:
-    """The tensors in the set's order, once every name, shape, dtype and number is as it has to be.
-
-    Raises:
-        ExchangeError: what `check_form` refuses, or names the first tensor that is not finite.
-    """
-    checked = check_form(tensors, wanted)
-    for name, array in checked.items():
-        if not np.isfinite(array).all():
-            raise not_finite(name)
+    if finite and (wrong := next((name for name, array in checked.items() if not np.isfinite(array).all()), None)):
+        raise not_finite(wrong)
     return checked
 
 
 def not_finite(name: str) -> ExchangeError:
-    """What is said of a tensor that holds something else than numbers."""
+    """Make the error for a tensor that holds NaN or infinity."""
     return ExchangeError(f"tensor {name!r} holds NaN or infinity; wanted finite numbers")

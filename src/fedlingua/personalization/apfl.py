@@ -15,7 +15,7 @@ from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.interpolation import interpolated
 from fedlingua.training.accumulate import Step
 from fedlingua.training.batches import pad
-from fedlingua.training.gradient import Gradients, corpus_gradient
+from fedlingua.training.objective import Gradients, corpus_gradient
 
 START = 0.5
 """Alpha before the first step: both models count the same."""

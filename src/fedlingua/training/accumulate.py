@@ -9,8 +9,8 @@ from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.precision import autocast
 from fedlingua.common.errors import RunError
 from fedlingua.training.batches import Example, pad
-from fedlingua.training.crew import ALONE, Crew, Sums
 from fedlingua.training.head import WHOLE, HeadUse
+from fedlingua.training.process_group import ALONE, ProcessGroup, Sums
 
 Step = Sequence[Sequence[Example]]
 """What one step of the optimiser sees: batches of examples."""
@@ -18,7 +18,7 @@ Step = Sequence[Sequence[Example]]
 
 class StepGradient:
     """Adds the gradient of a step's mean loss to the parameters: the mean over the tokens of the whole step, however its batches are cut,
-    and however they are shared among a crew.
+    and however they are shared among a group.
 
     A batch that runs out of memory is halved, and the step begun anew: it stays the step that it was, but for dropout, drawn again. From
     then on no batch has more padded tokens than that half.
@@ -31,14 +31,14 @@ class StepGradient:
         precision: str,
         label_smoothing: float = 0.0,
         use: HeadUse = WHOLE,
-        crew: Crew = ALONE,
+        group: ProcessGroup = ALONE,
     ) -> None:
         self.model, self.codec, self.precision = model, codec, precision
-        self.label_smoothing, self.use, self.crew = label_smoothing, use, crew
+        self.label_smoothing, self.use, self.group = label_smoothing, use, group
         self.most_tokens: int | None = None
 
     def __call__(self, step: Step) -> list[Sums]:
-        """Every batch's sums; of a crew, which adds up, those of the step.
+        """Return every batch's sums; of a group, which adds up, those of the step.
 
         Raises:
             RunError: a single example does not fit.
@@ -54,7 +54,7 @@ class StepGradient:
                     failed = batch
                     break
             if failed is None:
-                return self.crew.add_up([one for one in self.model.parameters() if one.requires_grad], sums)
+                return self.group.add_up([each for each in self.model.parameters() if each.requires_grad], sums)
             # Outside of the handler: the error keeps alive what the failed pass had made.
             self._halve(failed)
 
@@ -77,7 +77,7 @@ class StepGradient:
             torch.cuda.empty_cache()
 
     def _cut(self, step: Step) -> Iterator[Sequence[Example]]:
-        for batch in filter(None, map(self.crew.share, step)):
+        for batch in filter(None, map(self.group.share, step)):
             size = len(batch) if self.most_tokens is None else max(1, self.most_tokens // _longest(batch))
             for first in range(0, len(batch), size):
                 yield batch[first : first + size]

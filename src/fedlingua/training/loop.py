@@ -15,10 +15,10 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
-from fedlingua.training.crew import ALONE, Crew
 from fedlingua.training.head import HeadUse
 from fedlingua.training.movement import Movement
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
+from fedlingua.training.process_group import ALONE, ProcessGroup
 from fedlingua.training.sampling import Sampling
 
 
@@ -50,38 +50,16 @@ class LocalTraining:
 
     @classmethod
     def of(cls, settings: Settings) -> "LocalTraining":
-        """As the run config says."""
-        return cls(
-            settings.batch_size,
-            settings.accumulation,
-            settings.local_epochs,
-            settings.step_learning_rate,
-            settings.whole_steps,
-            settings.precision,
-            settings.optimizer,
-            settings.weight_decay,
-            settings.optimizer_epsilon,
-            Sampling(
-                settings.sample_least,
-                settings.sample_share,
-                settings.sampling_temperature,
-                "" if settings.sample_replacement else f"{settings.seed}/pass",
-            ),
-            settings.tokens_per_batch,
-            settings.schedule,
-            settings.warmup_steps,
-            settings.clip_norm,
-            settings.label_smoothing,
-            settings.gradient_checkpointing,
-            settings.head_chunk,
-            settings.head_vocabulary,
-            settings.micro_tokens,
-        )
+        """Take everything from the run's settings."""
+        passes = "" if settings.sample_replacement else f"{settings.seed}/pass"
+        sampling = Sampling(settings.sample_least, settings.sample_share, settings.sampling_temperature, passes)
+        named = {name: getattr(settings, _SETTING.get(name, name)) for name in cls.__dataclass_fields__ if name != "sampling"}
+        return cls(**named, sampling=sampling)
 
     def steps(
         self, texts: Sequence[Sequence[TrainingExample]], rng: random.Random, epoch: int = 0
     ) -> list[list[list[TrainingExample]]]:
-        """Those of the run's epoch of that number, from 0, each as batches; with `micro_tokens` cut anew into batches of like length."""
+        """Draw the optimiser steps of an epoch, counted from 0 over the run, each as batches; `micro_tokens` cuts these anew."""
         drawn = self.sampling.drawn(texts, rng, epoch)
         if self.tokens_per_batch:
             steps = list(steps_by_tokens(drawn, self.tokens_per_batch, self.accumulation, rng))
@@ -92,11 +70,15 @@ class LocalTraining:
         return [list(by_tokens([one for batch in step for one in batch], self.micro_tokens, rng)) for step in steps]
 
     def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
-        """How the output head is gone through, on such text."""
+        """Decide how the output head is gone through, on such text."""
         if self.head_vocabulary == "all":
             return HeadUse(self.head_chunk)
         ids = sorted({number for text in texts for example in text for number in example.target_ids})
         return HeadUse(self.head_chunk, torch.tensor(ids, device=device))
+
+
+_SETTING = {"epochs": "local_epochs", "learning_rate": "step_learning_rate", "epsilon": "optimizer_epsilon"}
+"""Fields of LocalTraining that have another name in Settings."""
 
 
 @dataclass(frozen=True)
@@ -117,33 +99,39 @@ def train_locally(
     codec: Codec,
     how: LocalTraining,
     seed: str,
-    kept: dict[str, Numbers] | None = None,
+    state: dict[str, Numbers] | None = None,
     before_step: Callable[[Step], None] | None = None,
     this_round: tuple[int, int] = (1, 1),
-    crew: Crew = ALONE,
+    group: ProcessGroup = ALONE,
 ) -> LocalResult:
     """Train the named parameters in place.
 
-    texts: the examples, text by text where several are trained on as one. `seed` decides order, masks and dropout, so that equal seeds give
-    equal bits. `whole_steps` drops what does not fill a step, as Liu et al. 2023 do, unless there is less text than one step takes. kept:
-    what the optimiser goes on from, and leaves there for the next time; None makes it anew. before_step: shown the batches of every step
-    before it is taken; it has to leave the model as it found it. this_round: which one it is, from 1, of how many: a schedule is over the
-    steps of all of them, as if each had as many. crew: who trains with this process; every one of them has to be given the same.
+    Args:
+        model: Left in evaluation mode, with no parameter that asks for a gradient.
+        names: The parameters that train.
+        texts: The examples, text by text where several are trained on as one.
+        codec: The model's.
+        how: `whole_steps` drops what does not fill a step, as Liu et al. 2023 do, unless there is less text than that.
+        seed: Decides order, masks and dropout, so that equal seeds give equal bits.
+        state: The optimiser's state to go on from, and where it is left for the next time; None makes it anew.
+        before_step: Shown the batches of every step before it is taken; has to leave the model as it found it.
+        this_round: Which round it is, from 1, of how many: a schedule is over the steps of all of them, as if each had as many.
+        group: Who trains with this process; every process has to be given the same.
 
     Raises:
-        RunError: memory does not hold a single example; a tensor with a gradient that an epoch leaves as it is.
+        RunError: Memory does not hold a single example; a tensor with a gradient that an epoch leaves as it is.
     """
     started = time.monotonic()
     rng = random.Random(seed)
-    torch.manual_seed(rng.getrandbits(63) + crew.number)  # dropout of its own for each of a crew
+    torch.manual_seed(rng.getrandbits(63) + group.rank)  # each process has dropout of its own
     wanted = set(names)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in wanted)
     trained = {name: parameter for name, parameter in model.named_parameters() if name in wanted}
     optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
-    if kept:
-        restore_optimizer(optimizer, trained, kept)
-    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), crew)
+    if state:
+        restore_optimizer(optimizer, trained, state)
+    add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), group)
     nll_sum, num_tokens, num_examples, num_steps = 0.0, 0, 0, 0
     model.train()
     with _checkpointing(model, how.gradient_checkpointing):
@@ -166,15 +154,15 @@ def train_locally(
                 num_steps += 1
             if movement:
                 movement.check()
-    if kept is not None:
-        kept.update(optimizer_state(optimizer, trained))
+    if state is not None:
+        state.update(optimizer_state(optimizer, trained))
     model.eval()
     model.requires_grad_(False)
     return LocalResult(nll_sum, num_tokens, num_examples, num_steps, time.monotonic() - started)
 
 
 def _place(step: int, steps: int, epoch: int, epochs: int, this_round: tuple[int, int]) -> tuple[int, int]:
-    """(number of a step among those of all rounds, from 0; how many they are)."""
+    """Return the number of a step among those of all rounds, from 0, and how many they are."""
     number, rounds = this_round
     return ((number - 1) * epochs + epoch) * steps + step, rounds * epochs * steps
 

@@ -1,8 +1,10 @@
-"""The loss of a model over batches, as sums."""
+"""The loss of a model over batches, as sums, and its gradient, without training anything."""
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -11,13 +13,14 @@ from fedlingua.backbones.precision import autocast
 from fedlingua.training.batches import Batch, Example, by_tokens, pad
 from fedlingua.training.head import WHOLE, HeadUse
 
+Gradients = dict[str, np.ndarray[Any, Any]]
 EVALUATION_TOKENS = 3000
 """Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
 
 
 @torch.no_grad()
 def corpus_nll(model: PreTrainedModel, batches: Sequence[Batch], use: HeadUse = WHOLE) -> tuple[float, int]:
-    """(nll_sum, number of predicted tokens) over batches, without dropout; the mode of the model is restored."""
+    """Return (nll_sum, number of predicted tokens) over batches, without dropout; the mode of the model is restored."""
     was_training = model.training
     model.eval()
     nll_sum, num_tokens = 0.0, 0
@@ -32,7 +35,33 @@ def corpus_nll(model: PreTrainedModel, batches: Sequence[Batch], use: HeadUse = 
 def examples_nll(
     model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
 ) -> tuple[float, int]:
-    """The same over examples, in batches of like length."""
+    """Measure the same over examples, in batches of like length."""
     groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
     with autocast(model, precision):
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
+
+
+def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Sequence[Batch]) -> tuple[float, int, Gradients]:
+    """Return (nll_sum, num_tokens, gradient of nll_sum / num_tokens by name), without dropout; the model's mode is restored.
+
+    Gradients are float32 on the CPU; that of a tensor which the loss does not reach is left out.
+    """
+    was_training, wanted = model.training, set(names)
+    model.eval()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in wanted)
+        parameter.grad = None
+    nll_sum, num_tokens = 0.0, 0
+    for batch in batches:
+        nll, count = batch.nll(model)
+        if wanted:
+            nll.backward()
+        nll_sum += float(nll.detach())
+        num_tokens += count
+    gradients: Gradients = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            gradients[name] = (parameter.grad.float() / num_tokens).cpu().numpy()
+            parameter.grad = None
+    model.train(was_training)
+    return nll_sum, num_tokens, gradients

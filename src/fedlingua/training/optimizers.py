@@ -1,6 +1,7 @@
 """A site's optimiser: made anew for each round, or, where nothing leaves the site, gone on with from the round before."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,29 +12,24 @@ Options = Mapping[str, float]
 Numbers = np.ndarray[Any, Any]
 
 
-def _adam(parameters: list[nn.Parameter], lr: float, weight_decay: float, eps: float) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, eps=eps, fused=True)
+Maker = Callable[[list[nn.Parameter], float, float, float], torch.optim.Optimizer]
 
 
-def _adamw(parameters: list[nn.Parameter], lr: float, weight_decay: float, eps: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, eps=eps, fused=True)
+def _adam(kind: type[torch.optim.Adam], parameters: list[nn.Parameter], lr: float, decay: float, eps: float) -> torch.optim.Adam:
+    return kind(parameters, lr=lr, weight_decay=decay, eps=eps, fused=True)
 
 
-def _sgd(parameters: list[nn.Parameter], lr: float, weight_decay: float, eps: float) -> torch.optim.Optimizer:
-    fused = all(one.dtype == torch.float32 for one in parameters)  # torch 2.13's leaves half tensors on a CPU as they are
-    return torch.optim.SGD(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
+def _sgd(parameters: list[nn.Parameter], lr: float, decay: float, eps: float) -> torch.optim.SGD:
+    fused = all(each.dtype == torch.float32 for each in parameters)  # torch 2.13's leaves half tensors on a CPU as they are
+    return torch.optim.SGD(parameters, lr=lr, weight_decay=decay, fused=fused)
 
 
-OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], float, float, float], torch.optim.Optimizer]] = {
-    "adam": _adam,
-    "adamw": _adamw,
-    "sgd": _sgd,
-}
+OPTIMIZERS: dict[str, Maker] = {"adam": partial(_adam, torch.optim.Adam), "adamw": partial(_adam, torch.optim.AdamW), "sgd": _sgd}
 """One line an optimiser: `optimizer` -> how it is made of parameters, rate, weight decay and epsilon (which SGD has not)."""
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Numbers]:
-    """All that the optimiser remembers, by parameter and what it is."""
+    """Copy the optimiser's state, by parameter and what it is."""
     return {
         f"{name}/{what}": np.atleast_1d(value.detach().float().cpu().numpy().copy())
         for name, parameter in parameters.items()
@@ -44,9 +40,9 @@ def optimizer_state(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Numbers]
 ) -> None:
-    """Take back what `optimizer_state` gave."""
+    """Put back what `optimizer_state` gave."""
     for key, value in state.items():
         name, _, what = key.rpartition("/")
-        parameter, kept = parameters[name], torch.from_numpy(value.copy())
+        parameter, stored = parameters[name], torch.from_numpy(value.copy())
         # Steps are counted in float32, whatever the parameter's own dtype.
-        optimizer.state[parameter][what] = kept[0].to(parameter.device) if what == "step" else kept.to(parameter)
+        optimizer.state[parameter][what] = stored[0].to(parameter.device) if what == "step" else stored.to(parameter)

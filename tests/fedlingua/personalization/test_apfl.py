@@ -14,9 +14,8 @@ from fedlingua.personalization.apfl import START, LearnedAlpha, alpha_slope, alp
 from fedlingua.personalization.interpolation import interpolated
 from fedlingua.settings.checks import settings_from
 from fedlingua.training.batches import pad
-from fedlingua.training.gradient import corpus_gradient
 from fedlingua.training.loop import LocalTraining, train_locally
-from fedlingua.training.objective import corpus_nll
+from fedlingua.training.objective import corpus_gradient, corpus_nll
 
 HOW = LocalTraining(batch_size=4, accumulation=2, epochs=2, learning_rate=1e-2, whole_steps=False, precision="fp32")
 

@@ -10,7 +10,7 @@ from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import RunError
 from fedlingua.training.accumulate import StepGradient
 from fedlingua.training.batches import pad
-from fedlingua.training.crew import Crew
+from fedlingua.training.process_group import ProcessGroup
 from fedlingua.training.translation import PairExample, translation_nll
 
 
@@ -145,22 +145,22 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
         StepGradient(trained.model, trained.codec, "fp32")(step)
 
 
-class OneOf(Crew):
+class OneOf(ProcessGroup):
     """A process that leaves the adding up to the test."""
 
-    def __init__(self, number: int, size: int) -> None:
-        self.number, self.size = number, size
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
 
 
 @pytest.mark.parametrize("size", [2, 4, 7])
-def test_the_gradients_of_a_crew_add_up_to_that_of_the_step(
+def test_the_gradients_of_a_group_add_up_to_that_of_the_step(
     trained: Backbone, step: list[list[PairExample]], wanted: dict[str, Tensor], size: int
 ) -> None:
     """Of the 3 sentences of the last batch some of 4 or 7 processes get none."""
     sums = [
         one
         for number in range(size)
-        for one in StepGradient(trained.model, trained.codec, "fp32", crew=OneOf(number, size))(step)
+        for one in StepGradient(trained.model, trained.codec, "fp32", group=OneOf(number, size))(step)
     ]
     assert_same(gradients(trained), wanted)
     assert sum(examples for *_, examples in sums) == 15

@@ -35,7 +35,7 @@ from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.config import Settings
-from fedlingua.training.parallel.launch import check_processes
+from fedlingua.training.parallel import check_processes
 
 KNOCK_S = 30.0
 MARGIN = 1.3

@@ -14,8 +14,6 @@ from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
-NOT_KEPT: dict[str, Any] = {"data-dir": "", "run-dir": "", "resume": False}
-"""Settings of one machine and one call, which say nothing about the result -> what stands in their place."""
 
 
 def plain_table(title: str, **more: Any) -> Table:

@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
-from clients.hosted import DeployedHost, SimulatedHost, host_of
+from clients.node import DeployedNode, SimulatedNode, node_of
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.consent.site_file import SITE_FILE
@@ -63,8 +63,8 @@ def test_a_simulated_node_hosts_its_share_and_all_together_every_site_once(
     four_sites: dict[str, Scalar], partition: int, partitions: int, names: list[str]
 ) -> None:
     node = context(four_sites, **{"partition-id": partition, "num-partitions": partitions})
-    host = host_of(node, settings_from(four_sites))
-    assert isinstance(host, SimulatedHost)
+    host = node_of(node, settings_from(four_sites))
+    assert isinstance(host, SimulatedNode)
     assert host.names == names
 
 
@@ -72,21 +72,21 @@ def test_a_simulated_site_has_the_text_and_folder_that_the_federation_and_the_ru
     four_sites: dict[str, Scalar], tmp_path: Path
 ) -> None:
     settings = settings_from({**four_sites, "run-dir": str(tmp_path / "run")})
-    host = host_of(context(four_sites, **{"partition-id": 0, "num-partitions": 4}), settings)
+    host = node_of(context(four_sites, **{"partition-id": 0, "num-partitions": 4}), settings)
     whole = read_sites(read_federation(settings.federation_path, Path()), frozenset())
     assert host.texts("hospital", SHARED)["hospital"] == whole["hospital"]
     assert host.directory("hospital", "9f1c") == tmp_path / "run" / "sites" / "hospital"
 
 
 def test_a_node_with_a_site_file_is_deployed(settings: Settings, tiny_run_config: dict[str, Scalar], tmp_path: Path) -> None:
-    host = host_of(context(tiny_run_config, **{SITE_FILE: str(site_file(tmp_path))}), settings)
-    assert isinstance(host, DeployedHost)
+    host = node_of(context(tiny_run_config, **{SITE_FILE: str(site_file(tmp_path))}), settings)
+    assert isinstance(host, DeployedNode)
     assert host.names == ["clinic", "court"]
 
 
-def deployed(settings: Settings, file: Path) -> DeployedHost:
-    host = host_of(context(settings.flat(), **{SITE_FILE: str(file)}), settings)
-    assert isinstance(host, DeployedHost)
+def deployed(settings: Settings, file: Path) -> DeployedNode:
+    host = node_of(context(settings.flat(), **{SITE_FILE: str(file)}), settings)
+    assert isinstance(host, DeployedNode)
     return host
 
 
@@ -244,17 +244,17 @@ def test_what_a_deployed_site_has_given_lies_by_site_and_not_by_run(settings: Se
 
 def test_a_pooled_site_is_hosted_by_the_first_partition_and_never_deployed(four_sites: dict[str, Scalar], tmp_path: Path) -> None:
     pooled = settings_from({**four_sites, "method": "centralized-adapter"})
-    names = [host_of(context(four_sites, **{"partition-id": p, "num-partitions": 2}), pooled).names for p in (0, 1)]
+    names = [node_of(context(four_sites, **{"partition-id": p, "num-partitions": 2}), pooled).names for p in (0, 1)]
     assert names == [["pooled"], []]
     with pytest.raises(ExchangeError, match="pools all sites' text, in simulation only"):
-        host_of(context(four_sites, **{SITE_FILE: str(site_file(tmp_path))}), pooled)
+        node_of(context(four_sites, **{SITE_FILE: str(site_file(tmp_path))}), pooled)
 
 
 def test_a_simulated_site_has_a_folder_of_its_own_that_nobody_else_reads(four_sites: dict[str, Scalar], tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         node = context(four_sites, **{"partition-id": 0, "num-partitions": 1})
-        host = host_of(node, settings_from({**four_sites, "run-dir": str(tmp_path / "run")}))
+        host = node_of(node, settings_from({**four_sites, "run-dir": str(tmp_path / "run")}))
         folder = host.directory("hospital", "1")
     finally:
         os.umask(before)

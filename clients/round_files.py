@@ -1,4 +1,4 @@
-"""What a site keeps from round to round: one file for each round and attempt, since a killed round may be trained again."""
+"""What a site stores from round to round: one file for each round and attempt, since a killed round may be trained again."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -12,14 +12,14 @@ from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import Tensors
 
 
-class StageFiles:
+class RoundFiles:
     """A folder with one safetensors file for each round and attempt."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def save(self, tensors: Mapping[str, Numbers], stage: Stage) -> None:
-        """Whole or not at all."""
+        """Write a stage's file whole or not at all."""
         self.directory.mkdir(parents=True, exist_ok=True)
         file = self._file(stage)
         aside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -27,24 +27,25 @@ class StageFiles:
         os.replace(aside, file)
 
     def load(self, stage: Stage) -> Tensors:
-        """What was saved.
+        """Read what `save` wrote.
 
         Raises:
-            ExchangeError: it is not here; names those that are.
+            ExchangeError: The file is not here; the message names those that are.
         """
         file = self._file(stage)
         if not file.is_file():
             there = ", ".join(sorted(other.stem for other in self.directory.glob("*.safetensors"))) or "none"
             raise ExchangeError(
-                f"asked for this site's own tensors {file.stem} (round-attempt), which are not in {self.directory.name}/; here: {there}"
+                f"asked for this site's own tensors {file.stem} (round-attempt), which are not in {self.directory.name}/; "
+                f"here: {there}"
             )
         return load_file(file)
 
     def forget(self, keep: Collection[Stage]) -> None:
-        """Remove all stages but these."""
-        kept = {self._file(stage) for stage in keep}
+        """Remove the files of all stages but these."""
+        needed = {self._file(stage) for stage in keep}
         for file in self.directory.glob("*.safetensors"):
-            if file not in kept:
+            if file not in needed:
                 file.unlink()
 
     def _file(self, stage: Stage) -> Path:

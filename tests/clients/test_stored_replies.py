@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from clients.answers import Answers
+from clients.guard import StoredReplies
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.records import to_record
 
@@ -23,12 +23,12 @@ def reply(number: float = 1.0) -> RecordDict:
 
 
 def admitted(folder: Path, kind: str, stage: int, asked: str = "x", site: str = "clinic", most: int = 9) -> Any:
-    return Answers(folder, most).admit(site, BOUND, kind, stage, asked)
+    return StoredReplies(folder, most).admit(site, BOUND, kind, stage, asked)
 
 
 def test_a_repeated_request_gets_the_reply_that_was_kept(tmp_path: Path) -> None:
     assert admitted(tmp_path / "1", "train", 1) is None
-    Answers(tmp_path / "1", 9).keep("clinic", "train", 1, (reply(), NOTE))
+    StoredReplies(tmp_path / "1", 9).store("clinic", "train", 1, (reply(), NOTE))
     content, note = admitted(tmp_path / "1", "train", 1)
     assert (content.object_id, note) == (reply().object_id, NOTE)
     assert content["metrics"]["nll_sum"] == 1.0
@@ -44,7 +44,7 @@ def test_a_request_that_failed_may_be_repeated_but_not_replaced(tmp_path: Path) 
 def test_replies_go_when_the_run_moves_on_and_it_does_not_go_back(tmp_path: Path) -> None:
     for stage in (1, 2):
         admitted(tmp_path / "1", "train", stage)
-        Answers(tmp_path / "1", 9).keep("clinic", "train", stage, (reply(), NOTE))
+        StoredReplies(tmp_path / "1", 9).store("clinic", "train", stage, (reply(), NOTE))
     admitted(tmp_path / "1", "evaluate", 3)
     assert not list((tmp_path / "1").rglob("*.reply"))
     with pytest.raises(ExchangeError, match="asked about round 2, and the server has gone on to 3"):
@@ -56,14 +56,14 @@ def test_a_refused_request_changes_nothing(tmp_path: Path) -> None:
     admitted(tmp_path / "1", "train", 1)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ExchangeError, match="another run 'q'"):
-        Answers(tmp_path / "1", 9).admit("clinic", {**BOUND, "run": "q"}, "train", 2, "x")
+        StoredReplies(tmp_path / "1", 9).admit("clinic", {**BOUND, "run": "q"}, "train", 2, "x")
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_so_many_runs_and_no_more_and_the_replies_of_three(tmp_path: Path) -> None:
     for number in range(4):
         admitted(tmp_path / f"{number}", "train", 1, most=4)
-        Answers(tmp_path / f"{number}", 4).keep("clinic", "train", 1, (reply(), NOTE))
+        StoredReplies(tmp_path / f"{number}", 4).store("clinic", "train", 1, (reply(), NOTE))
     assert len(list(tmp_path.rglob("*.reply"))) == 3
     with pytest.raises(ExchangeError, match=r"number 5 here; this site's file allows 4 \(\[limits\] max-runs\)"):
         admitted(tmp_path / "4", "train", 1, most=4)

@@ -2,7 +2,11 @@
 
 import dataclasses
 import json
+import pickle
+import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,13 +24,19 @@ from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
+from fedlingua.training import parallel
 from fedlingua.training.batches import TrainingExample
-from fedlingua.training.crew import ALONE
 from fedlingua.training.loop import LocalResult
 from fedlingua.training.masked_language import encode_text
-from fedlingua.training.parallel.job import Failed, Job, work
-from fedlingua.training.parallel.launch import check_processes, start, told_of, train_in_processes
-from fedlingua.training.parallel.wire import write_job
+from fedlingua.training.parallel import (
+    Failed,
+    Job,
+    check_processes,
+    first_failure,
+    train_as_one_of,
+    train_in_processes,
+)
+from fedlingua.training.process_group import ALONE
 from fedlingua.training.translation import PairExample
 
 SEED = "2022/site/1"
@@ -55,20 +65,19 @@ def without_dropout(directory: Path, to: Path) -> Path:
     return to
 
 
-def job_of(trainable: Trainable, settings: Settings, texts: list[list[Any]], kept: bool = False) -> Job:
-    return Job(settings, trainable.initial, texts, SEED, {} if kept else None, (1, 2))
+def job_of(trainable: Trainable, settings: Settings, texts: list[list[Any]]) -> Job:
+    return Job(settings, trainable.initial, texts, SEED, None, (1, 2))
 
 
 def left_behind() -> list[psutil.Process]:
-    return [
-        child for child in psutil.Process().children(recursive=True) if "fedlingua.training.parallel.worker" in child.cmdline()
-    ]
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if any("multiprocessing.spawn" in word for word in child.cmdline())]
 
 
 def both(trainable: Trainable, job: Job, log: Path) -> tuple[tuple[LocalResult, Tensors], tuple[LocalResult, Tensors]]:
     """(sums, tensors) of one process alone, and of two."""
     torch.set_num_threads(1)
-    alone = work(trainable, dataclasses.replace(job, kept=None if job.kept is None else {}), ALONE)
+    alone = train_as_one_of(ALONE, trainable, job)
     write_tensors(trainable.model, job.tensors)
     together = train_in_processes(trainable, job, log)
     return (alone.result, alone.tensors), (together, read_tensors(trainable.model, trainable.trained))
@@ -94,20 +103,22 @@ def test_two_processes_make_the_update_of_one(settings: Settings, examples: list
     assert not left_behind()
 
 
-def test_an_optimiser_that_is_kept_comes_back_and_a_whole_encoder_is_trained_alike(
-    tiny_encoder: Path, tiny_run_config: dict[str, Scalar], phrases: dict[str, list[str]], tmp_path: Path
+def test_a_job_of_masked_text_with_an_optimiser_survives_the_pipe(
+    tiny_encoder: Path, tiny_run_config: dict[str, Scalar], phrases: dict[str, list[str]]
 ) -> None:
     """Sequences carry their tokenizer, and are masked alike in every process."""
-    quiet = without_dropout(tiny_encoder, tmp_path / "quiet")
-    changes = {"task": "masked-language", "method": "model-fed", "backbone": str(quiet), "processes": 2, "max-tokens": 32}
-    settings = settings_from({**tiny_run_config, **changes, "optimizer-epsilon": 1e-3, "micro-tokens": 64, "clip-norm": 0.5})
+    changes = {"task": "masked-language", "method": "model-fed", "backbone": str(tiny_encoder), "max-tokens": 32}
+    settings = settings_from({**tiny_run_config, **changes, "micro-tokens": 64, "clip-norm": 0.5})
     trainable = build_trainable(settings)
-    texts: list[list[TrainingExample]] = [list(encode_text(phrases["de"][:60], trainable.backbone.codec, 32, 0.15))]  # type: ignore[arg-type]
-    job = job_of(trainable, settings, texts, kept=True)
-    alone, together = both(trainable, job, tmp_path / "processes.log")
-    assert_same_update(alone, together, trainable.initial)
-    assert job.kept
-    assert {key.rpartition("/")[2] for key in job.kept} == {"step", "exp_avg", "exp_avg_sq"}
+    texts: list[list[TrainingExample]] = [list(encode_text(phrases["de"][:30], trainable.backbone.codec, 32, 0.15))]  # type: ignore[arg-type]
+    job = Job(settings, trainable.initial, texts, SEED, {}, (1, 2))
+    arrived = pickle.loads(pickle.dumps(job))
+    first, second = (train_as_one_of(ALONE, trainable, each) for each in (job, arrived))
+    assert first.result.nll_sum == second.result.nll_sum
+    assert all(np.array_equal(tensor, second.tensors[name]) for name, tensor in first.tensors.items())
+    assert first.optimizer is not None
+    assert {key.rpartition("/")[2] for key in first.optimizer} == {"step", "exp_avg", "exp_avg_sq"}
+    assert list(second.optimizer or {}) == list(first.optimizer)
 
 
 def endless(settings: Settings) -> Settings:
@@ -140,8 +151,8 @@ def test_a_process_that_dies_is_told_and_none_is_left(settings: Settings, exampl
     trainable = build_trainable(settings)
     log = tmp_path / "processes.log"
     thread, raised = in_background(lambda: train_in_processes(trainable, job_of(trainable, settings, [examples]), log))
-    until(lambda: len(left_behind()) == 2 and all(one.net_connections() for one in left_behind()))
-    max(left_behind(), key=lambda one: one.environ()["RANK"]).kill()
+    until(lambda: len(left_behind()) == 2 and all(child.net_connections() for child in left_behind()))
+    max(left_behind(), key=lambda child: child.create_time()).kill()
     thread.join(120)
     assert isinstance(raised[0], RunError)
     told = f"process 2 of 2 that train together failed: was ended by signal 9; {log} has what it printed"
@@ -149,44 +160,52 @@ def test_a_process_that_dies_is_told_and_none_is_left(settings: Settings, exampl
     assert not left_behind()
 
 
-def test_what_a_process_raises_is_told_without_its_words(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
-    settings = dataclasses.replace(settings, processes=1)
-    trainable = build_trainable(settings)
-    secret = [PairExample([10, 10_000_000], [11, 12]), *examples]
-    with pytest.raises(RunError, match=r"process 1 of 1 that train together failed: \w+Error at worker.py") as caught:
-        train_in_processes(trainable, job_of(trainable, settings, [secret]), tmp_path / "processes.log")
-    assert "10000000" not in str(caught.value)
-    assert not left_behind()
-
-
-def test_a_process_ends_when_the_one_that_started_it_is_gone(
-    settings: Settings, examples: list[PairExample], tmp_path: Path
+def test_what_a_process_raises_is_told_without_its_words(
+    settings: Settings, examples: list[PairExample], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whose end of the pipe the system closes then."""
-    settings = dataclasses.replace(endless(settings), processes=1)
-    job = job_of(build_trainable(settings), settings, [examples])
-    with (tmp_path / "processes.log").open("wb") as printed, start(0, settings, tmp_path / "meeting", printed) as process:
-        assert process.stdin
-        write_job(job, process.stdin)
-        try:
-            until((tmp_path / "meeting").exists)
-            assert process.poll() is None
-            process.stdin.close()
-            assert process.wait(120) == 1
-        finally:
-            process.kill()
+    monkeypatch.setattr(parallel, "DistributedGroup", lambda *_: ALONE)
+    secret = [PairExample([10, 10_000_000], [11, 12]), *examples]
+    answer = parallel._trained(0, job_of(build_trainable(settings), settings, [secret]), tmp_path / "meeting")
+    assert isinstance(answer, Failed)
+    assert re.fullmatch(r"\w+Error at \w+\.py:\d+.*", answer.where), answer.where
+    assert "10000000" not in answer.where
+    ours = parallel._trained(0, job_of(build_trainable(settings), dataclasses.replace(settings, backbone="x"), []), tmp_path)
+    assert isinstance(ours, Failed)
+    assert "backbone" in ours.reason
+
+
+STARTER = """
+import os, sys, threading
+from multiprocessing import get_context, parent_process
+from fedlingua.training.parallel import _end_with_the_parent
+
+if __name__ == "__main__":
+    child = get_context("spawn").Process(target=_end_with_the_parent)
+    child.start()
+    print(child.pid, flush=True)
+    child.join()
+"""
+
+
+def test_a_process_ends_when_the_one_that_started_it_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "starter.py").write_text(STARTER)
+    with subprocess.Popen([sys.executable, str(tmp_path / "starter.py")], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout
+        child = psutil.Process(int(starter.stdout.readline()))
+        starter.kill()
+    assert child.wait(120) is None
 
 
 def test_the_failure_that_others_come_from_is_told() -> None:
     ours, died, hung_up = (
-        Failed(told="a training step runs out of memory"),
+        Failed(reason="a training step runs out of memory"),
         Failed(where="was ended by signal 9"),
         Failed(where="E at x"),
     )
     log = Path("p.log")
-    assert told_of({0: hung_up, 1: died, 2: ours}, 3, log) == "a training step runs out of memory"
+    assert first_failure({0: hung_up, 1: died, 2: ours}, 3, log) == "a training step runs out of memory"
     told = "process 2 of 2 that train together failed: was ended by signal 9; p.log has what it printed"
-    assert told_of({0: hung_up, 1: died}, 2, log) == told
+    assert first_failure({0: hung_up, 1: died}, 2, log) == told
 
 
 def test_more_processes_than_gpus_are_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

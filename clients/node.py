@@ -1,12 +1,13 @@
-"""Which sites a node hosts, where their text and folders are, and the run's settings as they hold here.
+"""A node: which sites it hosts, where their text and folders are, and the run's settings as they hold here.
 
-In simulation one machine plays all sites, so the federation file says everything, components of equal sentences are sought across all of
-them, and text can be mixed; for a centralized method it plays one pseudo-site that holds the text of all. A deployed node has a file of its
-own (`site-file` in its node config); paths that the server names mean nothing there.
+In simulation one machine plays all sites, so the federation file says everything, components of equal sentences are sought
+across all of them, and text can be mixed; for a centralized method it plays one pseudo-site that holds the text of all. A
+deployed node has a file of its own (`site-file` in its node config); paths that the server names mean nothing there.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Protocol
@@ -14,7 +15,6 @@ from typing import Protocol
 from flwr.app import Context
 
 from clients.guard import Guard
-from clients.signature import Consent
 from fedlingua.common import cache
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.overlap_key import read_overlap_key
@@ -27,48 +27,60 @@ from fedlingua.runs.folder import run_directory
 from fedlingua.settings.config import Settings
 
 
-class Host(Protocol):
+@dataclass(frozen=True)
+class Consent:
+    """What a site lets out for its signatures.
+
+    raw: whether raw gradients; max_epsilon: of all its private signatures together; noise: theirs.
+    """
+
+    raw: bool
+    max_epsilon: float
+    noise: Random
+
+
+class Node(Protocol):
     """A node as the ClientApp sees it."""
 
     settings: Settings
     base_results: Path
-    """where what the backbone makes of the sites' text lies, for all runs"""
+    """the folder of what the untrained backbone makes of the sites' text, for all runs"""
 
     @property
     def guard(self) -> Guard | None:
-        """Of a deployed node."""
+        """What checks messages, on a deployed node."""
 
     @property
     def names(self) -> list[str]:
         """The hosted sites."""
 
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
-        """A site's text, cleaned and split, under its name; where text is pooled or mixed its texts, each under the name of the site
-        that it came from.
+        """Read a site's text, cleaned and split, under its name; where text is pooled or mixed its texts, each under the name of
+        the site that it is from.
         """
 
     def directory(self, site: str, run: str) -> Path:
         """A site's private folder for a run."""
 
     def consent(self, site: str) -> Consent:
-        """What the site lets out for finding its cluster."""
+        """What the site lets out for its signatures."""
 
     def overlap_key(self) -> bytes:
-        """What sentences are hashed under, to be compared with other sites'."""
+        """The key under which sentences are hashed, to be compared with other sites'."""
 
     def signatures(self, site: str, run: str) -> Path:
-        """Where the site keeps the signatures that it has given."""
+        """The folder of the signatures that the site has given."""
 
 
-def host_of(context: Context, settings: Settings) -> Host:
-    """This node: deployed when its config names a site file, else a partition of a simulation."""
+def node_of(context: Context, settings: Settings) -> Node:
+    """Make this node: deployed when its config names a site file, else a partition of a simulation."""
     if not is_deployed(context):
-        return SimulatedHost(settings, context)
+        return SimulatedNode(settings, context)
     if settings.how.pooled:
         raise ExchangeError(
             f"method {settings.method} pools all sites' text, in simulation only; a deployed site's text stays with it"
         )
-    return DeployedHost(settings, site_file_of(context))
+    return DeployedNode(settings, site_file_of(context))
 
 
 def site_file_of(context: Context) -> SiteFile:
@@ -81,7 +93,7 @@ def is_deployed(context: Context) -> bool:
     return SITE_FILE in context.node_config
 
 
-class SimulatedHost:
+class SimulatedNode:
     """Partition p of n hosts sites p, p+n, ... of the federation file, or the pooled one; their folders lie inside the run folder."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
@@ -120,7 +132,7 @@ class SimulatedHost:
         return self.directory(site, run) / "signatures"
 
 
-class DeployedHost:
+class DeployedNode:
     """The sites of a site file; their text is read here alone, by the rules that came with the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
@@ -136,8 +148,8 @@ class DeployedHost:
             raise ExchangeError(
                 "mixed = true deals out all sites' text in one place, in simulation only; a deployed site's text stays with it"
             )
-        mine = [one for one in self._file.sites if one.name == site]
-        if rules.split.mode == "components" and not all(one.direction.is_one_language for one in mine):
+        mine = [hosted for hosted in self._file.sites if hosted.name == site]
+        if rules.split.mode == "components" and not all(hosted.direction.is_one_language for hosted in mine):
             raise ExchangeError(
                 "split mode 'components' needs all sites' text in one place; a deployed federation takes mode = 'shared-side'"
             )

@@ -1,0 +1,148 @@
+"""What a site sends of its update, and what it stores to be able to decide so in the next round.
+
+The rules are in fedlingua.selection; here is what each is given: the tensors after this round's training, those that the site
+received, and its own after its last good round. The site's part in learning MetaSend's threshold: clients/threshold_slope.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from clients.site_client import SiteClient
+from fedlingua.common.timing import timed
+from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.protocol import SELECT_S, Stage, Task
+from fedlingua.exchange.tensors import NamedTensors, Tensors
+from fedlingua.selection import rules
+from fedlingua.selection.deviation import deviations, differences, magnitudes
+from fedlingua.selection.freezing import apf_start, apf_step, from_arrays, to_arrays
+from fedlingua.selection.masks import Selection, pack_selected
+from fedlingua.selection.second_filter import keep_probability
+from fedlingua.selection.top_k import top_k
+
+DEVIATIONS, RECEIVED = "deviations", "came."
+"""Names in the file of an update that waits."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a site sends of an update.
+
+    arrays: as they travel, by name. Where the rule goes by them, deviations: every tensor's (eq. 2 of Chu et al. 2024), and
+    theta: the threshold.
+    """
+
+    arrays: Mapping[str, Numbers]
+    deviations: Numbers | None = None
+    theta: float | None = None
+
+
+class SiteSelection:
+    """One site's side of the run's selection rule. update: as `SiteClient.train` returned it; received: what it began with."""
+
+    def __init__(self, client: SiteClient) -> None:
+        self.client, self.settings, self.chosen = client, client.settings, client.trainable.tensor_set
+        self._files = client.selection_files
+
+    # --- A rule that needs no word of the server's ---------------------------------------------------------------------
+
+    def select(self, update: NamedTensors, received: NamedTensors, task: Task) -> tuple[Sent, dict[str, float]]:
+        """Take what the run's rule takes of an update; return it, and seconds."""
+        seconds: dict[str, float] = {}
+        with timed(seconds, SELECT_S):
+            previous = self.client.own_tensors(task.own) if self.settings.compares_rounds else {}
+            if self.settings.by_deviation:
+                measured = deviations(update, previous, self.chosen)
+                return self._by_deviation(update, measured, self._threshold(measured, task.round)), seconds
+            return Sent(pack_selected(update, self._selected(update, received, previous, task))), seconds
+
+    def _selected(self, update: NamedTensors, received: NamedTensors, previous: Tensors, task: Task) -> Selection:
+        rule, chosen = self.settings.selected_by, self.chosen
+        if rule == "rand-send":
+            return rules.rand_send(chosen, self._random(task.round), self.settings.send_share)
+        if rule == "top-k":
+            return top_k(update, chosen, self.settings.send_share)
+        if rule == "apf":
+            return self._unfrozen(update, received, task)
+        assert rule in ("dp-g", "dp-l"), rule
+        return rules.dp(differences(update, previous, chosen), chosen, self.settings.keep)
+
+    def _threshold(self, measured: Numbers, number: int) -> float:
+        if self.settings.selected_by.startswith("fixed-"):
+            value = self.settings.fixed_threshold
+            return rules.fixed_threshold(measured, "median" if value == "median" else float(value))
+        over: Literal["unit", "range"] = "unit" if self.settings.random_threshold == "unit" else "range"
+        return rules.random_threshold(measured, self._random(number), over)
+
+    def _unfrozen(self, update: NamedTensors, received: NamedTensors, task: Task) -> Selection:
+        if task.own == (0, 0):
+            state = apf_start(self.chosen, self.settings.apf_window, self.settings.apf_threshold)
+        else:
+            state = from_arrays(self._files.load(task.own), self.chosen)
+        selection, after = apf_step(state, update, received)
+        self._files.save(to_arrays(after), stage_of(task))
+        return selection
+
+    def _random(self, number: int) -> np.random.Generator:
+        """Make the generator of one round: a killed one draws again what it drew."""
+        seed = f"{self.settings.seed}/{self.client.site}/{number}/send"
+        return np.random.default_rng(np.frombuffer(seed.encode(), np.uint8))
+
+    # --- The server's threshold: probe, then send ----------------------------------------------------------------------
+
+    def probe(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, float]:
+        """Measure an update that waits here for the round's threshold.
+
+        What is asked about the update later is measured here, once.
+
+        Returns:
+            The median deviation, from which the server takes the scale of its threshold, without tensors that were 0 or did
+            not move; and seconds.
+        """
+        seconds: dict[str, float] = {}
+        with timed(seconds, SELECT_S):
+            measured = deviations(update, self.client.own_tensors(task.own), self.chosen)
+        started = received if self.settings.asks_own_terms else {}
+        self._files.save({DEVIATIONS: measured, **{f"{RECEIVED}{name}": started[name] for name in started}}, stage_of(task))
+        moved = measured[np.isfinite(measured) & (measured > 0)]
+        return {"deviation": float(np.median(moved)) if len(moved) else 0.0, **seconds}
+
+    def send(self, task: Task, theta: float, network: Numbers | None) -> tuple[Sent, dict[str, float]]:
+        """Take what the server's threshold, and the second filter, take of the update that waits here; and seconds."""
+        seconds: dict[str, float] = {}
+        with timed(seconds, SELECT_S):
+            measured, _ = self.waiting(task)
+            sent = self._by_deviation(self.client.own_rounds.load(stage_of(task)), measured, theta, network)
+        return sent, seconds
+
+    def waiting(self, task: Task) -> tuple[Numbers, Tensors]:
+        """Read what `probe` stored: the deviations, and what training began with where that was to be stored."""
+        stored = self._files.load(stage_of(task))
+        return stored.pop(DEVIATIONS), {name.removeprefix(RECEIVED): tensor for name, tensor in stored.items()}
+
+    def by_threshold(self, measured: Numbers, theta: float) -> Selection:
+        """Apply eq. 3 alone. measured: (tensors,), the deviations."""
+        zero_norm: rules.ZeroNorm = "send" if self.settings.zero_norm == "send" else "stay"
+        return rules.by_threshold(measured, self.chosen, theta, self.settings.keep, zero_norm)
+
+    def passes_filter(self, update: NamedTensors, network: Numbers | None) -> set[str]:
+        """Name the tensors that the second filter would leave in, whatever theta says; all, where there is none."""
+        if network is None:
+            return set(self.chosen.names)
+        passes = keep_probability(network, magnitudes(update, self.chosen)) >= rules.KEPT_FROM
+        return {name for name, is_sent in zip(self.chosen.names, passes, strict=True) if is_sent}
+
+    def _by_deviation(self, update: NamedTensors, measured: Numbers, theta: float, network: Numbers | None = None) -> Sent:
+        """Apply eq. 3 and then the second filter, where it has a network."""
+        selection = self.by_threshold(measured, theta)
+        if network is not None:
+            selection = rules.second_filter(selection, magnitudes(update, self.chosen), partial(keep_probability, network))
+        return Sent(pack_selected(update, selection), measured, theta)
+
+
+def stage_of(task: Task) -> Stage:
+    """Name the stage of what the task's round is trained to."""
+    return task.round, task.attempt

@@ -1,0 +1,225 @@
+"""One round of local training by several processes of a site's machine, started for the round and gone after it.
+
+Python's multiprocessing starts them anew ("spawn") and carries the job and its result through pipes, so that no text comes to
+lie in a file; torch.distributed adds up their gradients. Nothing on the index does the first half as a run needs it:
+accelerate's notebook_launcher forks, which neither gRPC's threads nor a GPU in use survive, and `accelerate launch`,
+torchrun and torch.multiprocessing.spawn give no result back, and listen on a port or write what was raised to a file.
+"""
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+from fedlingua.common.errors import ConfigError, FedlinguaError, RunError, without_words
+from fedlingua.common.processes import HOST
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.settings.config import Settings
+from fedlingua.training.batches import TrainingExample
+from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
+from fedlingua.training.optimizers import Numbers
+from fedlingua.training.process_group import DistributedGroup, ProcessGroup
+
+GRACE_S = 2.0
+"""After the first process has failed: for the others to say why, since it may have failed by them."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `train_locally` takes, with the tensors to start from; the backbone comes from the files that the settings name."""
+
+    settings: Settings
+    tensors: Tensors
+    texts: Sequence[Sequence[TrainingExample]]
+    seed: str
+    optimizer: dict[str, Numbers] | None
+    this_round: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Done:
+    """Trained: the sums of the whole group, the tensors, and the optimiser's state; tensors and state of the first process alone."""
+
+    result: LocalResult
+    tensors: Tensors
+    optimizer: dict[str, Numbers] | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Not trained. reason: in words of our own; else where: the type of what was raised and its place in the code."""
+
+    reason: str = ""
+    where: str = ""
+
+
+def check_processes(settings: Settings) -> None:
+    """Refuse more processes than this one sees GPUs, where they train on GPUs.
+
+    Raises:
+        ConfigError: Says both numbers.
+    """
+    seen = torch.cuda.device_count() if settings.device == "cuda" else settings.processes
+    if settings.processes > seen:
+        raise ConfigError(
+            f"processes = {settings.processes}, and a site sees {seen} GPU(s) here; give processes = {max(seen, 1)} or less, in a "
+            "site's file under [node], or let it see more: CUDA_VISIBLE_DEVICES, in a simulation gpus-per-node of the profile"
+        )
+
+
+def train_in_processes(trainable: Trainable, job: Job, log: Path) -> LocalResult:
+    """Train in place as `train_locally` does, by as many processes as the settings say. log: what they print.
+
+    Raises:
+        ConfigError: Fewer GPUs than that.
+        RunError: A process failed or died; then none of them is left.
+    """
+    check_processes(job.settings)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    with _off_the_gpu(trainable.model), tempfile.TemporaryDirectory(prefix="fedlingua-") as folder:
+        answers = _answers(job, Path(folder) / "meeting", log)
+    failures = {rank: answer for rank, answer in answers.items() if isinstance(answer, Failed)}
+    if failures:
+        raise RunError(first_failure(failures, job.settings.processes, log))
+    done = answers[0]
+    assert isinstance(done, Done)
+    write_tensors(trainable.model, done.tensors)
+    if job.optimizer is not None and done.optimizer is not None:
+        job.optimizer.update(done.optimizer)
+    return done.result
+
+
+def train_as_one_of(group: ProcessGroup, trainable: Trainable, job: Job) -> Done:
+    """Train a job as one process of a group."""
+    write_tensors(trainable.model, job.tensors)
+    how, names, codec = LocalTraining.of(job.settings), trainable.trained.names, trainable.backbone.codec
+    result = train_locally(
+        trainable.model, names, job.texts, codec, how, job.seed, job.optimizer, this_round=job.this_round, group=group
+    )
+    return Done(result, read_tensors(trainable.model, trainable.trained), job.optimizer)
+
+
+def first_failure(failures: Mapping[int, Failed], size: int, log: Path) -> str:
+    """Pick the failure that the others come from: one in our own words, else a death, else what was raised."""
+    rank, first = min(failures.items(), key=lambda item: (not item[1].reason, "ended" not in item[1].where))
+    if first.reason:
+        return first.reason
+    return f"process {rank + 1} of {size} that train together failed: {first.where}; {log} has what it printed"
+
+
+def _answers(job: Job, meeting: Path, log: Path) -> dict[int, Done | Failed]:
+    """Run the processes; return the answer of each. None of them runs any more."""
+    context, processes, receivers = get_context("spawn"), list[SpawnProcess](), list[Connection]()
+    answers: dict[int, Done | Failed] = {}
+    try:
+        for rank in range(job.settings.processes):
+            receiver, sender = context.Pipe(duplex=False)
+            processes.append(context.Process(target=_train, args=(rank, job, meeting, log, sender), daemon=True))
+            receivers.append(receiver)
+            processes[-1].start()
+            sender.close()  # so that a process that dies leaves the end of what it sent
+        waiting, timeout = dict(zip(receivers, processes, strict=True)), None
+        while waiting and (ready := wait(list(waiting), timeout)):
+            for receiver in receivers:
+                if receiver in ready:
+                    answers[receivers.index(receiver)] = answer = _answer(receiver, waiting.pop(receiver))
+                    timeout = GRACE_S if isinstance(answer, Failed) else timeout
+    finally:
+        for process in processes:
+            if process.pid is not None:
+                process.kill()
+                process.join()
+    return answers
+
+
+def _answer(receiver: Connection, process: SpawnProcess) -> Done | Failed:
+    """Receive what a process sends; of one that died, how."""
+    try:
+        answer: Done | Failed = receiver.recv()
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        return Failed(where=f"ended with {code}" if code >= 0 else f"was ended by signal {-code}")
+    return answer
+
+
+# --- In each of the processes ---------------------------------------------------------------------------------------------
+
+
+def _train(rank: int, job: Job, meeting: Path, log: Path, sender: Connection) -> None:
+    """Train, answer, end: also when whoever started this process ends, however that comes about."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    interface = _loopback()
+    os.environ |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    answer = _trained(rank, job, meeting)
+    with suppress(BrokenPipeError):
+        sender.send(answer)
+    # Without the rest of Python's end: after a failure NCCL would wait there for those that are gone.
+    os._exit(isinstance(answer, Failed))
+
+
+def _trained(rank: int, job: Job, meeting: Path) -> Done | Failed:
+    try:
+        torch.set_num_threads(job.settings.threads)
+        group = DistributedGroup(rank, job.settings.processes, meeting, job.settings.device)
+        done = train_as_one_of(group, build_trainable(job.settings), job)
+        group.check_alike(_digest(done.tensors))
+        return done if rank == 0 else Done(done.result, {}, None)
+    except FedlinguaError as error:
+        return Failed(reason=str(error))
+    except Exception as error:
+        return Failed(where=without_words(error))
+
+
+def _end_with_the_parent() -> None:
+    parent = parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)
+
+
+def _loopback() -> str:
+    """Name the interface that processes of one machine talk over."""
+    addresses: Mapping[str, Sequence[Any]] = psutil.net_if_addrs()
+    return next(name for name, places in addresses.items() if any(place.address == HOST for place in places))
+
+
+def _digest(tensors: Tensors) -> int:
+    """Hash all bytes to 48 bits."""
+    digest = hashlib.blake2b(digest_size=6)
+    for array in tensors.values():
+        digest.update(array.tobytes())
+    return int.from_bytes(digest.digest(), "big")
+
+
+@contextmanager
+def _off_the_gpu(model: nn.Module) -> Iterator[None]:
+    """Keep the model in main memory meanwhile: the first process needs the GPU's."""
+    device = next(model.parameters()).device
+    if device.type == "cpu":
+        yield
+        return
+    model.to("cpu")
+    torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        model.to(device)

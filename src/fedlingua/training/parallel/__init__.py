@@ -1,1 +1,0 @@
-"""Local training in several processes of one machine, a GPU each."""

@@ -1,0 +1,248 @@
+"""The way of one update, traced: which functions hold it between the server's request and the next state, and in which forms.
+
+docs/one-update.md says what is traced here. After a change of the way, write it anew:
+
+    ONE_UPDATE=write python -m pytest tests/test_one_update.py
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.parts import PARTS
+from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Joined
+from fedlingua.exchange.records import from_record
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.settings.experiment import default_run_config
+from tests.federations import TWO_SITES
+from tests.in_process import InProcessGrid, run
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "one-update.md"
+SITE, ROUND, PART = "court", 2, "decoder"
+MOST_FUNCTIONS, MOST_FILES, MOST_CHANGES = 30, 12, 7
+MESSAGE, NAMED, FLAT, MODEL, LIST = "message", "named arrays", "flat arrays", "model", "list of arrays"
+Numbers = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A function that held one of the followed things, as an argument or as its result. form: of its container."""
+
+    side: str
+    step: str
+    form: str
+    file: str
+    function: str
+
+
+class Trace:
+    """Watches calls of this project's functions. followed: step -> the numbers of one part, end to end."""
+
+    def __init__(self, followed: Mapping[str, Numbers]) -> None:
+        self.bytes = {step: array.tobytes() for step, array in followed.items()}
+        self.seen: list[Seen] = []
+        self.side = "server"
+        self.models: dict[int, set[str]] = {}  # a frame -> what its model held when it was called
+
+    def __enter__(self) -> "Trace":
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _profile(self, frame: FrameType, event: str, result: Any) -> None:
+        code = frame.f_code
+        file = code.co_filename.removeprefix(f"{ROOT}/")
+        ours = file.startswith(("src/", "clients/", "strategies/"))
+        if (
+            event not in ("call", "return")
+            or not ours
+            or code.co_name.startswith(("<", "__"))
+            or code.co_qualname.startswith("Joined.")
+        ):
+            return
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        arguments = [frame.f_locals[name] for name in names if name in frame.f_locals]
+        values = [result] if event == "return" else arguments
+        held = [each for value in values for each in self._held(value, "")]
+        held += self._in_models(frame, event, arguments)
+        seen = [Seen(self.side, step, form, file, code.co_qualname) for step, form in held]
+        self.seen += [each for each in seen if each not in self.seen[-20:]]
+
+    def _in_models(self, frame: FrameType, event: str, arguments: list[Any]) -> list[tuple[str, str]]:
+        """A model passes through many functions; of the way are those that put numbers into it, change them or take them out."""
+        models = [value for value in arguments if isinstance(value, PreTrainedModel)]
+        if not models:
+            return []
+        parameters = [each.detach().float().numpy() for each in models[0].parameters()]
+        now = {step for step, _ in self._held(parameters, MODEL)}
+        if event == "call":
+            self.models[id(frame)] = now
+            return []
+        before = self.models.pop(id(frame), now)
+        reads = frame.f_code.co_name == "read_joined"
+        return [(step, MODEL) for step in sorted(before | now, key=list(self.bytes).index)] if before != now or reads else []
+
+    def _held(self, value: Any, form: str, depth: int = 5) -> Iterator[tuple[str, str]]:
+        """(step, form) of what a value holds; arrays are known by their numbers, so a copy counts as what it was copied of."""
+        if depth == 0 or isinstance(value, str | int | float | type(None)):
+            return
+        if isinstance(value, bytes | memoryview):
+            yield from ((step, MESSAGE) for step, wanted in self.bytes.items() if wanted in bytes(value))
+        elif isinstance(value, np.ndarray):
+            numbers = value.tobytes() if value.dtype == np.float32 and value.size >= LEAST and np.any(value) else b""
+            matching = (step for step, wanted in self.bytes.items() if numbers and (numbers in wanted or wanted in numbers))
+            yield from ((step, form or FLAT) for step in matching)
+        elif isinstance(value, Message | Array | RecordDict | ArrayRecord):
+            inner = value.content.values() if isinstance(value, Message) and value.has_content() else ()
+            inner = [value.data] if isinstance(value, Array) else inner if isinstance(value, Message) else value.values()
+            for each in inner:
+                yield from self._held(each, MESSAGE, depth)
+        elif isinstance(value, Joined):
+            for each in value.parts.values():
+                yield from self._held(each, FLAT, depth - 1)
+        elif isinstance(value, Mapping):
+            flat = set(value) <= set(PARTS)
+            for each in list(value.values()):
+                yield from self._held(each, form or (FLAT if flat else NAMED), depth - 1)
+        elif isinstance(value, list | tuple):
+            for each in value:
+                yield from self._held(each, form or (LIST if isinstance(each, np.ndarray) and len(value) > 1 else ""), depth - 1)
+        elif is_dataclass(value) and not isinstance(value, type | Trainable):
+            for field in fields(value):
+                yield from self._held(getattr(value, field.name, None), form, depth - 1)
+
+
+LEAST = 32
+"""Numbers of an array that is looked for: fewer may be like others by chance."""
+
+
+def part_of(messages: list[Message], kind: str) -> Numbers:
+    """The part's numbers in the site's message of a kind, in the round that is followed."""
+    for message in messages:
+        task = message.content.config_records.get(protocol.TASK, {})
+        if message.metadata.message_type == kind and (task.get("site"), task.get("round")) == (SITE, ROUND):
+            return from_record(message.content.array_records[protocol.ARRAYS])[PART]
+    raise AssertionError(f"no {kind} of round {ROUND}")
+
+
+def way(seen: list[Seen]) -> list[Seen]:
+    """Cut the trace: from where the round's request is made (the round before is in its checkpoint) to the next state."""
+    asked = next(place for place, each in enumerate(seen) if (each.step, each.side) == ("update", "site"))
+    stored = [place for place, each in enumerate(seen[:asked]) if each.file.startswith("src/fedlingua/runs/")]
+    ended = next(
+        place
+        for place, each in enumerate(seen)
+        if each.step == "state" and (each.form == MESSAGE or each.file.startswith(("src/fedlingua/runs/", RECORDS)))
+    )
+    return list(dict.fromkeys(seen[max(stored) + 1 : ended]))
+
+
+RECORDS = "src/fedlingua/exchange/records"
+
+
+def forms(seen: list[Seen]) -> list[Seen]:
+    """The first function of each form that the numbers take, in order; looked up again on the way they do not count again."""
+    firsts, update_is_there = list[Seen](), False
+    for each in seen:
+        update_is_there |= each.step == "update"
+        known = any((one.side, one.step, one.form) == (each.side, each.step, each.form) for one in firsts)
+        if not known and not (update_is_there and each.step == "request"):
+            firsts.append(each)
+    return firsts
+
+
+def page(seen: list[Seen]) -> str:
+    """docs/one-update.md as the trace has it."""
+    functions = {(each.file, each.function) for each in seen}
+    chain = forms(seen)
+    changes = sum(before.form != after.form for before, after in pairwise(chain))
+    rows = [f"| {each.side} | {each.step} | {each.form} | `{each.function}` | `{each.file}` |" for each in seen]
+    steps = [f"{number}. {each.side}, {each.step}: {each.form} (`{each.function}`)" for number, each in enumerate(chain, start=1)]
+    counts = f"functions: {len(functions)}\nfiles: {len({file for file, _ in functions})}\nchanges of form: {changes}\n"
+    return TEXT.format(counts=counts, rows="\n".join(rows), steps="\n".join(steps))
+
+
+TEXT = """# The way of one update
+
+What the tensors of one site pass from the server's request to the next state, in one round of `adapter-fed` on two sites.
+`tests/test_one_update.py` traces it and compares this page; `ONE_UPDATE=write python -m pytest tests/test_one_update.py` writes it.
+
+```text
+{counts}```
+
+A function counts where it gets the numbers as an argument or returns them, whatever it does with them; methods of the containers
+themselves (`Joined.of_part`) do not. A model passes through all of training: there those count that put the numbers in, change them or
+take them out. Followed are the request (what the site starts from), the update (what it has trained), and the state (what the
+server makes of all updates).
+
+## Forms
+
+A message is the serialized bytes in whatever envelope (Array, ArrayRecord, RecordDict, Message); flat arrays are one array a part,
+of which a tensor is read by its name.
+
+{steps}
+
+## Functions
+
+| where | what | form | function | file |
+|---|---|---|---|---|
+{rows}
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+    """What a second run of the same bytes shows of what the first one sent."""
+    folder = tmp_path_factory.mktemp("one-update")
+    (folder / "two.toml").write_text(TWO_SITES)
+    short = {"adapter-dim": 4, "batch-size": 8, "accumulation": 1, "beam": 1, "max-tokens": 32, "max-decode-tokens": 4}
+    config = {**default_run_config(), **short, "backbone": str(tiny_backbone), "federation": str(folder / "two.toml")}
+    config |= {"method": "adapter-fed", "rounds": ROUND, "deadline-s": 60.0}
+    _, grid = run(config, folder / "first")
+    followed = {
+        "request": part_of(grid.sent, protocol.TRAIN),
+        "update": part_of(grid.received, protocol.TRAIN),
+        "state": part_of(grid.sent, protocol.EVALUATE),
+    }
+    trace, at_the_site = Trace(followed), InProcessGrid._run
+
+    def marked(self: InProcessGrid, message: Message) -> Message:
+        trace.side = "site"
+        try:
+            return at_the_site(self, message)
+        finally:
+            trace.side = "server"
+
+    with pytest.MonkeyPatch.context() as patched, trace:
+        patched.setattr(InProcessGrid, "_run", marked)
+        run(config, folder / "second")
+    return way(trace.seen)
+
+
+def test_the_page_is_what_is_traced(seen: list[Seen]) -> None:
+    traced = page(seen)
+    if os.environ.get("ONE_UPDATE") == "write":
+        PAGE.write_text(traced, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == traced, "ONE_UPDATE=write python -m pytest tests/test_one_update.py"
+
+
+def test_the_way_is_short(seen: list[Seen]) -> None:
+    counted = dict(line.split(": ") for line in page(seen).partition("```text\n")[2].partition("```")[0].splitlines())
+    numbers = tuple(map(int, counted.values()))
+    if numbers > (MOST_FUNCTIONS, MOST_FILES, MOST_CHANGES):
+        pytest.xfail(f"{numbers} functions, files and changes of form; wanted {MOST_FUNCTIONS}, {MOST_FILES}, {MOST_CHANGES}")
+    assert all(number <= most for number, most in zip(numbers, (MOST_FUNCTIONS, MOST_FILES, MOST_CHANGES), strict=True))
