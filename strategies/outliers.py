@@ -45,7 +45,7 @@ SLACK, ROUNDING = 1.01, 2.0**-23
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class Distance:
     """How far a site went in a round. rate: mean of its steps. change: (1 + tensors,), the whole update first; NaN where unsent."""
 
     steps: int
@@ -107,7 +107,7 @@ def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequ
     )
 
 
-def expected(steps: int, rate: float, others: Sequence[Trained], adam: bool) -> Numbers:
+def expected(steps: int, rate: float, others: Sequence[Distance], adam: bool) -> Numbers:
     """(1 + tensors,) change that the others lead to expect of a site; not a number, or of no use, where none of them sent."""
     changes = np.array([other.change for other in others])
     theirs = np.array([[float(other.steps)] for other in others])
@@ -122,7 +122,7 @@ def expected(steps: int, rate: float, others: Sequence[Trained], adam: bool) -> 
 
 
 def judge(
-    trained: Mapping[str, Trained], earlier: Iterable[Trained], adam: bool, most_ratio: float, names: Sequence[str]
+    distances: Mapping[str, Distance], earlier: Iterable[Distance], adam: bool, most_ratio: float, names: Sequence[str]
 ) -> dict[str, Verdict]:
     """site -> verdict, of updates that are longer than they should be, or say that they took steps and change nothing.
 
@@ -130,8 +130,8 @@ def judge(
     with, nobody can say which of the two is the odd one: then what is too long is scaled down, not left out. names: of the tensors.
     """
     found = {}
-    for site, own in trained.items():
-        others = [other for name, other in trained.items() if name != site]
+    for site, own in distances.items():
+        others = [other for name, other in distances.items() if name != site]
         others += [] if len(others) > 1 else list(earlier)
         if not others:
             continue

@@ -20,59 +20,63 @@ from fedlingua.exchange.records import opened, to_record
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
 from strategies.checks import SHARE, WITHOUT_TENSORS, check_numbers, check_records
-from strategies.question import ask_everybody
-from strategies.roll_call import Roll
+from strategies.phases import ask_every_site
+from strategies.registration import Registry
 
 FILE = "overlap.json"
 _CHECK_DIGITS = 16
 
 
-def compare_sites(grid: Grid, settings: Settings, roll: Roll, folder: RunFolder) -> None:
+def compare_sites(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> None:
     """Compare the sites' text where the run says so; a resumed run keeps what it found, and its sites what they leave out.
 
     Raises:
         RunError: one site alone, a site that gave nothing, sites with different keys, or a site of which nothing would be left.
     """
-    if settings.overlap == "off" or roll.pooled:
+    if settings.overlap == "off" or registry.pooled:
         return
     known = folder.read(FILE) if settings.resume else None
     if known is None:
-        known = _ask_and_compare(grid, settings, roll, folder)
+        known = _ask_and_compare(grid, settings, registry, folder)
         folder.write(FILE, known)
     if settings.overlap == "remove":
-        roll.leave_out({site: told["leaks"] for site, told in known["sites"].items()})
+        registry.leave_out({site: told["leaks"] for site, told in known["sites"].items()})
 
 
-def _ask_and_compare(grid: Grid, settings: Settings, roll: Roll, folder: RunFolder) -> dict[str, Any]:
+def _ask_and_compare(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> dict[str, Any]:
     """What overlap.json says."""
-    if len(roll.expected) < 2:
+    if len(registry.expected) < 2:
         raise RunError(
-            f"overlap = {settings.overlap!r} compares sites with each other, and {roll.expected[0]} is the only one; leave it 'off'"
+            f"overlap = {settings.overlap!r} compares sites with each other, and {registry.expected[0]} is the only one; leave it 'off'"
         )
     need = f"overlap = {settings.overlap!r} needs the hashes of every site's sentences"
-    read = _Reading(roll)
-    digests = ask_everybody(grid, settings, roll, folder, protocol.DIGESTS, read.digests, need, read.most_bytes)
-    _check_one_key(read.checks, roll)
+    read = _Reading(registry)
+    digests = ask_every_site(grid, settings, registry, folder, protocol.DIGESTS, read.digests, need, read.most_bytes)
+    _check_one_key(read.checks, registry)
     leaking = {site: to_record({protocol.LEAKING: found}) for site, found in leaks(digests).items()}
     need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
-    counts = ask_everybody(grid, settings, roll, folder, protocol.LEAKS, read.leaks, need, lambda _: WITHOUT_TENSORS, leaking)
+    counts = ask_every_site(
+        grid, settings, registry, folder, protocol.LEAKS, read.leaks, need, lambda _: WITHOUT_TENSORS, leaking
+    )
     if settings.overlap == "remove":
         try:
-            check_left({site: {split: int(roll.about[site][split]) for split in JUDGED} for site in roll.expected}, counts)
+            check_left(
+                {site: {split: int(registry.about[site][split]) for split in JUDGED} for site in registry.expected}, counts
+            )
         except CorpusError as error:
             raise RunError(f"overlap = 'remove': {error}") from error
     found = figures(digests)
-    told = {site: {"languages": found[site], "leaks": counts[site]} for site in roll.expected}
-    pairs = ", ".join(f"{site} {counts[site]['dev']} of dev, {counts[site]['test']} of test" for site in roll.expected)
+    told = {site: {"languages": found[site], "leaks": counts[site]} for site in registry.expected}
+    pairs = ", ".join(f"{site} {counts[site]['dev']} of dev, {counts[site]['test']} of test" for site in registry.expected)
     done = "left out" if settings.overlap == "remove" else "kept"
     folder.event("note", text=f"pairs of which another site trains on a sentence, {done}: {pairs}")
     return {"removed": settings.overlap == "remove", "sites": told}
 
 
-def _check_one_key(checks: Mapping[str, str], roll: Roll) -> None:
+def _check_one_key(checks: Mapping[str, str], registry: Registry) -> None:
     if len(set(checks.values())) == 1:
         return
-    by_key = {check: [site for site in roll.expected if checks[site] == check] for check in sorted(set(checks.values()))}
+    by_key = {check: [site for site in registry.expected if checks[site] == check] for check in sorted(set(checks.values()))}
     told = "; ".join(f"{check}: {', '.join(sites)}" for check, sites in by_key.items())
     raise RunError(
         f"the sites hash under {len(by_key)} different overlap keys ({told}), and only hashes under one can be compared; give every "
@@ -83,17 +87,17 @@ def _check_one_key(checks: Mapping[str, str], roll: Roll) -> None:
 class _Reading:
     """Reads what the sites answer, checked against what they told in the roll call. checks: of each site's key."""
 
-    def __init__(self, roll: Roll) -> None:
-        self.roll = roll
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
         self.checks: dict[str, str] = {}
 
     def _languages(self, site: str) -> list[str]:
-        return sorted({language for one in self.roll.directions[site] for language in (one.source, one.target)})
+        return sorted({language for one in self.registry.directions[site] for language in (one.source, one.target)})
 
     def most_bytes(self, site: str) -> int:
         """Of the site's hashes."""
         languages = len(self._languages(site))
-        sentences = sum(int(self.roll.about[site][split]) for split in SPLITS)
+        sentences = sum(int(self.registry.about[site][split]) for split in SPLITS)
         return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
 
     def digests(self, site: str, reply: Message, size: int) -> SiteDigests:
@@ -102,7 +106,7 @@ class _Reading:
         Raises:
             ExchangeError: other arrays than one for each split and language, not uint64, not rising, or more than there are sentences.
         """
-        told = self.roll.about[site]
+        told = self.registry.about[site]
         languages = self._languages(site)
         check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
         check = reply.content.config_records[protocol.KEY].get("check")
@@ -128,7 +132,7 @@ class _Reading:
         check_records(reply, {protocol.TASK, protocol.METRICS})
         counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
         for split in JUDGED:
-            most = int(self.roll.about[site][split])
+            most = int(self.registry.about[site][split])
             if counts[split] > most or counts[split] != int(counts[split]):
                 raise ExchangeError(f"{split} = {counts[split]!r} pairs leak; wanted a count, and the site has {most}")
         return {split: int(counts[split]) for split in JUDGED}

@@ -20,7 +20,7 @@ class Progress:
 
     dev_losses: round -> site -> sums. traffic: (uplink, downlink) bytes of every site and round. savings: (tensors, numbers) that every
     site left out of every round, 0-1. stages: site -> rounds that it trained well, with the attempt that counts. bad_replies: site -> how
-    many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Trained` of its last update taken whole.
+    many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Distance` of its last update taken whole.
     """
 
     random: Random
@@ -35,6 +35,11 @@ class Progress:
     outvoted: str = ""
     """the site without whose word the last choice was made"""
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def forget(self, number: int) -> None:
+        """A round does not count: no site trained in it."""
+        for trained in self.stages.values():
+            trained.pop(number, None)
 
     def own(self, site: str, number: int) -> Stage:
         """The site's own tensors as of round `number`: its last good round up to there."""

@@ -5,7 +5,7 @@ from typing import Any, cast
 from fedlingua.evaluation.scores import ScoreSums
 from strategies import more_scores
 from strategies.measures import MEASURES
-from strategies.site_strategy import SiteStrategy
+from strategies.strategy import SiteStrategy
 
 
 def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     tensors).
     """
     measure = MEASURES[strategy.settings.task]
-    directions = {site.name: site.direction for site in strategy.roll.federation.sites}
+    directions = {site.name: site.direction for site in strategy.registry.federation.sites}
     sums = {site: (scores.result, scores.base) for site, scores in strategy.scores.items()}
     sites = {site: measure.of_site(directions[site], *both) for site, both in sums.items()}
     if strategy.settings.more_metrics:  # which only translations have

@@ -221,7 +221,7 @@ def _check_together(settings: Settings) -> None:
             f"adapter-layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "
             "give adapter-layers = 'all', or tensor-set = 'adapters' or 'lora'"
         )
-    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
+    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", settings.strategy):
         raise ConfigError(f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty")
 
 

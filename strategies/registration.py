@@ -33,7 +33,7 @@ LAST_WORDS_S = 10.0
 
 
 @dataclass
-class Roll:
+class Registry:
     """The sites of a federation, and which nodes speak for those that are known so far.
 
     pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. vocabulary: pieces of
@@ -223,45 +223,45 @@ def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[s
     return about
 
 
-def call_roll(grid: Grid, roll: Roll, quorum: float, deadline_s: float, folder: RunFolder) -> None:
+def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: float, folder: RunFolder) -> None:
     """Ask all nodes, again and again those that have joined since, until every site is here or the deadline has passed.
 
     Raises:
         RunError: too few sites; with the names and what each node said.
     """
     faults: list[Failure] = []
-    needed = max(1, math.ceil(quorum * len(roll.expected) - 1e-9))
+    needed = max(1, math.ceil(quorum * len(registry.expected) - 1e-9))
     ends = time.monotonic() + deadline_s
-    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(roll.expected))
+    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(registry.expected))
     while time.monotonic() < ends:
-        new = roll.refresh(grid, deadline_s)[1]
+        new = registry.refresh(grid, deadline_s)[1]
         faults += new
         for fault in new:
             folder.event("failure", phase="describe", round=0, site=fault.site, kind=fault.kind, reason=fault.reason)
         # A site that said something wrong will not say better later, so only silence is waited for.
         lost = {fault.site for fault in faults if fault.kind != "foreign"}
-        if len(roll.sites) + len(lost) >= len(roll.expected) or len(roll.expected) - len(lost) < needed:
-            if not roll.waits_for_answers:
+        if len(registry.sites) + len(lost) >= len(registry.expected) or len(registry.expected) - len(lost) < needed:
+            if not registry.waits_for_answers:
                 break
             ends = min(ends, time.monotonic() + LAST_WORDS_S)
         time.sleep(POLL_S)
-    keyless = {name for name, sites in roll.members.items() if not all(site.public_key for site in sites)}
+    keyless = {name for name, sites in registry.members.items() if not all(site.public_key for site in sites)}
     doubtful = [fault for fault in faults if fault.kind == "foreign" and fault.site in keyless]
-    if len(roll.sites) >= needed and not doubtful:
+    if len(registry.sites) >= needed and not doubtful:
         return
-    absent = [site for site in roll.expected if site not in roll.nodes]
+    absent = [site for site in registry.expected if site not in registry.nodes]
     said = "; ".join(f"{fault.site}: {fault.reason}" for fault in faults)
     silence = f"no node hosts them after {deadline_s:g} s; start the sites' SuperNodes, or raise join-deadline-s"
     raise RunError(
-        f"{len(roll.sites)} of {len(roll.expected)} sites are here and quorum = {quorum:g}; "
+        f"{len(registry.sites)} of {len(registry.expected)} sites are here and quorum = {quorum:g}; "
         f"missing: {', '.join(absent) or 'none'} ({said or silence})"
     )
 
 
-def sites_json(roll: Roll) -> dict[str, Any]:
+def sites_json(registry: Registry) -> dict[str, Any]:
     """What sites.json says of every site that has been here."""
-    nodes = sorted(set(roll.nodes.values()))
-    return {site: _site_json(roll, site, nodes) for site in roll.sites}
+    nodes = sorted(set(registry.nodes.values()))
+    return {site: _site_json(registry, site, nodes) for site in registry.sites}
 
 
 def failed_documents(sites: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
@@ -270,8 +270,8 @@ def failed_documents(sites: Mapping[str, Any]) -> list[tuple[str, dict[str, int]
     return [(site, account["failed_documents"]) for site, account in accounts if "failed_documents" in account]
 
 
-def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
-    about = roll.about[site]
+def _site_json(registry: Registry, site: str, nodes: Sequence[int]) -> dict[str, Any]:
+    about = registry.about[site]
     account = {
         "read": about["read"],
         "kept": about["kept"],
@@ -280,11 +280,11 @@ def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
     if "failures" in about:
         failed = zip(cast(list[str], about["failures"]), cast(list[int], about["failed_documents"]), strict=True)
         account["failed_documents"] = dict(failed)
-    directions = [str(direction) for direction in roll.directions[site]]
+    directions = [str(direction) for direction in registry.directions[site]]
     return {
         "directions": directions,
-        "members": {one.name: str(one.direction) for one in roll.members[site]},
-        "node": nodes.index(roll.nodes[site]),
+        "members": {one.name: str(one.direction) for one in registry.members[site]},
+        "node": nodes.index(registry.nodes[site]),
         **{split: about[split] for split in ("train", "dev", "test")},
         "accounts": {directions[0] if len(directions) == 1 else "all": account},
     }
