@@ -270,7 +270,8 @@ def finish(message: Message, host: Host) -> RecordDict:
 def _config(task: Task) -> dict[str, Any]:
     """A task as NumPyClient's config: scalars only."""
     own_round, own_attempt = task.own
-    return {"round": task.round, "attempt": task.attempt, "own_round": own_round, "own_attempt": own_attempt}
+    stages = {"round": task.round, "attempt": task.attempt, "own_round": own_round, "own_attempt": own_attempt}
+    return {**stages, protocol.PROXIMAL_MU: task.proximal_mu}
 
 
 def _task(message: Message, host: Host) -> tuple[Task, SelectingClient, NDArrays]:
@@ -310,4 +311,4 @@ def _hosted_task(message: Message, host: Host) -> Task:
     task = Task.of(message.content.config_records[protocol.TASK])
     if task.site not in host.names:
         raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(host.names)}")
-    return task
+    return task.with_config(message.content.config_records.get(protocol.CONFIG, ConfigRecord()))

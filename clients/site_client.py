@@ -21,12 +21,13 @@ from flwr.common import NDArrays, Scalar
 from clients.sending import Sending
 from clients.signature import Consent, Signature, signature
 from clients.stage_files import StageFiles
+from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.protocol import Stage
+from fedlingua.exchange.protocol import PROXIMAL_MU, Stage
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
@@ -107,7 +108,7 @@ class SiteClient(NumPyClient):
         self.take(parameters, _own(config))
         stage, seed = (number, int(config["attempt"])), f"{self.settings.seed}/{self.site}/{number}"
         kept = self._optimizer_of(_own(config)) if self.settings.optimizer_state == "kept" else None
-        result = self._train(seed, kept, (number, self.settings.rounds))
+        result = self._train(seed, kept, (number, self.settings.rounds), float(config.get(PROXIMAL_MU, 0.0)))
         if kept is not None:
             self.optimizers.save(kept, stage)
         trained = read_tensors(self.trainable.model, self.trainable.trained)
@@ -172,15 +173,19 @@ class SiteClient(NumPyClient):
         """Arrays in the travelling set's order, by name."""
         return dict(zip(self.trainable.tensor_set.names, arrays, strict=True))
 
-    def _train(self, seed: str, kept: dict[str, Numbers] | None, this_round: tuple[int, int]) -> LocalResult:
+    def _train(
+        self, seed: str, kept: dict[str, Numbers] | None, this_round: tuple[int, int], proximal_mu: float = 0.0
+    ) -> LocalResult:
         """Train what the model holds: here, or in several processes of this machine."""
         texts = self.training_texts
+        if self.settings.processes > 1 and proximal_mu:
+            raise ExchangeError(f"{PROXIMAL_MU} = {proximal_mu:g} is trained with in one process; give processes = 1")
         if self.settings.processes > 1:
             tensors = read_tensors(self.trainable.model, self.trainable.trained)
             job = Job(self.settings, tensors, texts, seed, kept, this_round)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
-        how = LocalTraining.of(self.settings)
+        how = dataclasses.replace(LocalTraining.of(self.settings), proximal_mu=proximal_mu)
         return train_locally(self.trainable.model, names, texts, codec, how, seed, kept, this_round=this_round)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
