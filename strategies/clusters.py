@@ -42,8 +42,8 @@ def clusters_by_gradients(
         folder.write(FILE, known)
     parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # a run of before parts had signatures of their own
     sites = registry.expected
-    found = {part: named("gradients", [told["clusters"][site] for site in sites], sites) for part, told in parts.items()}
-    return only({**no_clusters(sites), **found}, settings.cluster_parts)
+    by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts.items()}
+    return only({**no_clusters(sites), **by_part}, settings.cluster_parts)
 
 
 def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:

@@ -132,8 +132,8 @@ class MetaSend(FedMean):
         model.begin({site: {"median": sums["deviation"]} for site, sums in probes.items()})
         with timed(self.phases.record.server_s, "theta"):
             theta = model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in probes.items()})
-        for site, told in theta.stood_in.items():
-            self.note(f"round {number}: site {site}: for the threshold {told}")
+        for site, reason in theta.stood_in.items():
+            self.note(f"round {number}: site {site}: for the threshold {reason}")
         self.meta = MetaRound(model, second, theta, probes)
         return super().train(state, number, ConfigRecord(Threshold(theta.value).request()), grid)
 
@@ -168,8 +168,8 @@ class MetaSend(FedMean):
             "scale": model.scale,
             "tau": model.tau,
         }
-        if told := model.report(shares):
-            self.note(f"round {number}: {told}")
+        if silence := model.report(shares):
+            self.note(f"round {number}: {silence}")
         return state
 
     def _directed(self, meta: MetaRound, updates: Mapping[str, Update]) -> MetaRound:

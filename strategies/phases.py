@@ -200,8 +200,8 @@ class Phases:
 
         deadline_s = self.settings.deadline_of(phase)
         gathered = gather(grid, messages, deadline_s, on_reply, lambda _: most_bytes, needed, on_sent, asks_again)
-        self.record.bytes = self.registry.traffic.told(self._before)
-        self.folder.write(TRAFFIC, self.registry.traffic.told())
+        self.record.bytes = self.registry.traffic.as_json(self._before)
+        self.folder.write(TRAFFIC, self.registry.traffic.as_json())
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
         for site in gathered.accepted:
             self._pauses.pop(site, None)

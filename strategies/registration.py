@@ -38,7 +38,7 @@ class Registry:
 
     pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. vocabulary: pieces of
     the run's tokenizer. nodes: site -> Flower node id;
-    about: site -> what it told of its text. traffic: bytes of all that was said, by site.
+    about: site -> its account of its text. traffic: bytes of all that was said, by site.
     """
 
     federation: Federation
@@ -52,7 +52,7 @@ class Registry:
     _left_out: dict[str, Mapping[Split, int]] = field(default_factory=dict)
     """site -> pairs of its dev and test that the run leaves out, since another site trains on them"""
     _asked: dict[int, str] = field(default_factory=dict)
-    """node id -> the question on its way to it; "" once it is answered"""
+    """node id -> the request on its way to it; "" once it is answered"""
 
     @property
     def members(self) -> dict[str, tuple[Site, ...]]:
@@ -102,13 +102,13 @@ class Registry:
             del self._asked[node]
         new = sorted(connected - set(self._asked))
         if new:
-            ids = grid.push_messages([self._question(node, deadline_s) for node in new])
+            ids = grid.push_messages([self._describe_request(node, deadline_s) for node in new])
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
         failures: list[Failure] = []
         for node, number in sorted(self._asked.items()):
             for reply in pull_one(grid, number, MOST_BYTES) if number else []:
                 self._asked[node] = ""
-                failures += self._take(reply, node, grid)
+                failures += self._enter(reply, node, grid)
         failures += self._drop_giants()
         # A node that was gone speaks for its sites again once it has said anew what it has.
         return {site for site, node in self.nodes.items() if self._asked.get(node) == ""}, failures
@@ -116,33 +116,33 @@ class Registry:
     def _drop_giants(self) -> list[Failure]:
         """Forget the sites that say `MOST_TIMES` the sentences of the others, of which the federation file knows nothing; from three on."""
         known = self.federation.rules.sizes, self.federation.rules.limits
-        found = {}
+        giants = {}
         for split in SPLITS:
             sizes = sorted(int(self.about[site][split]) for site in self.sites)
             most = MOST_TIMES * max(1, sizes[len(sizes) // 2]) if len(sizes) > 2 else math.inf
             for site in self.sites:
                 given = any(getattr(one, split) for one in (*known, *(member.sizes for member in self.members[site])))
                 if int(self.about[site][split]) > most and not given:
-                    found[site] = (
+                    giants[site] = (
                         f"says {self.about[site][split]} sentences of {split}, over {most}, which is {MOST_TIMES} times the sites' median; "
                         f"where it is true, give max-{split} in the federation file's [split]"
                     )
-        for site in found:
+        for site in giants:
             del self.nodes[site]
-        return [Failure(site, reason) for site, reason in found.items()]
+        return [Failure(site, reason) for site, reason in giants.items()]
 
     @property
     def waits_for_answers(self) -> bool:
         return any(self._asked.values())
 
-    def _question(self, node: int, deadline_s: float) -> Message:
+    def _describe_request(self, node: int, deadline_s: float) -> Message:
         content = RecordDict({protocol.RULES: self._rules()})
         return Message(content, dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0", ttl=max(deadline_s, 60.0))
 
     def _rules(self) -> ConfigRecord:
         return ConfigRecord(self.federation.rules.flat())
 
-    def _take(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
+    def _enter(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
         """Enter a node's sites; what does not fit comes back, named."""
         name, speaker = f"node {node}", self._speaker(node, grid)
         for site in [site for site, other in self.nodes.items() if other == node]:
@@ -154,7 +154,7 @@ class Registry:
         if message_bytes(reply) > MOST_BYTES:
             return [Failure(speaker or name, f"tells more than {MOST_BYTES} bytes of itself")]
         failures, strangers = [], []
-        told = reply.content.config_records.get(protocol.NODE, ConfigRecord())
+        about_node = reply.content.config_records.get(protocol.NODE, ConfigRecord())
         for key, record in reply.content.config_records.items():
             site = key.removeprefix(protocol.SITE_PREFIX)
             if site == key:
@@ -162,7 +162,7 @@ class Registry:
             if site not in self.members:
                 strangers.append(site)
                 continue
-            fault = self._fault(site, node, told, record, grid)
+            fault = self._fault(site, node, about_node, record, grid)
             if fault:
                 kind, reason = fault
                 failures.append(Failure(site, f"{reason} ({name})", kind))
@@ -175,7 +175,7 @@ class Registry:
         return failures
 
     def _fault(
-        self, site: str, node: int, told: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
+        self, site: str, node: int, about_node: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
     ) -> tuple[Kind, str] | None:
         """Why a node may not speak for a site, or None."""
         members = self.members[site]
@@ -183,11 +183,11 @@ class Registry:
             return "foreign", "speaks with another key than the one that the federation file has for this site"
         if site in self.nodes and self.nodes[site] != node and self.nodes[site] in set(grid.get_node_ids()):
             return "foreign", "is hosted by a second node; a name belongs to one node, so rename one of them"
-        if told.get("fingerprint") != self.fingerprint:
-            other = f"{str(told.get('fingerprint'))[:12]}; wanted {self.fingerprint[:12]}"
+        if about_node.get("fingerprint") != self.fingerprint:
+            other = f"{str(about_node.get('fingerprint'))[:12]}; wanted {self.fingerprint[:12]}"
             return "refused", f"has another backbone, tokenizer or tensor set ({other})"
-        if told.get("code") != self.code:
-            return "refused", f"runs other code ({str(told.get('code'))[:12]}; wanted {self.code[:12]})"
+        if about_node.get("code") != self.code:
+            return "refused", f"runs other code ({str(about_node.get('code'))[:12]}; wanted {self.code[:12]})"
         try:
             check_about(record, [str(direction) for direction in self.directions[site]])
         except ExchangeError as error:
@@ -214,7 +214,7 @@ class Registry:
 
 
 def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[str, Any]:
-    """What a site told of its text, with so many pairs of its splits dropped."""
+    """A site's account of its text with so many pairs of its splits dropped."""
     about, count = dict(record), sum(left_out.values())
     if count:
         about |= {split: about[split] - number for split, number in left_out.items()}
@@ -265,7 +265,7 @@ def sites_json(registry: Registry) -> dict[str, Any]:
 
 
 def failed_documents(sites: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
-    """Site -> how many documents its hook failed on, by type of failure; of those that told any. sites: as `sites_json` has them."""
+    """Site -> how many documents its hook failed on, by type of failure; where there are any. sites: as `sites_json` has them."""
     accounts = [(site, account) for site, about in sites.items() for account in about["accounts"].values()]
     return [(site, account["failed_documents"]) for site, account in accounts if "failed_documents" in account]
 

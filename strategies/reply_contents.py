@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from flwr.app import Message
+from flwr.app import Message, MetricRecord
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, Numbers
@@ -15,11 +16,23 @@ from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
-from strategies import checks
-from strategies.measures import MEASURES
+from strategies import checks, masked_scores, translation_scores
 from strategies.norms import NO_CHANGE, Change
 from strategies.progress import Sums
 from strategies.updates import Update
+
+
+class Measure(Protocol):
+    """What a task's sites are scored by at the end, as its module says; sums are the task's own."""
+
+    def check_sums(self, record: MetricRecord, most: int, most_loss: float, /) -> Any: ...
+    def measured_on(self, sums: Any, /) -> tuple[object, ...]: ...
+    def site_scores(self, settings: Settings, direction: Direction, result: Any, base: Any, /) -> dict[str, Any]: ...
+    def all_scores(self, settings: Settings, sites: Any, sums: Any, /) -> dict[str, Any]: ...
+
+
+MEASURES: dict[str, Measure] = {"translation": translation_scores, "masked-language": masked_scores}
+"""One line a task: `task` -> its measure."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +120,9 @@ def parse_sent(reply: Message, expected: Expected, sums: Sums) -> Training:
         ExchangeError: with what was got and what was wanted.
     """
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(expected.settings)})
-    told = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))
-    checks.check_seconds(told, expected.most_seconds)
-    return _parse_update(reply, expected, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + told[protocol.SELECT_S]})
+    seconds = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))
+    checks.check_seconds(seconds, expected.most_seconds)
+    return _parse_update(reply, expected, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds[protocol.SELECT_S]})
 
 
 def _training_sums(reply: Message, wanted: Sequence[str], expected: Expected) -> Sums:
@@ -239,13 +252,13 @@ def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed
     checks.check_records(reply, {protocol.TASK, *(key for pair in keys.values() for key in pair)})
     split, measure = expected.settings.score_split, MEASURES[expected.settings.task]
     records, most = reply.content.metric_records, int(expected.about[split])
-    found = {}
+    by_text = {}
     for text, pair in keys.items():
-        result, base = (measure.check(records[key], most, expected.most_loss) for key in pair)
+        result, base = (measure.check_sums(records[key], most, expected.most_loss) for key in pair)
         if measure.measured_on(result) != measure.measured_on(base):
             raise ExchangeError(f"the scores of {text} and those of its base are not of the same sentences and references")
-        found[text] = Scores(result, base)
-    scored = sum(scores.result.sentences for scores in found.values())
+        by_text[text] = Scores(result, base)
+    scored = sum(scores.result.sentences for scores in by_text.values())
     if scored > most or (scored < most and not mixed):
         raise ExchangeError(f"the scores are of {scored} sentences; the site has {most} of {split}")
-    return found
+    return by_text

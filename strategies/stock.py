@@ -195,15 +195,15 @@ def restored(instance: Strategy, state: State, key: str) -> Strategy:
     instance.__dict__["_fresh"] = {
         name: copy.deepcopy(value) if _is_plain(value) else value for name, value in vars(instance).items()
     }
-    for name, told in state.values.get(MEMORY, {}).get(key, {}).items():
-        arrays = {part: state.memory[f"{MEMORY}/{key}/{name}/{part}"].copy() for part in told.get("keys", ())}
+    for name, form in state.values.get(MEMORY, {}).get(key, {}).items():
+        arrays = {part: state.memory[f"{MEMORY}/{key}/{name}/{part}"].copy() for part in form.get("keys", ())}
         values: dict[str, Any] = {
-            "value": told.get("value"),
+            "value": form.get("value"),
             "array": arrays.get(""),
             "list": list(arrays.values()),
             "dict": arrays,
         }
-        kind = told["kind"]
+        kind = form["kind"]
         value = ArrayRecord({part: Array(array) for part, array in arrays.items()}) if kind == "record" else values[kind]
         setattr(instance, name, value)
     return instance

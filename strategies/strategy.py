@@ -195,7 +195,7 @@ class SiteStrategy(Strategy):
             elif training.change.sent.any():
                 distances[site] = Distance(len(rates), float(rates.mean()), training.change.rms)
         earlier = [
-            Distance(told["steps"], told["rate"], np.array(told["change"], float)) for told in self.progress.lengths.values()
+            Distance(past["steps"], past["rate"], np.array(past["change"], float)) for past in self.progress.lengths.values()
         ]
         verdicts |= judge(distances, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names)
         self.progress.lengths |= {site: own.values() for site, own in distances.items() if site not in verdicts}
@@ -429,9 +429,9 @@ class SiteStrategy(Strategy):
             record["numbers_share"] = selection.share_of_numbers
         if training.deviations is not None:
             # What was zero everywhere has none; JSON knows no infinity.
-            told = [float(f"{value:.6g}") if math.isfinite(value) else None for value in training.deviations.tolist()]
-            self.folder.add_deviations({"round": self.phases.record.number, "site": site, "deviations": told})
-            if finite := [value for value in told if value is not None]:
+            rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in training.deviations.tolist()]
+            self.folder.add_deviations({"round": self.phases.record.number, "site": site, "deviations": rounded})
+            if finite := [value for value in rounded if value is not None]:
                 record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
         stored = self.update_files.store(site, training.update.tensors)
         return replace(training, update=replace(training.update, tensors=stored))

@@ -103,9 +103,9 @@ class ThresholdModel:
             RunError: it was never set.
         """
         if self.scale is None or self.follows:
-            found = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
-            if found:
-                self.scale = float(np.median(found))
+            finite = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
+            if finite:
+                self.scale = float(np.median(finite))
             elif self.scale is None:
                 raise RunError(
                     f"theta has nowhere to begin: none of the {len(deviations)} sites that answered has a tensor whose deviation is finite "
@@ -138,14 +138,14 @@ class ThresholdModel:
 
     def _take(self, losses: Mapping[str, float]) -> dict[str, str]:
         """Remember the losses; what stands in for those that are missing."""
-        heard = {site: float(losses[site]) for site in self.sites if abs(losses.get(site, math.nan)) < _NO_LOSS}
-        known = {**self.losses, **heard}
+        given = {site: float(losses[site]) for site in self.sites if abs(losses.get(site, math.nan)) < _NO_LOSS}
+        known = {**self.losses, **given}
         if not known:
             raise RunError(
                 f"no site gave a training loss, now or before, so there is no theta; wanted those of {', '.join(self.sites)}"
             )
         mean = math.fsum(known.values()) / len(known)
-        missing = [site for site in self.sites if site not in heard]
+        missing = [site for site in self.sites if site not in given]
         self.losses = known
         return {
             site: (f"its loss is {losses[site]}; " if site in losses else "it gave no loss; ")

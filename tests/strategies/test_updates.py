@@ -85,11 +85,13 @@ def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, steps, mis
 
 
 def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
+    before = {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}
+
     def peak(sites: int) -> int:
         files = UpdateFiles(tmp_path, 3, large=0)
         tracemalloc.start()
         try:
-            updates, before = [], {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}
+            updates = []
             for number in range(sites):
                 arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
                 updates.append(Update(str(number), files.store(str(number), arrived), 1))
