@@ -19,6 +19,7 @@ import copy
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
@@ -63,6 +65,7 @@ class Stock(SiteStrategy):
     ) -> None:
         super().__init__(settings, registry, clusters, tensor_set, folder)
         self.make = make
+        self.fresh = _plain(self._instance(State({}), ""))
         self.instances: dict[str, tuple[Strategy, dict[str, Any]]] = {}
         """part/cluster -> the round's instance, and what its `configure_train` has set of it"""
 
@@ -72,7 +75,7 @@ class Stock(SiteStrategy):
         tensors: Any = {part: dict(clusters) for part, clusters in state.tensors.items()}
         merged = dict(config)
         for part, cluster, sites in self._clusters():
-            before, instance = tensors[part][cluster], restored(self.make(), state, f"{part}/{cluster}")
+            before, instance = tensors[part][cluster], self._instance(state, f"{part}/{cluster}")
             attributes = dict(vars(instance))
             given = lazy_record(before, state), ConfigRecord(dict(config)), ClusterGrid(grid, sites)
             requests = list(instance.configure_train(server_round, *given))
@@ -103,10 +106,20 @@ class Stock(SiteStrategy):
                     self.note(f"round {server_round}: {type(instance).__name__} leaves the {part} cluster {cluster} as it was")
                     continue
                 tensors[part][cluster] = taken(arrays, before, instance)
-                own, values[key] = remembered(instance, settled)
+                own, values[key] = remembered(instance, self.fresh, settled)
                 memory |= {f"{MEMORY}/{key}/{name}": array for name, array in own.items()}
         new = replace(state, tensors=tensors, memory=memory, values={**state.values, MEMORY: values})
         return arrays_of(new), self._mean_metrics(list(messages.values()))
+
+    def _instance(self, state: State, key: str) -> Strategy:
+        """A new instance with what the one of that part and cluster remembered."""
+        instance, prefix = self.make(), f"{MEMORY}/{key}/"
+        for name in set(OURS) & set(vars(instance)):
+            setattr(instance, name, 1)
+        arrays = {name.removeprefix(prefix): array for name, array in state.memory.items() if name.startswith(prefix)}
+        for name, form in state.values.get(MEMORY, {}).get(key, {}).items():
+            setattr(instance, name, _from_json(form, arrays))
+        return instance
 
     def _clusters(self) -> Iterable[tuple[Any, str, Sequence[str]]]:
         for part in PARTS:
@@ -152,74 +165,75 @@ def _part_of(reply: Message, names: Iterable[str], weight: str) -> Message:
 # --- What instances remember -------------------------------------------------------------------------------------------------
 
 
-def remembered(instance: Strategy, settled: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:
-    """(arrays by name, how they and plain values make up the attributes) of all that an instance changed of itself.
+def remembered(instance: Strategy, fresh: Mapping[str, Any], settled: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:
+    """(arrays, attributes as JSON holds them beside these) of what an instance has that a new one has not.
 
     Args:
-        settled: attributes that `configure_train` sets anew each round; they are left out where nothing else changed them.
+        fresh: a new instance's attributes, as JSON holds them.
+        settled: those that `configure_train` sets anew each round; left out where `aggregate_train` has not touched them.
 
     Raises:
         RunError: an attribute that no checkpoint can hold; names it.
     """
-    arrays: Tensors = {}
+    memory: Tensors = {}
     attributes: dict[str, Any] = {}
-    fresh = getattr(instance, "_fresh")  # noqa: B009
     for name, value in vars(instance).items():
-        if name == "_fresh" or (name in settled and settled[name] is value) or _same(fresh.get(name), value):
+        if name in settled and settled[name] is value:
             continue
-        if isinstance(value, ArrayRecord):
-            kind, parts = "record", {key: array.numpy() for key, array in value.items()}
-        elif isinstance(value, np.ndarray):
-            kind, parts = "array", {"": value}
-        elif isinstance(value, list | tuple) and value and all(isinstance(each, np.ndarray) for each in value):
-            kind, parts = "list", {str(number): each for number, each in enumerate(value)}
-        elif isinstance(value, dict) and value and all(isinstance(each, np.ndarray) for each in value.values()):
-            kind, parts = "dict", value
-        elif _is_plain(value):
-            attributes[name] = {"kind": "value", "value": value}
-            continue
-        else:
+        arrays: Tensors = {}
+        try:
+            form = _as_json(value, name, arrays)
+        except TypeError as error:
+            if name in fresh:  # a function that it was made with
+                continue
             raise RunError(
-                f"{type(instance).__name__}.{name} is a {type(value).__name__}, which no checkpoint can hold; keep arrays, lists or "
-                "dicts of arrays, an ArrayRecord, or what JSON holds"
-            )
-        attributes[name] = {"kind": kind, "keys": list(parts)}
-        arrays |= {f"{name}/{key}": np.array(array, order="C") for key, array in parts.items()}
-    return arrays, attributes
+                f"{type(instance).__name__}.{name} holds a {error}, which no checkpoint can; give it arrays, ArrayRecords, or what "
+                "JSON holds"
+            ) from None
+        if arrays or form != fresh.get(name):
+            memory |= arrays
+            attributes[name] = form
+    return memory, attributes
 
 
-def restored(instance: Strategy, state: State, key: str) -> Strategy:
-    """A new instance with what the one of that part and cluster remembered."""
-    for name in set(OURS) & set(vars(instance)):
-        setattr(instance, name, 1)
-    instance.__dict__["_fresh"] = {
-        name: copy.deepcopy(value) if _is_plain(value) else value for name, value in vars(instance).items()
-    }
-    for name, form in state.values.get(MEMORY, {}).get(key, {}).items():
-        arrays = {part: state.memory[f"{MEMORY}/{key}/{name}/{part}"].copy() for part in form.get("keys", ())}
-        values: dict[str, Any] = {
-            "value": form.get("value"),
-            "array": arrays.get(""),
-            "list": list(arrays.values()),
-            "dict": arrays,
-        }
-        kind = form["kind"]
-        value = ArrayRecord({part: Array(array) for part, array in arrays.items()}) if kind == "record" else values[kind]
-        setattr(instance, name, value)
-    return instance
+def _plain(instance: Strategy) -> dict[str, Any]:
+    """A new instance's attributes as JSON holds them; None for what it does not."""
+    plain: dict[str, Any] = {}
+    for name, value in vars(instance).items():
+        with suppress(TypeError):
+            plain[name] = None
+            plain[name] = _as_json(value, name, {})
+    return plain
 
 
-def _same(fresh: Any, value: Any) -> bool:
-    return fresh is value or (_is_plain(fresh) and _is_plain(value) and bool(fresh == value))
+def _as_json(value: Any, name: str, arrays: Tensors) -> Any:
+    """A value as JSON holds it, with arrays by their names, which go into `arrays`.
+
+    Raises:
+        TypeError: with the type that no checkpoint can hold.
+    """
+    if isinstance(value, np.ndarray | Array):
+        arrays[name] = np.array(value if isinstance(value, np.ndarray) else value.numpy(), order="C")
+        return {"array": name, "flower": isinstance(value, Array)}
+    if isinstance(value, ArrayRecord | dict):
+        entries = [[key, _as_json(each, f"{name}/{key}", arrays)] for key, each in value.items()]
+        return {"entries": entries, "flower": isinstance(value, ArrayRecord)}
+    if isinstance(value, list | tuple):
+        return [_as_json(each, f"{name}/{place}", arrays) for place, each in enumerate(value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(type(value).__name__)
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether JSON holds it."""
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
-    return value is None or isinstance(value, str | int | float | bool)
+def _from_json(form: Any, arrays: Mapping[str, Numbers]) -> Any:
+    if isinstance(form, list):
+        return [_from_json(each, arrays) for each in form]
+    if not isinstance(form, dict):
+        return form
+    if "array" in form:
+        return Array(arrays[form["array"]]) if form["flower"] else arrays[form["array"]].copy()
+    entries = {key: _from_json(each, arrays) for key, each in form["entries"]}
+    return ArrayRecord(entries) if form["flower"] else entries
 
 
 # --- By name -----------------------------------------------------------------------------------------------------------------

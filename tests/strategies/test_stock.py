@@ -296,7 +296,7 @@ def test_flowers_example_of_a_class_of_ones_own_works(config, tmp_path, own_file
     told = {m.content["task"]["round"]: m.content["config"]["proximal-mu"] for m in live.sent if "config" in m.content}
     assert told == {1: 0.1, 2: 0.2}
     state = json.loads((folder.directory / "checkpoints" / "0002" / "state.json").read_text())
-    assert state["strategy"]["stock"]["encoder/all"]["rounds"] == {"kind": "value", "value": 2}
+    assert state["strategy"]["stock"]["encoder/all"]["rounds"] == 2
 
 
 def test_a_subclass_of_ours_sees_the_arrays_and_changes_them(config, tmp_path, own_file):
@@ -322,7 +322,7 @@ def test_arrays_that_are_none_of_the_clusters_end_the_run(config, tmp_path, own_
 
 def test_what_no_checkpoint_can_hold_is_refused_by_name(config, tmp_path, own_file):
     own_file("holding", DOCUMENTED.replace("self.rounds = self.rounds + 1", "self.lock = object()"))
-    with pytest.raises(RunError, match=r"CustomFedAvg.lock is a object, which no checkpoint can hold"):
+    with pytest.raises(RunError, match=r"CustomFedAvg.lock holds a object, which no checkpoint can"):
         run({**config, "strategy": "holding:CustomFedAvg"}, tmp_path / "run")
 
 
