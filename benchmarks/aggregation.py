@@ -30,9 +30,10 @@ from fedlingua.exchange.records import pack, view
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.selection.masks import everything
-from strategies.aggregation import Update, fed_avg, inner_cluster_aggregation, start_everywhere
+from strategies.aggregation import fed_avg, inner_cluster_aggregation, start_everywhere
 from strategies.cores import CORES
 from strategies.norms import change_of
+from strategies.updates import Update
 
 SITES = 12
 WANTED_RATIO = 3
@@ -90,7 +91,7 @@ class Round:
             named = ArrayRecord({name: Array(array) for name, array in tensors.items()})
             self.theirs.append(RecordDict({"arrays": named, "metrics": MetricRecord({"num-examples": self.sizes[site]})}))
 
-    def fold_ours(self, order: Sequence[str], checked: bool) -> ClusterTensors:
+    def aggregate_ours(self, order: Sequence[str], checked: bool) -> ClusterTensors:
         updates = {}
         for site in order:
             tensors = view(self.ours[site], self.chosen)
@@ -99,7 +100,7 @@ class Round:
             updates[site] = Update(site, tensors, self.sizes[site])
         return inner_cluster_aggregation(self.state, updates, self.chosen, self.clusters, fed_avg)
 
-    def fold_theirs(self, order: Sequence[int]) -> ArrayRecord:
+    def aggregate_theirs(self, order: Sequence[int]) -> ArrayRecord:
         return aggregate_arrayrecords([self.theirs[number] for number in order], "num-examples")
 
 
@@ -116,9 +117,9 @@ def measured(repeats: int) -> dict[str, Any]:
     replies, numbers = Round(chosen), list(range(SITES))
     times = turn_about(
         {
-            "fedavg": lambda: replies.fold_theirs(numbers),
-            "ours": lambda: replies.fold_ours(replies.sites, checked=True),
-            "ours_without_checks": lambda: replies.fold_ours(replies.sites, checked=False),
+            "fedavg": lambda: replies.aggregate_theirs(numbers),
+            "ours": lambda: replies.aggregate_ours(replies.sites, checked=True),
+            "ours_without_checks": lambda: replies.aggregate_ours(replies.sites, checked=False),
         },
         repeats,
     )
@@ -137,11 +138,11 @@ def order_independence(replies: Round) -> dict[str, Any]:
     random, ours, theirs, dtypes = Random(1), set(), set(), set()
     largest = 0.0
     for _ in range(5):
-        state = replies.fold_ours(random.sample(replies.sites, SITES), checked=True)
+        state = replies.aggregate_ours(random.sample(replies.sites, SITES), checked=True)
         flat: Tensors = {name: array for part in PARTS for name, array in state[part]["all"].items()}
         ours.add(hash_of(list(flat.values())))
         dtypes |= {str(array.dtype) for array in flat.values()}
-        peer = {name: array.numpy() for name, array in replies.fold_theirs(random.sample(range(SITES), SITES)).items()}
+        peer = {name: array.numpy() for name, array in replies.aggregate_theirs(random.sample(range(SITES), SITES)).items()}
         theirs.add(hash_of(list(peer.values())))
         largest = max(largest, *(float(np.abs(peer[name] - array).max()) for name, array in flat.items()))
     return {

@@ -353,4 +353,4 @@ def _hosted_task(records: Records, node: Node) -> Task:
     task = Task.of(records[protocol.TASK])
     if task.site not in node.names:
         raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(node.names)}")
-    return task
+    return task.with_config(records.get(protocol.CONFIG, ConfigRecord()))

@@ -21,12 +21,13 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
 from clients.round_files import RoundFiles
+from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.protocol import Stage, Task
+from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors
 from fedlingua.exchange.trainable import Trainable
@@ -84,7 +85,7 @@ class SiteClient(NumPyClient):
         self.load(received, task.own)
         stage = task.round, task.attempt
         optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
-        result = self._train_model(task.round, optimizer)
+        result = self._train_model(task, optimizer)
         if optimizer is not None:
             self.optimizers.save(optimizer, stage)
         travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
@@ -147,7 +148,8 @@ class SiteClient(NumPyClient):
 
     def _task(self, config: dict[str, Scalar]) -> Task:
         number, attempt, *own = (int(config.get(key, default)) for key, default in _CONFIG.items())
-        return Task(self.site, "", attempt, number, (own[0], own[1]), keep=((own[0], own[1]),))
+        task = Task(self.site, "", attempt, number, (own[0], own[1]), keep=((own[0], own[1]),))
+        return task.with_config({key: value for key, value in config.items() if key == PROXIMAL_MU})
 
     # --- What a task says -------------------------------------------------------------------------------------------
 
@@ -192,14 +194,17 @@ class SiteClient(NumPyClient):
         how = LocalTraining.of(self.settings)
         return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
 
-    def _train_model(self, number: int, optimizer: dict[str, Numbers] | None) -> LocalResult:
+    def _train_model(self, task: Task, optimizer: dict[str, Numbers] | None) -> LocalResult:
         """Train what the model holds: here, or in several processes of this machine."""
-        seed, texts, of = f"{self.settings.seed}/{self.site}/{number}", self.training_texts, (number, self.settings.rounds)
+        seed, of = f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
+        texts, mu = self.training_texts, task.proximal_mu
+        if self.settings.processes > 1 and mu:
+            raise ExchangeError(f"{PROXIMAL_MU} = {mu:g} is trained with in one process; give processes = 1")
         if self.settings.processes > 1:
             job = Job(self.settings, read_tensors(self.trainable.model, self.trainable.trained), texts, seed, optimizer, of)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
-        how = LocalTraining.of(self.settings)
+        how = dataclasses.replace(LocalTraining.of(self.settings), proximal_mu=mu)
         return train_locally(self.trainable.model, names, texts, codec, how, seed, optimizer, this_round=of)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:

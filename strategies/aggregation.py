@@ -1,9 +1,10 @@
-"""Aggregation rules and algorithm 1 of Liu et al. 2023, as pure functions of updates."""
+"""Aggregation as pure functions: algorithm 1 of Liu et al. 2023, weights, and the mean of what a cluster's sites sent."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,51 +13,89 @@ from fedlingua.clustering.clusters import Clusters, cluster_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, flat, separate
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.runs.checkpoints import ClusterTensors
-from fedlingua.selection.masks import Selection
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import tempered
 from strategies.cores import BLOCK, SPAN, in_order
+from strategies.updates import Sent, Update, flat_of
 
 
 @dataclass(frozen=True)
-class Update:
-    """A site's tensors after local training, and how many sentences it counts by: those that it trained on or, where these are drawn,
-    all that they are drawn from.
+class State:
+    """What a method goes on from. A checkpoint holds it, and a round that is skipped leaves it as it was.
 
-    Large tensors may wait in a file until the round is folded: each is read when it is asked for, so a rule that takes one name after
-    another needs the memory of one. None may be written to. selection: which of them the site sent; the others stand at what it was given.
-    loss: of its training, nats a token.
+    Args:
+        tensors: part -> cluster -> its tensors; the arrays are never written to.
+        round: the round that it stands after.
+        memory: named tensors that the method stores besides, such as an optimiser's moments; values: what JSON holds.
     """
 
-    site: str
-    tensors: Mapping[str, Numbers]
-    num_examples: int
-    selection: Selection | None = None
-    loss: float = 0.0
+    tensors: ClusterTensors
+    round: int = 0
+    memory: Tensors = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
-Rule = Callable[[Sequence[Update]], Tensors]
+Combine = Callable[[Tensors, Sequence[Update]], Tensors]
+"""(a cluster's tensors of one part, its sites' updates of them) -> what they become; without updates what they were."""
+
+
+# --- Clusters: algorithm 1 ---------------------------------------------------------------------------------------------------
+
+
+def start_everywhere(initial: Tensors, tensor_set: TensorSet, clusters: Clusters) -> dict[Part, dict[str, Tensors]]:
+    """Every cluster begins with the same tensors: algorithm 1, lines 1-3."""
+    return {
+        part: {name: {spec.name: initial[spec.name] for spec in tensor_set.of_part(part)} for name in clusters[part]}
+        for part in PARTS
+    }
+
+
+def tensors_for(site: str, tensors: ClusterTensors, tensor_set: TensorSet, clusters: Clusters) -> Tensors:
+    """What one site gets: its encoder cluster's, its decoder cluster's and the shared tensors, in the set's order."""
+    parts = {part: tensors[part][cluster_of(clusters, part, site)] for part in PARTS if tensor_set.of_part(part)}
+    return {spec.name: parts[spec.part][spec.name] for spec in tensor_set.specs}
+
+
+def inner_cluster_aggregation(
+    before: ClusterTensors, updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, combine: Combine
+) -> dict[Part, dict[str, Tensors]]:
+    """Each part of each cluster becomes what `combine` makes of it and its own sites' updates: algorithm 1, lines 7-14."""
+    return {
+        part: {
+            # A checkpoint holds no cluster without tensors.
+            cluster: combine(before[part].get(cluster, {}), members)
+            for own, cluster, members in in_clusters(updates, tensor_set, clusters)
+            if own == part
+        }
+        for part in PARTS
+    }
+
+
+def in_clusters(
+    updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters
+) -> Iterator[tuple[Part, str, list[Update]]]:
+    """(part, cluster, its own sites' updates of that part), in federation order, whatever order replies came in."""
+    for part in PARTS:
+        names = [spec.name for spec in tensor_set.of_part(part)]
+        for cluster, sites in clusters[part].items():
+            yield part, cluster, [updates[site].of(names, part) for site in sites if site in updates]
+
+
+# --- Weights -----------------------------------------------------------------------------------------------------------------
+
+Weights = Callable[[Sequence[Update]], list[float]]
+"""What each of a cluster's updates counts; they add up to 1."""
 LEAST_SHARE = 1e-12
 """Of the weight of the site with the lowest loss: no site counts nothing."""
 
 
-def fed_avg(updates: Sequence[Update]) -> Tensors:
-    """Mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2. Summed in the order given, in float32."""
-    return weighted_mean(updates, by_size)
-
-
-def fed_mean(updates: Sequence[Update]) -> Tensors:
-    """Plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3. Summed in the order given, in float32."""
-    return weighted_mean(updates, equally)
-
-
 def by_size(updates: Sequence[Update], temperature: float = 1.0) -> list[float]:
-    """The weights of FedAvg; above a temperature of 1 sizes count to the power of 1 / temperature, so that sites count more alike."""
+    """The weights of FedAvg: Liu et al. 2023, eq. 2. Above a temperature of 1 sizes count to the power of 1 / temperature."""
     return tempered([update.num_examples for update in updates], temperature)
 
 
 def equally(updates: Sequence[Update]) -> list[float]:
-    """The weights of FedMean."""
+    """The weights of FedMean: Liu et al. 2023, eq. 3."""
     return [1 / len(updates)] * len(updates)
 
 
@@ -65,10 +104,6 @@ def by_loss(updates: Sequence[Update], temperature: float) -> list[float]:
     lowest = min(update.loss for update in updates)
     shares = [max(math.exp((lowest - update.loss) / temperature), LEAST_SHARE) for update in updates]
     return [share / math.fsum(shares) for share in shares]
-
-
-Weights = Callable[[Sequence[Update]], list[float]]
-"""What each of a cluster's updates counts; they add up to 1."""
 
 
 WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
@@ -80,96 +115,133 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
 
 
 def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
-    """Those that `aggregation` names, under a rule that is no weighted mean those of FedMean; none of them over `max-site-share`.
+    """Those that `aggregation` names, under a rule that is no weighted mean those of FedMean; none over `max-site-share`.
 
-    on_bound: called with the site and the share that it would have.
+    Args:
+        on_bound: called with the site and the share that it would have.
     """
     by = WEIGHTS.get(settings.aggregation, WEIGHTS["fed-mean"])(settings)
 
     def bounded(updates: Sequence[Update]) -> list[float]:
-        shares = by(updates)
-        for update, share in zip(updates, shares, strict=True):
-            if len(shares) > 2 and share > settings.max_site_share:
-                on_bound(update.site, share)
-                return [
-                    settings.max_site_share if one == share else one / (1 - share) * (1 - settings.max_site_share)
-                    for one in shares
-                ]
+        shares, most = by(updates), settings.max_site_share
+        for update, large in zip(updates, shares, strict=True):
+            if len(shares) > 2 and large > most:
+                on_bound(update.site, large)
+                return [most if share == large else share / (1 - large) * (1 - most) for share in shares]
         return shares
 
     return bounded
 
 
-def weighted_mean(updates: Sequence[Update], by: Weights) -> Tensors:
-    """float32(w) * x added up site after site; the order is the sum's, so it is the same bytes whichever way it is taken."""
-    weights = by(updates)
-    return folded(updates, lambda arrays: weighted_sum(arrays, weights))
+# --- The mean ----------------------------------------------------------------------------------------------------------------
 
 
-def folded(updates: Sequence[Update], fold: Callable[[Sequence[Flat]], Numbers]) -> Tensors:
-    """What `fold` makes of all updates' numbers: part by part where they lie so, else tensor by tensor."""
-    joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
-    if len(joined) == len(updates):
-        return separate({part: fold([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
-    names = updates[0].tensors
-    return {name: fold([flat(update.tensors, name) for update in updates]).reshape(names[name].shape) for name in names}
+def weighted_mean(before: Tensors, updates: Sequence[Update], by: Weights, missing: str = "previous") -> Tensors:
+    """The mean of a cluster's updates by their weights; its tensors as they were where there are none."""
+    if not updates:
+        return before
+    return mean(before, [update.sent(weight) for update, weight in zip(updates, by(updates), strict=True)], missing)
 
 
-def weighted_sum(arrays: Sequence[Flat], weights: Sequence[float]) -> Numbers:
-    """Sum of flat arrays times their weights, in the order given, in float32.
+def fed_avg(before: Tensors, updates: Sequence[Update]) -> Tensors:
+    """Mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2."""
+    return weighted_mean(before, updates, by_size)
 
-    By blocks that stay in a core's cache while all sites are added: what is in memory is read once, what is in files is never whole.
+
+def fed_mean(before: Tensors, updates: Sequence[Update]) -> Tensors:
+    """Plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3."""
+    return weighted_mean(before, updates, equally)
+
+
+def mean(before: Mapping[str, Numbers], sent: Sequence[Sent], missing: str = "previous") -> Tensors:
+    """The mean of what a cluster's sites sent; a number that nobody sent stays as it was, bit for bit.
+
+    Where all sent all, it is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites and
+    does not say what stands where a site sent nothing; `missing` has both readings:
+
+    - `previous`: what the site received, as if it had not moved there: W_s = W_g + sum over those who sent of w_k (W_k - W_g).
+    - `renormalise`: those who sent share the weights among them.
+
+    Summed in the order given, in float32: float32(w) * x, site after site. Only where a tensor was sent in part and weights are
+    renormalised does every number have a divisor of its own; then the sum is taken in float64 and rounded once, so that what a
+    single site sent comes out as it was sent. No memory of an update's size is needed but the result's.
+
+    Args:
+        before: the cluster's tensors that the round began with.
+        sent: of every site that answered, with weights that add up to 1.
     """
-    total = np.empty(len(arrays[0]), np.float32)
-    scaled = [np.float32(weight) for weight in weights]
-
-    def add_up(span: int) -> None:
-        scratch = np.empty(BLOCK, np.float32)
-        for first in range(span, min(span + SPAN, len(total)), BLOCK):
-            sums = total[first : first + BLOCK]
-            sums.fill(0)
-            for array, weight in zip(arrays, scaled, strict=True):
-                sums += np.multiply(array[first : first + BLOCK], weight, out=scratch[: len(sums)])
-
-    in_order(add_up, range(0, len(total), SPAN))
-    return total
-
-
-def start_everywhere(initial: Tensors, tensor_set: TensorSet, clusters: Clusters) -> dict[Part, dict[str, Tensors]]:
-    """Every cluster begins with the same tensors: algorithm 1, lines 1-3."""
-    return {
-        part: {name: {spec.name: initial[spec.name] for spec in tensor_set.of_part(part)} for name in clusters[part]}
-        for part in PARTS
-    }
-
-
-def inner_cluster_aggregation(
-    state: ClusterTensors, updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, rule: Rule, least: int = 1
-) -> dict[Part, dict[str, Tensors]]:
-    """Each part of each cluster becomes `rule` over its own sites' updates: algorithm 1, lines 7-14.
-
-    Sites are taken in federation order, whatever the order of their replies. Where fewer than `least` answered, a cluster
-    stays as it was.
-    """
-    new: dict[Part, dict[str, Tensors]] = {}
-    for part in PARTS:
-        names = [spec.name for spec in tensor_set.of_part(part)]
-        new[part] = {}
-        for cluster, sites in clusters[part].items():
-            members = [
-                replace(updates[site], tensors=_of_part(updates[site].tensors, part, names), selection=None)
-                for site in sites
-                if site in updates
-            ]
-            new[part][cluster] = rule(members) if len(members) >= least else dict(state[part][cluster])
+    memory = np.empty(sum(start.size for start in before.values()), np.float32)
+    new: Tensors = {}
+    tasks: list[tuple[_Terms, Numbers, int]] = []
+    first = 0
+    for name, start in before.items():
+        total = memory[first : first + start.size]
+        first += start.size
+        new[name] = total.reshape(start.shape)
+        terms = _terms(name, np.ravel(start), sent, missing)
+        tasks += [(terms, total[span : span + SPAN], span) for span in range(0, len(total), SPAN)]
+    in_order(lambda task: _add_up(*task), tasks)
     return new
 
 
-def _of_part(tensors: Mapping[str, Numbers], part: Part, names: Sequence[str]) -> Mapping[str, Numbers]:
-    return tensors.of_part(part) if isinstance(tensors, Joined) else {name: tensors[name] for name in names}
+@dataclass(frozen=True)
+class _Terms:
+    """Of one tensor's mean: what each site adds, which numbers of it count (None: all), and what stands where none do."""
+
+    start: Numbers
+    arrays: Sequence[Flat]
+    weights: Sequence[float]
+    masks: Sequence[Numbers | None]
+    sent_in_part: bool
+    divides: bool
 
 
-def tensors_for(site: str, state: ClusterTensors, tensor_set: TensorSet, clusters: Clusters) -> Tensors:
-    """What one site gets: its encoder cluster's, its decoder cluster's and the shared tensors, in the set's order."""
-    parts = {part: state[part][cluster_of(clusters, part, site)] for part in PARTS if tensor_set.of_part(part)}
-    return {spec.name: parts[spec.part][spec.name] for spec in tensor_set.specs}
+def _terms(name: str, start: Numbers, sent: Sequence[Sent], missing: str) -> _Terms:
+    senders = [site for site in sent if name in site.tensors]
+    in_part = all(name in site.masks for site in senders)
+    divides = missing == "renormalise" and any(name in site.masks for site in senders)
+    among = senders if missing == "renormalise" or not senders else sent
+    arrays = [flat(site.tensors, name) if name in site.tensors else start for site in among]
+    weights = [site.weight for site in among]
+    if missing == "renormalise" and not divides:
+        weights = [weight / math.fsum(weights) for weight in weights]
+    masks = [site.masks.get(name) if name in site.tensors else None for site in among]
+    return _Terms(start, arrays, weights, masks, in_part, divides)
+
+
+def _add_up(terms: _Terms, total: Numbers, span: int) -> None:
+    """Fill `total`, the mean's numbers from `span` on, by blocks that stay in a core's cache while all sites are added."""
+    scratch = np.empty(min(BLOCK, len(total)), np.float32)
+    for first in range(0, len(total), BLOCK):
+        sums = total[first : first + BLOCK]
+        block = slice(span + first, span + first + len(sums))
+        masks = [None if mask is None else mask[block] for mask in terms.masks]
+        if terms.divides:
+            sums[:] = _divided(terms, block, masks)
+            continue
+        sums.fill(0)
+        for array, weight, mask in zip(terms.arrays, terms.weights, masks, strict=True):
+            numbers = array[block] if mask is None else np.where(mask, array[block], terms.start[block])
+            sums += np.multiply(numbers, np.float32(weight), out=scratch[: len(sums)])
+        if terms.sent_in_part:  # the sum of the shares of what was there would round
+            there = np.logical_or.reduce([mask for mask in masks if mask is not None], initial=False)
+            np.copyto(sums, terms.start[block], where=~there)
+
+
+def _divided(terms: _Terms, block: slice, masks: Sequence[Numbers | None]) -> Numbers:
+    sums, present = np.zeros((2, block.stop - block.start))
+    for array, weight, mask in zip(terms.arrays, terms.weights, masks, strict=True):
+        chosen = True if mask is None else mask
+        np.add(sums, weight * array[block].astype(np.float64), out=sums, where=chosen)
+        np.add(present, weight, out=present, where=chosen)
+    np.divide(sums, present, out=sums, where=present > 0)
+    return np.where(present > 0, sums, terms.start[block])
+
+
+def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numbers]) -> Tensors:
+    """What `rule` makes of all updates' numbers: part by part where they lie so, else tensor by tensor."""
+    joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
+    if len(joined) == len(updates):
+        return separate({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
+    names = updates[0].tensors
+    return {name: rule(flat_of(updates, name)).reshape(names[name].shape) for name in names}

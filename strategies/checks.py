@@ -25,8 +25,8 @@ MOST_LOSS = 4.0
 """Times ln(vocabulary), which is the loss of a model that knows nothing."""
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
-_TOLD = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
-_TOLD_OF_DOCUMENTS = {"failures", "failed_documents"}
+ACCOUNT_KEYS = {"directions", "read", "kept", "reasons", "dropped", "train", "dev", "test"}
+DOCUMENT_KEYS = {"failures", "failed_documents"}
 """Besides, where a site's hook failed on some."""
 
 WITHOUT_TENSORS = 64 * 1024
@@ -43,16 +43,6 @@ def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False) -> i
     return WITHOUT_TENSORS + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
 
 
-def check_size(size: int, limit: int) -> None:
-    """Refuse a reply of more bytes than the limit.
-
-    Raises:
-        ExchangeError: says both.
-    """
-    if size > limit:
-        raise ExchangeError(f"the reply has {size} bytes; wanted at most {limit}")
-
-
 def check_records(reply: Message, wanted: Collection[str]) -> None:
     """Refuse a reply with other records than these.
 
@@ -61,8 +51,8 @@ def check_records(reply: Message, wanted: Collection[str]) -> None:
     """
     missing, extra = set(wanted) - set(reply.content), set(reply.content) - set(wanted)
     if missing or extra:
-        told = [f"no {name!r}" for name in sorted(missing)] + [f"an unknown {name!r}" for name in sorted(extra)]
-        raise ExchangeError(f"the reply has {' and '.join(told)}; wanted the records {', '.join(sorted(wanted))}")
+        wrong = [f"no {name!r}" for name in sorted(missing)] + [f"an unknown {name!r}" for name in sorted(extra)]
+        raise ExchangeError(f"the reply has {' and '.join(wrong)}; wanted the records {', '.join(sorted(wanted))}")
 
 
 def check_task(reply: Message, asked: Task) -> None:
@@ -71,10 +61,12 @@ def check_task(reply: Message, asked: Task) -> None:
     Raises:
         ExchangeError: names the first that differs.
     """
-    told = reply.content.config_records.get(protocol.TASK, ConfigRecord())
+    answer = reply.content.config_records.get(protocol.TASK, ConfigRecord())
     for key, wanted in asked.reply().items():
-        if told.get(key) != wanted:
-            raise ExchangeError(f"answers {key} {told.get(key)!r}; wanted {wanted!r} (site {asked.site!r}, round {asked.round})")
+        if answer.get(key) != wanted:
+            raise ExchangeError(
+                f"answers {key} {answer.get(key)!r}; wanted {wanted!r} (site {asked.site!r}, round {asked.round})"
+            )
 
 
 def check_numbers(record: MetricRecord, wanted: Sequence[str]) -> dict[str, float]:
@@ -118,10 +110,10 @@ def check_sums(record: MetricRecord, wanted: Sequence[str], possible: Possible) 
             raise ExchangeError(f"{key} = {values[key]!r}; wanted a whole number, at least 1")
     examples, (least, most) = values["num_examples"], possible.examples
     if not least <= examples <= most:
-        told = (
+        bound = (
             f"the site has {most}" if examples > most else f"wanted at least {least}, by the site's own account and the settings"
         )
-        raise ExchangeError(f"num_examples = {examples!r}; {told}")
+        raise ExchangeError(f"num_examples = {examples!r}; {bound}")
     measured = max(1, round(possible.share * examples))
     fewest, most_tokens = (number * measured for number in possible.tokens)
     if not fewest <= values["num_tokens"] <= most_tokens:
@@ -183,19 +175,19 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
     wanted = (len(tensor_set.specs),)
     if set(arrays) != {protocol.DEVIATIONS}:
         raise ExchangeError(f"the reply has the deviations {', '.join(sorted(arrays)) or 'none'}; wanted {protocol.DEVIATIONS}")
-    found = arrays[protocol.DEVIATIONS]
-    if found.shape != wanted or found.dtype != np.float32 or not (found >= 0).all():
-        raise ExchangeError(f"the deviations are {found.dtype} {found.shape}; wanted float32 {wanted}, 0 or above")
-    return found
+    deviations = arrays[protocol.DEVIATIONS]
+    if deviations.shape != wanted or deviations.dtype != np.float32 or not (deviations >= 0).all():
+        raise ExchangeError(f"the deviations are {deviations.dtype} {deviations.shape}; wanted float32 {wanted}, 0 or above")
+    return deviations
 
 
 def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:
-    """What a site tells of itself in the roll call: its directions, and sizes that add up.
+    """Refuse a site's account of itself at registration that does not fit: its directions, and sizes that add up.
 
     Raises:
         ExchangeError: names the key.
     """
-    wanted = _TOLD | (_TOLD_OF_DOCUMENTS if _TOLD_OF_DOCUMENTS & set(record) else set())
+    wanted = ACCOUNT_KEYS | (DOCUMENT_KEYS if DOCUMENT_KEYS & set(record) else set())
     missing, extra = wanted - set(record), set(record) - wanted
     if missing or extra:
         raise ExchangeError(

@@ -18,8 +18,8 @@ from fedlingua.runs.plan import numbers_by_gradients
 from fedlingua.settings.config import Settings
 from fedlingua.training.signature import chosen_adapter, num_weights
 from strategies.checks import WITHOUT_TENSORS, check_records
-from strategies.question import ask_everybody
-from strategies.roll_call import Roll
+from strategies.phases import ask_every_site
+from strategies.registration import Registry
 
 if TYPE_CHECKING:
     from fedlingua.clustering.signatures import Grouping
@@ -28,7 +28,9 @@ FILE = "signatures.json"
 Array = np.ndarray[Any, Any]
 
 
-def clusters_by_gradients(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> Clusters:
+def clusters_by_gradients(
+    grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder
+) -> Clusters:
     """The clusters that the sites' gradients make; a resumed run keeps those it began with.
 
     Raises:
@@ -36,15 +38,15 @@ def clusters_by_gradients(grid: Grid, settings: Settings, roll: Roll, trainable:
     """
     known = folder.read(FILE) if settings.resume else None
     if known is None:
-        known = _ask_and_group(grid, settings, roll, trainable, folder)
+        known = _ask_and_group(grid, settings, registry, trainable, folder)
         folder.write(FILE, known)
     parts = known.get("parts") or dict.fromkeys(CLUSTERED, known)  # a run of before parts had signatures of their own
-    sites = roll.expected
-    found = {part: named("gradients", [told["clusters"][site] for site in sites], sites) for part, told in parts.items()}
-    return only({**no_clusters(sites), **found}, settings.cluster_parts)
+    sites = registry.expected
+    by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts.items()}
+    return only({**no_clusters(sites), **by_part}, settings.cluster_parts)
 
 
-def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
+def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
     """What signatures.json says."""
     # A second of import (scikit-learn) that only this method needs.
     from fedlingua.clustering.signatures import group
@@ -54,19 +56,19 @@ def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Traina
     sizes = {name: settings.signature_dim if private else num_weights(adapter) for name, adapter in chosen.items()}
     epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, len(sizes)) if private else None
     folder.event("note", text=_said_before(sum(sizes.values()), epsilon, settings))
-    signatures, sent = _signatures(grid, settings, roll, folder, sizes)
+    signatures, sent = _signatures(grid, settings, registry, folder, sizes)
     distance, algorithm, parts = settings.signature_distance, settings.signature_algorithm, {}
-    for part, number in numbers_by_gradients(settings, roll.federation).items():
+    for part, number in numbers_by_gradients(settings, registry.federation).items():
         if settings.cluster_parts in ("both", part):
             name = part if part in adapters else "signature"
             grouping = group([own[name] for own in signatures.values()], number, distance, algorithm, settings.seed)
-            parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_found(grouping, roll)}
+            parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_found(grouping, registry)}
     return {
         "form": settings.signature_form,
-        "examples": {site: _num_examples(settings, roll, site) for site in roll.expected},
+        "examples": {site: _num_examples(settings, registry, site) for site in registry.expected},
         "distance": distance,
         "algorithm": algorithm,
-        "sites": roll.expected,
+        "sites": registry.expected,
         "chosen_by": {0: "families", -1: "silhouette"}.get(settings.num_clusters, "setting"),
         "parts": parts,
         "signatures": len(sizes),
@@ -78,8 +80,8 @@ def _ask_and_group(grid: Grid, settings: Settings, roll: Roll, trainable: Traina
     }
 
 
-def _found(grouping: "Grouping", roll: Roll) -> dict[str, Any]:
-    clusters = named("gradients", grouping.labels, roll.expected)
+def _found(grouping: "Grouping", registry: Registry) -> dict[str, Any]:
+    clusters = named("gradients", grouping.labels, registry.expected)
     return {
         "distances": grouping.distances.tolist(),
         "merges": grouping.merges.tolist(),
@@ -102,7 +104,7 @@ def _said_before(size: int, epsilon: float | None, settings: Settings) -> str:
 
 
 def _signatures(
-    grid: Grid, settings: Settings, roll: Roll, folder: RunFolder, sizes: Mapping[str, int]
+    grid: Grid, settings: Settings, registry: Registry, folder: RunFolder, sizes: Mapping[str, int]
 ) -> tuple[dict[str, Mapping[str, Array]], dict[str, int]]:
     """(site -> its signatures, site -> bytes of its reply), in federation order."""
     sent: dict[str, int] = {}
@@ -112,7 +114,7 @@ def _signatures(
         return read_signatures(reply, sizes)
 
     need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
-    return ask_everybody(grid, settings, roll, folder, protocol.SIGNATURE, read, need, lambda _: most), sent
+    return ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, read, need, lambda _: most), sent
 
 
 def read_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Array]:
@@ -136,6 +138,6 @@ def read_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Ar
     return arrays
 
 
-def _num_examples(settings: Settings, roll: Roll, site: str) -> int:
-    there = int(roll.about[site]["train"])
+def _num_examples(settings: Settings, registry: Registry, site: str) -> int:
+    there = int(registry.about[site]["train"])
     return min(there, settings.signature_examples) if settings.signature_examples else there

@@ -1,99 +1,78 @@
 """FedMean and its kin inside clusters: what every federated method of the papers is on the server's side, whoever its clusters are of.
 
-One round (Liu et al. 2023, algorithm 1), told here from the server; what is not in this file is strategies/site_strategy.py, the same for
-every method, with deadlines, checked replies, quorum, best round and checkpoints:
+One round (Liu et al. 2023, algorithm 1), as the server goes through it in `SiteStrategy.round` (strategies/strategy.py):
 
-1. `configure_train` sends every site its `downlink`: its encoder cluster's and its decoder cluster's tensors, in one message.
-2. The sites train (clients/site_client.py) and answer with all those tensors.
-3. `aggregate_train` checks the replies and hands them to `fold`: inside every cluster the sites' tensors are averaged; where the run has
-   an optimiser for the server, it steps towards that mean.
-4. `configure_evaluate`, `aggregate_evaluate`: every site measures the loss of what it would now use on its dev text.
+1. ask: `configure_train` makes a request for every site, with its `model_for`: its encoder cluster's and its decoder cluster's
+   tensors. The sites train (clients/site_client.py).
+2. wait: `Phases.exchange` (strategies/phases.py) sends the requests and pulls the replies, until all are there, the deadline has
+   passed, or the quorum is out of reach.
+3. parse: `parse_training` (strategies/reply_contents.py) reads each reply as it comes, and refuses what cannot be true of it.
+4. check: `checked` compares the updates with each other (strategies/outliers.py); what no honest site can have sent is left out.
+5. aggregate: `aggregate_train` hands the updates to `aggregate`, a function from the state that the round began with to the
+   next: inside every cluster the mean of what the sites sent (strategies/aggregation.py), or a robust rule
+   (strategies/robust_rules.py), or a step of the server's optimiser towards either (strategies/server_optimizer.py).
+6. `configure_evaluate`, `aggregate_evaluate`: every site measures the loss of what it would use now on its dev text.
+7. store: the state becomes the run's, and a checkpoint. A round with too few good replies does not get here, so nothing is undone.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from dataclasses import replace
 
 from fedlingua.clustering.clusters import Clusters
-from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.plan import sites_needed
 from fedlingua.settings.config import Settings
-from strategies.aggregation import (
-    Rule,
-    Update,
-    inner_cluster_aggregation,
-    start_everywhere,
-    tensors_for,
-    weighted_mean,
-    weights_of,
-)
-from strategies.partial import MISSING, Sent, pseudo_gradients, selective_aggregation, sent_to_clusters
-from strategies.robust_rules import ROBUST
-from strategies.roll_call import Roll
-from strategies.server_optimizer import ServerOptimizer
-from strategies.site_strategy import SiteStrategy
+from strategies.aggregation import State, inner_cluster_aggregation, weighted_mean, weights_of
+from strategies.registration import Registry
+from strategies.robust_rules import ROBUST, Rule
+from strategies.server_optimizer import ServerOptimizer, pseudo_gradient
+from strategies.strategy import SiteStrategy
+from strategies.updates import Update
 
 
 class FedMean(SiteStrategy):
     """Averages the sites of each cluster by the weights that `aggregation` names: every site the same (eq. 3), by size (eq. 2), by loss.
 
-    rule: what a cluster's updates become, where that is no such mean.
+    rule: what a cluster's updates become, where that is no such mean; it gets whole updates.
     """
 
     rule: Rule | None = None
 
-    def __init__(self, settings: Settings, roll: Roll, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder) -> None:
-        super().__init__(settings, roll, clusters, tensor_set, folder)
+    def __init__(
+        self, settings: Settings, registry: Registry, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder
+    ) -> None:
+        super().__init__(settings, registry, clusters, tensor_set, folder)
         self.weights = weights_of(settings, self._note_bound)
-        self.robust = ROBUST[settings.aggregation](settings.byzantine_sites) if settings.aggregation in ROBUST else None
+        if settings.aggregation in ROBUST:
+            self.rule = self.rule or ROBUST[settings.aggregation](settings.byzantine_sites)
+        self.missing = "previous" if settings.selected_by == "all" else settings.missing
         self.least = sites_needed(settings)
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
-    def begin(self, initial: Tensors) -> None:
-        self.state = start_everywhere(initial, self.tensor_set, self.clusters)
-
-    def downlink(self, site: str) -> Tensors:
-        return tensors_for(site, self.state, self.tensor_set, self.clusters)
-
-    def fold(self, updates: Mapping[str, Update]) -> None:
+    def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
+        """Inside every cluster the mean of its sites, or the rule's choice; with an optimiser a step towards it."""
         self._note_small_clusters(updates)
-        own = self.rule or self.robust
-        if self.optimizer is None and (own is not None or self.settings.selected_by == "all"):
-            # A rule of one's own gets whole updates: what was not sent stands at what the site was given.
-            rule = own or partial(weighted_mean, by=self.weights)
-            self.state = inner_cluster_aggregation(self.state, updates, self.tensor_set, self.clusters, rule, self.least)
-            return
-        mean = self._by_rule if self.robust else MISSING[self.settings.missing]
-        sendings = sent_to_clusters(updates, self.tensor_set, self.clusters, self.weights)
-        if self.optimizer:
-            self.state = self.optimizer.step(self.progress.round, self.state, pseudo_gradients(self.state, sendings, mean))
-        else:
-            self.state = selective_aggregation(self.state, sendings, mean)
+        combine = self._gradient if self.optimizer else self._combined
+        new = inner_cluster_aggregation(state.tensors, updates, self.tensor_set, self.clusters, combine)
+        return self.optimizer.step(state, new) if self.optimizer else replace(state, tensors=new)
+
+    def _combined(self, before: Tensors, members: Sequence[Update]) -> Tensors:
+        if len(members) < self.least:
+            return before
+        return self.rule(members) if self.rule else weighted_mean(before, members, self.weights, self.missing)
+
+    def _gradient(self, before: Tensors, members: Sequence[Update]) -> Tensors:
+        return pseudo_gradient(before, members, self._combined) if len(members) >= self.least else {}
 
     def _note_bound(self, site: str, share: float) -> None:
         most = self.settings.max_site_share
-        self.folder.event(
-            "note", text=f"site {site} would be {share:.0%} of its cluster's mean; max-site-share = {most:g} bounds it"
-        )
-
-    def _by_rule(self, _: Mapping[str, Numbers], sent: Sequence[Sent]) -> Tensors:
-        """The robust rule in the place of a mean of what sites sent, where each sent all; nothing of fewer than it needs."""
-        assert self.robust
-        return self.robust([Update("", site.tensors, 1) for site in sent]) if len(sent) >= self.least else {}
+        self.note(f"site {site} would be {share:.0%} of its cluster's mean; max-site-share = {most:g} bounds it")
 
     def _note_small_clusters(self, updates: Mapping[str, Update]) -> None:
         """Say which clusters stay as they were, since too few of their sites answered well for the rule."""
-        for part, named in self.clusters.items() if self.least > 1 else ():
-            for name, sites in named.items() if self.tensor_set.of_part(part) else ():
+        for part, clusters in self.clusters.items() if self.least > 1 else ():
+            for name, sites in clusters.items() if self.tensor_set.of_part(part) else ():
                 if (here := sum(site in updates for site in sites)) < self.least:
-                    told = f"{here} good updates, and aggregation = {self.settings.aggregation!r} needs {self.least}"
-                    self.folder.event("note", text=f"the {part} cluster {name} stays as it was: {told}")
-
-    def declared_state(self) -> tuple[Tensors, dict[str, Any]]:
-        return self.optimizer.state() if self.optimizer else super().declared_state()
-
-    def restore(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        if self.optimizer:
-            self.optimizer.restore(tensors, values)
+                    why = f"{here} good updates, and aggregation = {self.settings.aggregation!r} needs {self.least}"
+                    self.note(f"the {part} cluster {name} stays as it was: {why}")

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from fedlingua.exchange.tensors import Tensors
-from strategies.aggregation import Update
-from strategies.site_strategy import SiteStrategy
+from strategies.aggregation import State
+from strategies.strategy import SiteStrategy
+from strategies.updates import Update
 
 
 class LocalOnly(SiteStrategy):
@@ -13,11 +14,13 @@ class LocalOnly(SiteStrategy):
     travels = False
     one_best_round = False
 
-    def begin(self, initial: Tensors) -> None:
-        """Sites draw the initial tensors from the run's seed themselves."""
+    def init(self, tensors: Tensors) -> State:
+        """Nothing: sites draw the initial tensors from the run's seed themselves."""
+        return State({})
 
-    def downlink(self, site: str) -> Tensors:
+    def model_for(self, state: State, site: str) -> Tensors:
         return {}
 
-    def fold(self, updates: Mapping[str, Update]) -> None:
-        """Nothing came, nothing is averaged."""
+    def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
+        """No update came, so the state stays."""
+        return state

@@ -14,6 +14,7 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity, split_perplexity
 from fedlingua.evaluation.scores import averages
+from fedlingua.settings.config import Settings
 
 MOST_NATS = 700.0
 """A masked piece: exp of more is no float64."""
@@ -60,7 +61,7 @@ def measured_on(sums: MaskedScores) -> tuple[object, ...]:
     return sums.sentences, sums.tokens, sums.masks
 
 
-def site_scores(direction: Direction, result: MaskedScores, base: MaskedScores) -> dict[str, Any]:
+def site_scores(settings: Settings, direction: Direction, result: MaskedScores, base: MaskedScores) -> dict[str, Any]:
     """What scores.json says of one site. masks: of what was masked, so that two runs can be seen to be measured on the same."""
     mean, deviation = split_perplexity(result)
     return {
@@ -77,7 +78,9 @@ def site_scores(direction: Direction, result: MaskedScores, base: MaskedScores) 
     }
 
 
-def all_scores(sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[MaskedScores, MaskedScores]]) -> dict[str, Any]:
+def all_scores(
+    settings: Settings, sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[MaskedScores, MaskedScores]]
+) -> dict[str, Any]:
     """What it says of all sites: means over languages (macro), sites by their masked pieces (micro), and of all pieces at once (pooled).
 
     A language of several sites counts once, with their plain mean.
@@ -94,7 +97,7 @@ def all_scores(sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[
 
 
 def _macro(sites: Mapping[str, Mapping[str, Any]], name: str) -> float:
-    found = defaultdict(list)
+    by_language = defaultdict(list)
     for entry in sites.values():
-        found[entry["direction"]].append(entry[name])
-    return fmean(fmean(of_language) for of_language in found.values())
+        by_language[entry["direction"]].append(entry[name])
+    return fmean(fmean(of_language) for of_language in by_language.values())

@@ -56,24 +56,26 @@ def change_of(update: Joined, sent: dict[str, Flat], selection: Selection) -> Ch
     Raises:
         ExchangeError: names a part that holds NaN or infinity.
     """
-    found = Change(*np.zeros((4, len(update.chosen.specs))))
+    change = Change(*np.zeros((4, len(update.chosen.specs))))
     pieces = []
     for number, (part, first, last) in enumerate(update.places):
-        found.sent[number] = selection.count_of(number, part, first, last)
-        if found.sent[number]:
+        change.sent[number] = selection.count_of(number, part, first, last)
+        if change.sent[number]:
             pieces += [(number, part, cut, min(cut + SPAN, last)) for cut in range(first, last, SPAN)]
     # A core takes small tensors together.
     ends = accumulate(last - first for _, _, first, last in pieces)
-    tasks = [[piece for piece, _ in group] for _, group in groupby(zip(pieces, ends, strict=True), lambda told: told[1] // SPAN)]
+    tasks = [
+        [piece for piece, _ in group] for _, group in groupby(zip(pieces, ends, strict=True), lambda piece: piece[1] // SPAN)
+    ]
     measured = in_order(lambda task: [_measure(update.parts[part], sent[part], *cut) for _, part, *cut in task], tasks)
     for task, of_task in zip(tasks, measured, strict=True):
         for (number, part, *_), (squares, largest, size) in zip(task, of_task, strict=True):
             if not math.isfinite(squares):
                 raise not_finite(part)
-            found.squares[number] += squares
-            found.largest[number] = max(found.largest[number], largest)
-            found.sizes[number] = max(found.sizes[number], size)
-    return found
+            change.squares[number] += squares
+            change.largest[number] = max(change.largest[number], largest)
+            change.sizes[number] = max(change.sizes[number], size)
+    return change
 
 
 def _measure(flat: Flat, sent: Flat, first: int, last: int) -> tuple[float, float, float]:

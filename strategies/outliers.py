@@ -45,7 +45,7 @@ SLACK, ROUNDING = 1.01, 2.0**-23
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class Distance:
     """How far a site went in a round. rate: mean of its steps. change: (1 + tensors,), the whole update first; NaN where unsent."""
 
     steps: int
@@ -107,7 +107,7 @@ def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequ
     )
 
 
-def expected(steps: int, rate: float, others: Sequence[Trained], adam: bool) -> Numbers:
+def expected(steps: int, rate: float, others: Sequence[Distance], adam: bool) -> Numbers:
     """(1 + tensors,) change that the others lead to expect of a site; not a number, or of no use, where none of them sent."""
     changes = np.array([other.change for other in others])
     theirs = np.array([[float(other.steps)] for other in others])
@@ -122,27 +122,27 @@ def expected(steps: int, rate: float, others: Sequence[Trained], adam: bool) -> 
 
 
 def judge(
-    trained: Mapping[str, Trained], earlier: Iterable[Trained], adam: bool, most_ratio: float, names: Sequence[str]
+    distances: Mapping[str, Distance], earlier: Iterable[Distance], adam: bool, most_ratio: float, names: Sequence[str]
 ) -> dict[str, Verdict]:
     """site -> verdict, of updates that are longer than they should be, or say that they took steps and change nothing.
 
     earlier: of each site the last that was taken whole, which count where fewer than two others answered. Where there is but one to compare
     with, nobody can say which of the two is the odd one: then what is too long is scaled down, not left out. names: of the tensors.
     """
-    found = {}
-    for site, own in trained.items():
-        others = [other for name, other in trained.items() if name != site]
+    verdicts = {}
+    for site, own in distances.items():
+        others = [other for name, other in distances.items() if name != site]
         others += [] if len(others) > 1 else list(earlier)
         if not others:
             continue
-        wanted, heard = expected(own.steps, own.rate, others, adam), (~np.isnan([other.change for other in others])).sum(axis=0)
+        wanted, sent = expected(own.steps, own.rate, others, adam), (~np.isnan([other.change for other in others])).sum(axis=0)
         if own.change[0] == 0 and median(other.change[0] for other in others) > 0:
-            found[site] = Verdict(f"it says that it took {own.steps} steps, and changes nothing")
+            verdicts[site] = Verdict(f"it says that it took {own.steps} steps, and changes nothing")
             continue
         limits = wanted * ([most_ratio] + [most_ratio * TENSORS[adam]] * len(names))
         if adam:
             limits[1:] = np.maximum(limits[1:], STRAIGHT / CLIP * own.rate * own.steps)
-        compared = (heard > 1) & (wanted > 0)  # where the others changed nothing, there is nothing to compare with
+        compared = (sent > 1) & (wanted > 0)  # where the others changed nothing, there is nothing to compare with
         compared[0] |= len(others) == 1 and wanted[0] > 0
         over = np.divide(own.change, limits, out=np.zeros_like(wanted), where=compared & (own.change > 0))
         limit = CLIP if len(others) > 1 else 1.0
@@ -154,8 +154,8 @@ def judge(
                 f"expect {wanted[worst]:.4g}; up to {limit * limits[worst]:.4g} is taken (max-update-ratio = {most_ratio:g})"
             )
             scales = np.minimum(1.0, limit / np.maximum(over[1:], max(over[0], limit)))
-            found[site] = Verdict(reason, scales if over.max() <= 1 or len(others) == 1 else None)
-    return found
+            verdicts[site] = Verdict(reason, scales if over.max() <= 1 or len(others) == 1 else None)
+    return verdicts
 
 
 def _bend(steps: Numbers, growth: Numbers) -> float:

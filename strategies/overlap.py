@@ -1,6 +1,6 @@
 """What of one site's text stands at another: all sites send keyed hashes, the server compares them, without the key and without text.
 
-Two questions before the first round. DIGESTS: every site answers with the hashes of its sentences. LEAKS: every site is told which of its
+Two requests before the first round. DIGESTS: every site answers with the hashes of its sentences. LEAKS: every site is told which of its
 own dev and test hashes stand in another's train, answers with how many pairs that makes and, with overlap = "remove", leaves them out from
 then on. The server keeps counts (overlap.json) and no hash.
 """
@@ -20,80 +20,84 @@ from fedlingua.exchange.records import opened, to_record
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
 from strategies.checks import SHARE, WITHOUT_TENSORS, check_numbers, check_records
-from strategies.question import ask_everybody
-from strategies.roll_call import Roll
+from strategies.phases import ask_every_site
+from strategies.registration import Registry
 
 FILE = "overlap.json"
 _CHECK_DIGITS = 16
 
 
-def compare_sites(grid: Grid, settings: Settings, roll: Roll, folder: RunFolder) -> None:
+def compare_sites(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> None:
     """Compare the sites' text where the run says so; a resumed run keeps what it found, and its sites what they leave out.
 
     Raises:
         RunError: one site alone, a site that gave nothing, sites with different keys, or a site of which nothing would be left.
     """
-    if settings.overlap == "off" or roll.pooled:
+    if settings.overlap == "off" or registry.pooled:
         return
     known = folder.read(FILE) if settings.resume else None
     if known is None:
-        known = _ask_and_compare(grid, settings, roll, folder)
+        known = _ask_and_compare(grid, settings, registry, folder)
         folder.write(FILE, known)
     if settings.overlap == "remove":
-        roll.leave_out({site: told["leaks"] for site, told in known["sites"].items()})
+        registry.leave_out({site: entry["leaks"] for site, entry in known["sites"].items()})
 
 
-def _ask_and_compare(grid: Grid, settings: Settings, roll: Roll, folder: RunFolder) -> dict[str, Any]:
+def _ask_and_compare(grid: Grid, settings: Settings, registry: Registry, folder: RunFolder) -> dict[str, Any]:
     """What overlap.json says."""
-    if len(roll.expected) < 2:
+    if len(registry.expected) < 2:
         raise RunError(
-            f"overlap = {settings.overlap!r} compares sites with each other, and {roll.expected[0]} is the only one; leave it 'off'"
+            f"overlap = {settings.overlap!r} compares sites with each other, and {registry.expected[0]} is the only one; leave it 'off'"
         )
     need = f"overlap = {settings.overlap!r} needs the hashes of every site's sentences"
-    read = _Reading(roll)
-    digests = ask_everybody(grid, settings, roll, folder, protocol.DIGESTS, read.digests, need, read.most_bytes)
-    _check_one_key(read.checks, roll)
-    leaking = {site: to_record({protocol.LEAKING: found}) for site, found in leaks(digests).items()}
+    parsing = _Parsing(registry)
+    digests = ask_every_site(grid, settings, registry, folder, protocol.DIGESTS, parsing.digests, need, parsing.most_bytes)
+    _check_one_key(parsing.checks, registry)
+    leaking = {site: to_record({protocol.LEAKING: hashes}) for site, hashes in leaks(digests).items()}
     need = f"overlap = {settings.overlap!r} needs every site's number of pairs that leak"
-    counts = ask_everybody(grid, settings, roll, folder, protocol.LEAKS, read.leaks, need, lambda _: WITHOUT_TENSORS, leaking)
+    counts = ask_every_site(
+        grid, settings, registry, folder, protocol.LEAKS, parsing.leaks, need, lambda _: WITHOUT_TENSORS, leaking
+    )
     if settings.overlap == "remove":
         try:
-            check_left({site: {split: int(roll.about[site][split]) for split in JUDGED} for site in roll.expected}, counts)
+            check_left(
+                {site: {split: int(registry.about[site][split]) for split in JUDGED} for site in registry.expected}, counts
+            )
         except CorpusError as error:
             raise RunError(f"overlap = 'remove': {error}") from error
-    found = shared_sentences(digests)
-    told = {site: {"languages": found[site], "leaks": counts[site]} for site in roll.expected}
-    pairs = ", ".join(f"{site} {counts[site]['dev']} of dev, {counts[site]['test']} of test" for site in roll.expected)
+    languages = shared_sentences(digests)
+    sites = {site: {"languages": languages[site], "leaks": counts[site]} for site in registry.expected}
+    pairs = ", ".join(f"{site} {counts[site]['dev']} of dev, {counts[site]['test']} of test" for site in registry.expected)
     done = "left out" if settings.overlap == "remove" else "kept"
     folder.event("note", text=f"pairs of which another site trains on a sentence, {done}: {pairs}")
-    return {"removed": settings.overlap == "remove", "sites": told}
+    return {"removed": settings.overlap == "remove", "sites": sites}
 
 
-def _check_one_key(checks: Mapping[str, str], roll: Roll) -> None:
+def _check_one_key(checks: Mapping[str, str], registry: Registry) -> None:
     if len(set(checks.values())) == 1:
         return
-    by_key = {check: [site for site in roll.expected if checks[site] == check] for check in sorted(set(checks.values()))}
-    told = "; ".join(f"{check}: {', '.join(sites)}" for check, sites in by_key.items())
+    by_key = {check: [site for site in registry.expected if checks[site] == check] for check in sorted(set(checks.values()))}
+    keys = "; ".join(f"{check}: {', '.join(sites)}" for check, sites in by_key.items())
     raise RunError(
-        f"the sites hash under {len(by_key)} different overlap keys ({told}), and only hashes under one can be compared; give every "
+        f"the sites hash under {len(by_key)} different overlap keys ({keys}), and only hashes under one can be compared; give every "
         "site the same file"
     )
 
 
-class _Reading:
-    """Reads what the sites answer, checked against what they told in the roll call. checks: of each site's key."""
+class _Parsing:
+    """Reads what the sites answer, checked against their accounts at registration. checks: of each site's key."""
 
-    def __init__(self, roll: Roll) -> None:
-        self.roll = roll
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
         self.checks: dict[str, str] = {}
 
     def _languages(self, site: str) -> list[str]:
-        return sorted({language for one in self.roll.directions[site] for language in (one.source, one.target)})
+        return sorted({language for one in self.registry.directions[site] for language in (one.source, one.target)})
 
     def most_bytes(self, site: str) -> int:
         """Of the site's hashes."""
         languages = len(self._languages(site))
-        sentences = sum(int(self.roll.about[site][split]) for split in SPLITS)
+        sentences = sum(int(self.registry.about[site][split]) for split in SPLITS)
         return WITHOUT_TENSORS + 1024 * languages + int((1 + SHARE) * DTYPE.itemsize * languages * sentences)
 
     def digests(self, site: str, reply: Message, size: int) -> SiteDigests:
@@ -102,14 +106,14 @@ class _Reading:
         Raises:
             ExchangeError: other arrays than one for each split and language, not uint64, not rising, or more than there are sentences.
         """
-        told = self.roll.about[site]
+        about = self.registry.about[site]
         languages = self._languages(site)
         check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
         check = reply.content.config_records[protocol.KEY].get("check")
         if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
             raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
         arrays = opened(reply.content.array_records[protocol.ARRAYS])
-        wanted = {protocol.digests_name(split, language): int(told[split]) for split in SPLITS for language in languages}
+        wanted = {protocol.digests_name(split, language): int(about[split]) for split in SPLITS for language in languages}
         if set(arrays) != set(wanted):
             raise ExchangeError(
                 f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sorted(wanted))}"
@@ -128,16 +132,16 @@ class _Reading:
         check_records(reply, {protocol.TASK, protocol.METRICS})
         counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
         for split in JUDGED:
-            most = int(self.roll.about[site][split])
+            most = int(self.registry.about[site][split])
             if counts[split] > most or counts[split] != int(counts[split]):
                 raise ExchangeError(f"{split} = {counts[split]!r} pairs leak; wanted a count, and the site has {most}")
         return {split: int(counts[split]) for split in JUDGED}
 
 
-def _check_digests(name: str, found: np.ndarray[Any, Any], most: int) -> None:
-    if found.dtype != DTYPE or found.ndim != 1:
-        raise ExchangeError(f"the hashes {name} are {found.dtype} {found.shape}; wanted a row of {DTYPE}")
-    if len(found) > most:
-        raise ExchangeError(f"got {len(found)} hashes {name}; the site has {most} sentences there")
-    if (found[1:] <= found[:-1]).any():
+def _check_digests(name: str, hashes: np.ndarray[Any, Any], most: int) -> None:
+    if hashes.dtype != DTYPE or hashes.ndim != 1:
+        raise ExchangeError(f"the hashes {name} are {hashes.dtype} {hashes.shape}; wanted a row of {DTYPE}")
+    if len(hashes) > most:
+        raise ExchangeError(f"got {len(hashes)} hashes {name}; the site has {most} sentences there")
+    if (hashes[1:] <= hashes[:-1]).any():
         raise ExchangeError(f"the hashes {name} do not rise; wanted each once, sorted")

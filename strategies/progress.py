@@ -20,7 +20,7 @@ class Progress:
 
     dev_losses: round -> site -> sums. traffic: (uplink, downlink) bytes of every site and round. savings: (tensors, numbers) that every
     site left out of every round, 0-1. stages: site -> rounds that it trained well, with the attempt that counts. bad_replies: site -> how
-    many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Trained` of its last update taken whole.
+    many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Distance` of its last update taken whole.
     """
 
     random: Random
@@ -35,6 +35,11 @@ class Progress:
     outvoted: str = ""
     """the site without whose word the last choice was made"""
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def forget(self, number: int) -> None:
+        """A round does not count: no site trained in it."""
+        for trained in self.stages.values():
+            trained.pop(number, None)
 
     def own(self, site: str, number: int) -> Stage:
         """The site's own tensors as of round `number`: its last good round up to there."""
@@ -83,9 +88,9 @@ class Progress:
         return chosen
 
     def _typical(self, number: int) -> float:
-        """Median over the sites of their dev loss after a round, as a share of the first that each told."""
+        """Median over the sites of their dev loss after a round, as a share of its first."""
         losses = self.dev_losses[number]
-        first = {site: next(told[site] for told in self.dev_losses.values() if site in told) for site in losses}
+        first = {site: next(earlier[site] for earlier in self.dev_losses.values() if site in earlier) for site in losses}
         return median(mean_loss({site: losses[site]}, "tokens") / mean_loss({site: first[site]}, "tokens") for site in losses)
 
     def is_stale(self, patience: int, min_gain: float, best_by: str) -> bool:
@@ -165,5 +170,5 @@ def _without_each(measured: DevLosses, number: int) -> Iterator[tuple[str, DevLo
     sizes = {site: sums["num_examples"] for site, sums in measured.get(number, {}).items()}
     for site in sites if len(sites) > 2 else ():
         if 2 * sizes.get(site, 0) <= sum(sizes.values()):
-            without = {n: {one: sums for one, sums in losses.items() if one != site} for n, losses in measured.items()}
+            without = {n: {other: sums for other, sums in losses.items() if other != site} for n, losses in measured.items()}
             yield site, {n: losses for n, losses in without.items() if losses}

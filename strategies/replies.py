@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Generic, Literal, TypeVar, cast
 
 import httpx
 from flwr.app import Message
@@ -27,6 +27,7 @@ late: connected, and silent past the deadline. dead: its node was lost with the 
 asked. aside: refused too often, so not asked any more. foreign: a node that may not speak for the site. duplicate: a second reply to the
 same message. scaled: an update that counts in part."""
 
+T = TypeVar("T")
 _LOST = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE}
 
 
@@ -57,25 +58,34 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """What came of one phase. owed: site -> the message that it has not answered yet."""
+class Reply(Generic[T]):
+    """A good reply. site: which was asked, whoever the reply names; parsed: what the reply says, once it can be believed."""
 
-    accepted: dict[str, Message]
+    site: str
+    message: Message
+    parsed: T
+
+
+@dataclass(frozen=True)
+class Gathered(Generic[T]):
+    """The outcome of one phase. unanswered: site -> the message that it has not answered yet."""
+
+    accepted: dict[str, Reply[T]]
     failures: list[Failure]
-    owed: dict[str, str]
+    unanswered: dict[str, str]
 
 
 def gather(
     grid: Grid,
     messages: dict[str, Message],
     deadline_s: float,
-    on_reply: Callable[[str, Message], Failure | None],
+    parse: Callable[[str, Message], T | Failure],
     most_bytes: Callable[[str], int],
     needed: int = 0,
     on_sent: Callable[[], None] = lambda: None,
     asks_again: bool = False,
-) -> Gathered:
-    """Push `messages` (site -> message) at once, tell `on_sent`, and pull replies as they come; `on_reply` may refuse one.
+) -> Gathered[T]:
+    """Push `messages` (site -> message) at once, call `on_sent`, and pull replies as they come; `parse` may refuse one.
 
     Accepted replies come in the order of `messages`, whatever the order they came in; every other site has a failure (and so has every
     reply too many). most_bytes: of a site's reply, before anything of it is looked at. Once so many have failed that `needed` replies
@@ -91,7 +101,7 @@ def gather(
     messages.clear()
     on_sent()
     site_of = {str(number): site for number, site in zip(ids, nodes, strict=True)}
-    replies: dict[str, Message] = {}
+    replies: dict[str, Reply[T]] = {}
     failures: dict[str, Failure] = {}
     extra: list[Failure] = []
     ends = time.monotonic() + deadline_s
@@ -106,10 +116,11 @@ def gather(
                     extra.append(_unasked(site_of.get(number)))
                     continue
                 waiting.discard(asked)
-                if failure := _fault(site, reply, asked, most) or on_reply(site, cast(Message, reply)):
-                    failures[site] = failure
+                said = _fault(site, reply, asked, most) or parse(site, cast(Message, reply))
+                if isinstance(said, Failure):
+                    failures[site] = said
                 else:
-                    replies[site] = cast(Message, reply)
+                    replies[site] = Reply(site, cast(Message, reply), said)
         # Who says that it could not may be asked again, but nobody is waited for on that hope.
         hopeful = sum(failure.kind in ("refused", "unreadable") for failure in failures.values()) if asks_again else 0
         if len(replies) + len(waiting) + hopeful < needed:
@@ -119,8 +130,8 @@ def gather(
     for number in waiting:
         failures[site_of[number]] = _silent(site_of[number], grid, nodes, deadline_s, time.monotonic() >= ends)
     accepted = {site: replies[site] for site in nodes if site in replies}
-    owed = {site_of[number]: number for number in waiting}
-    return Gathered(accepted, [failures[site] for site in nodes if site in failures] + extra, owed)
+    unanswered = {site_of[number]: number for number in waiting}
+    return Gathered(accepted, [failures[site] for site in nodes if site in failures] + extra, unanswered)
 
 
 def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreadable]:

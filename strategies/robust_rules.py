@@ -7,13 +7,16 @@ import numpy as np
 
 from fedlingua.exchange.joined import Flat, Numbers
 from fedlingua.exchange.tensors import Tensors
-from strategies.aggregation import Rule, Update, equally, folded, weighted_mean
+from strategies.aggregation import each_number, equally, weighted_mean
 from strategies.cores import BLOCK, SPAN, in_order
+from strategies.updates import Update
+
+Rule = Callable[[Sequence[Update]], Tensors]
 
 
 def median(updates: Sequence[Update]) -> Tensors:
     """Coordinate-wise median, of an even number of sites the mean of the middle two: Yin et al. 2018, definition 1. In float32."""
-    return folded(updates, partial(_by_number, lambda numbers: np.median(numbers, axis=0)))
+    return each_number(updates, partial(_by_number, lambda numbers: np.median(numbers, axis=0)))
 
 
 def trimmed_mean(updates: Sequence[Update], liars: int) -> Tensors:
@@ -26,7 +29,7 @@ def trimmed_mean(updates: Sequence[Update], liars: int) -> Tensors:
         mean: Numbers = ordered[liars : len(numbers) - liars].mean(axis=0)
         return mean
 
-    return folded(updates, partial(_by_number, mean_of_the_rest))
+    return each_number(updates, partial(_by_number, mean_of_the_rest))
 
 
 def krum(updates: Sequence[Update], liars: int) -> Tensors:
@@ -59,7 +62,7 @@ def squared_distances(updates: Sequence[Update]) -> Numbers:
                 total[i, :i] += np.square(numbers[:i] - numbers[i]).sum(axis=1)
         return np.empty(len(arrays[0]), np.float32)
 
-    folded(updates, add)
+    each_number(updates, add)
     return total + total.T
 
 
@@ -93,4 +96,5 @@ def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> 
 
 
 def _mean_of(updates: Sequence[Update], places: Sequence[int]) -> Tensors:
-    return weighted_mean([updates[place] for place in sorted(places)], equally)
+    chosen = [updates[place] for place in sorted(places)]
+    return weighted_mean(dict(chosen[0].tensors), chosen, equally)

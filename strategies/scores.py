@@ -1,11 +1,9 @@
 """The scores of a run, from the sums that its sites sent; what is measured is the task's."""
 
-from typing import Any, cast
+from typing import Any
 
-from fedlingua.evaluation.scores import ScoreSums
-from strategies import more_scores
-from strategies.measures import MEASURES
-from strategies.site_strategy import SiteStrategy
+from strategies.reply_contents import MEASURES
+from strategies.strategy import SiteStrategy
 
 
 def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
@@ -15,15 +13,9 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     tensors).
     """
     measure = MEASURES[strategy.settings.task]
-    directions = {site.name: site.direction for site in strategy.roll.federation.sites}
+    directions = {site.name: site.direction for site in strategy.registry.federation.sites}
     sums = {site: (scores.result, scores.base) for site, scores in strategy.scores.items()}
-    sites = {site: measure.of_site(directions[site], *both) for site, both in sums.items()}
-    if strategy.settings.more_metrics:  # which only translations have
-        translated = cast(dict[str, tuple[ScoreSums, ScoreSums]], sums)
-        sites = {
-            site: entry | more_scores.of_site(strategy.settings, directions[site], *translated[site])
-            for site, entry in sites.items()
-        }
+    sites = {site: measure.site_scores(strategy.settings, directions[site], *both) for site, both in sums.items()}
     ups, downs = zip(*strategy.progress.traffic, strict=True) if strategy.progress.traffic else ((0,), (0,))
     travels = strategy.travels and strategy.settings.how.trains
     savings: dict[str, float] = {}
@@ -35,8 +27,7 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
         "seed": strategy.settings.seed,
         "split": strategy.settings.score_split,
         "sites": sites,
-        **measure.of_all(sites, sums),
-        **more_scores.of_all(strategy.settings, sites),
+        **measure.all_scores(strategy.settings, sites, sums),
         "uplink_bytes_per_round": round(sum(ups) / len(ups)),
         "downlink_bytes_per_round": round(sum(downs) / len(downs)),
         "exchanged_parameters": strategy.tensor_set.num_parameters if travels else 0,

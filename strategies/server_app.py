@@ -1,7 +1,8 @@
 """The ServerApp: settings in, one strategy's rounds, scores out."""
 
-import importlib
 import logging
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
-from fedlingua.common.languages import nearest
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import check_enough, planned_clusters
@@ -23,11 +24,12 @@ from fedlingua.settings.config import Settings
 from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedMean
 from strategies.local_only import LocalOnly
-from strategies.meta_send import MetaSend
+from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
-from strategies.roll_call import Roll, call_roll, failed_documents, sites_json
+from strategies.registration import Registry, failed_documents, register_sites, sites_json
 from strategies.scores import scores_json
-from strategies.site_strategy import SiteStrategy
+from strategies.stock import Stock, maker, named_class
+from strategies.strategy import SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
 from strategies.traffic import CountedGrid
 
@@ -55,8 +57,8 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
-    """From the first question to the last score."""
-    strategy_class = find_strategy(settings)
+    """From the first request to the last score."""
+    make_strategy = find_strategy(settings)
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
     planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
     check_task(settings.task, federation.directions)
@@ -65,16 +67,16 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
-    roll = Roll(federation, trainable.fingerprint, code_hash(), settings.how.pooled, trainable.model.config.vocab_size)
+    registry = Registry(federation, trainable.fingerprint, code_hash(), settings.how.pooled, trainable.model.config.vocab_size)
     if settings.resume:
-        roll.traffic.take(folder.read(TRAFFIC) or {})
-    grid = CountedGrid(grid, roll.traffic)
-    call_roll(grid, roll, settings.quorum, settings.deadline_of("join"), folder)
-    compare_sites(grid, settings, roll, folder)
-    clusters = planned or clusters_by_gradients(grid, settings, roll, trainable, folder)
+        registry.traffic.take(folder.read(TRAFFIC) or {})
+    grid = CountedGrid(grid, registry.traffic)
+    register_sites(grid, registry, settings.quorum, settings.deadline_of("join"), folder)
+    compare_sites(grid, settings, registry, folder)
+    clusters = planned or clusters_by_gradients(grid, settings, registry, trainable, folder)
     check_enough(settings, clusters)
-    strategy = strategy_class(settings, roll, clusters, trainable.tensor_set, folder)
-    _describe(folder, settings, trainable, roll, clusters, strategy)
+    strategy = make_strategy(settings, registry, clusters, trainable.tensor_set, folder)
+    _describe(folder, settings, trainable, registry, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.sent_first), rounds)
     folder.write("scores.json", scores_json(strategy))
@@ -117,33 +119,26 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
     folder.update(federation=now)
 
 
-def find_strategy(settings: Settings) -> type[SiteStrategy]:
-    """The strategy class of a run: one's own (`strategy = "my_file:MyStrategy"`), or the method's.
+def find_strategy(settings: Settings) -> Callable[[Settings, Registry, Clusters, TensorSet, RunFolder], SiteStrategy]:
+    """What makes the strategy of a run: the method's, one's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's.
 
     Raises:
-        ConfigError: no such module or class, or a class that is no SiteStrategy.
+        ConfigError: no such module or class, or a class that does not go with the other settings.
     """
     if not settings.strategy:
         if settings.learns_threshold:
             return MetaSend
         return FedMean if settings.how.travels else LocalOnly
-    module_name, class_name = settings.strategy.split(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"strategy = {settings.strategy!r}: cannot import {module_name!r} ({error}); it has to lie beside pyproject.toml"
-        ) from error
-    found = getattr(module, class_name, None)
-    if not (isinstance(found, type) and issubclass(found, SiteStrategy)):
-        near = nearest(class_name, vars(module))
-        raise ConfigError(f"strategy = {settings.strategy!r}: {module_name} has no SiteStrategy subclass {class_name!r}{near}")
-    if settings.learns_threshold and not issubclass(found, MetaSend):
+    named, arguments = named_class(settings)
+    class_name, ours = named.__name__, issubclass(named, SiteStrategy)
+    if ours and arguments:
+        raise ConfigError(f"strategy = {settings.strategy!r}: {class_name} takes its settings from the run config, not arguments")
+    if settings.learns_threshold and not issubclass(named, MetaSend):
         raise ConfigError(
             f"strategy = {settings.strategy!r}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
-            "derive it from strategies.meta_send.MetaSend, or choose another selection"
+            "derive it from strategies.metasend.MetaSend, or choose another selection"
         )
-    if not (issubclass(found, FedMean) and found.rule is None):
+    if not (issubclass(named, FedMean) and named.rule is None):
         if settings.missing == "renormalise" and settings.selected_by != "all":
             raise ConfigError(
                 f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; "
@@ -159,18 +154,20 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
                 f"server-optimizer = {settings.optimized_by!r} steps against the mean of the sites' pseudo-gradients, and {class_name} "
                 "has a rule of its own; give 'none', or take the rule out"
             )
-    if found.travels != settings.how.travels:
-        have, wanted = ("tensors travel", "stay") if found.travels else ("tensors stay", "travel")
+    travels = named.travels if ours else Stock.travels
+    if travels != settings.how.travels:
+        have, wanted = ("tensors travel", "stay") if travels else ("tensors stay", "travel")
         raise ConfigError(
             f"strategy = {settings.strategy!r}: its {have}, but those of method {settings.method} {wanted}; change one of them"
         )
-    return found
+    own: type[SiteStrategy] = named
+    return own if ours else partial(Stock, make=maker(settings, named, arguments))
 
 
 def _describe(
-    folder: RunFolder, settings: Settings, trainable: Trainable, roll: Roll, clusters: Clusters, strategy: SiteStrategy
+    folder: RunFolder, settings: Settings, trainable: Trainable, registry: Registry, clusters: Clusters, strategy: SiteStrategy
 ) -> None:
-    sites = sites_json(roll)
+    sites = sites_json(registry)
     folder.write("sites.json", sites)
     for site, failures in failed_documents(sites):
         failed = f"{sum(failures.values())} documents ({list_failures(failures)})"

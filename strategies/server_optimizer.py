@@ -1,14 +1,13 @@
 """The server's optimiser: a step against the sites' pseudo-gradient, which remembers from round to round (Manoel et al. 2022, eqs. 1, 2).
 
 A site's pseudo-gradient is what it was given less what it came to, g_i = theta - theta_i. `FedMean` takes their mean, whatever the weights,
-the clusters and the selection (strategies/partial.py); one function an optimiser makes the next theta of it. Without an optimiser the
+the clusters and the selection; one function an optimiser makes the next theta of it. Without an optimiser the
 sites' own mean is the next theta: SGD at a rate of 1.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,9 +16,11 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
+from strategies.aggregation import Combine, State
+from strategies.updates import Update, away_from
 
 OWN = "server-optimizer"
-"""Prefix of the moments' names, and key of the steps, in what a strategy declares as its state."""
+"""Prefix of the moments' names in a state's memory, and key of the steps in its values."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,17 @@ class Moments:
     steps: int = 0
     first: Numbers | None = None
     second: Numbers | None = None
+
+
+def pseudo_gradient(before: Tensors, updates: Sequence[Update], combine: Combine) -> Tensors:
+    """What `combine` makes of the sites' theta - theta_i, of the tensors that anybody sent: eqs. 1 and 2.
+
+    Taken of the differences themselves, it is 0 to the last bit for a number that no site changed; theta less the mean of the
+    sites would leave the mean's rounding there, which an optimiser that divides by a gradient's size takes for a direction.
+    """
+    moved = {name for update in updates for name in update.sent().tensors}
+    nowhere = {name: np.zeros_like(tensor) for name, tensor in before.items() if name in moved}
+    return combine(nowhere, [away_from(before, update) for update in updates]) if nowhere else {}
 
 
 Optimizer = Callable[[Numbers, Numbers, Moments, Step], tuple[Numbers, Moments]]
@@ -132,7 +144,7 @@ SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
 
 
 class ServerOptimizer:
-    """An optimiser for each tensor of each cluster of a run.
+    """An optimiser for each tensor of each cluster of a run; the moments lie in the state's memory.
 
     A tensor that nobody sent, or whose cluster nobody answered for, makes no step: it stays bit for bit, and so do its moments. A number
     that nobody sent of a tensor that somebody did has a gradient of 0, and goes on by its momentum.
@@ -140,20 +152,23 @@ class ServerOptimizer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self._optimizer = settings, OPTIMIZERS[settings.optimized_by]
-        self._moments: dict[tuple[Part, str, str], Moments] = {}
 
-    def step(self, rounds_before: int, given: ClusterTensors, gradients: ClusterTensors) -> dict[Part, dict[str, Tensors]]:
-        """The tensors that a round ends with. given: those that it began with; gradients: of those among them that make a step."""
-        how = self.step_of(rounds_before)
-        state: dict[Part, dict[str, Tensors]] = {}
-        for part, clusters in given.items():
-            state[part] = {cluster: dict(tensors) for cluster, tensors in clusters.items()}
+    def step(self, state: State, gradients: ClusterTensors) -> State:
+        """The state that a round ends with. gradients: of those of its tensors that make a step."""
+        how = self.step_of(state.round)
+        steps, memory, tensors = dict(state.values.get(OWN, {})), dict(state.memory), dict[Part, dict[str, Tensors]]()
+        for part, clusters in state.tensors.items():
+            tensors[part] = {cluster: dict(of_cluster) for cluster, of_cluster in clusters.items()}
             for cluster, of_cluster in gradients.get(part, {}).items():
                 for name, gradient in of_cluster.items():
-                    of = part, cluster, name
-                    theta, moments = given[part][cluster][name], self._moments.get(of, Moments())
-                    state[part][cluster][name], self._moments[of] = self._optimizer(theta, gradient, moments, how)
-        return state
+                    key = f"{part}/{cluster}/{name}"
+                    first, second = f"{OWN}/{key}/first", f"{OWN}/{key}/second"
+                    moments = Moments(int(steps.get(key, 0)), memory.get(first), memory.get(second))
+                    theta = state.tensors[part][cluster][name]
+                    tensors[part][cluster][name], moments = self._optimizer(theta, gradient, moments, how)
+                    steps[key] = moments.steps
+                    memory |= {k: array for k, array in ((first, moments.first), (second, moments.second)) if array is not None}
+        return replace(state, tensors=tensors, memory=memory, values={**state.values, OWN: steps})
 
     def step_of(self, rounds_before: int) -> Step:
         """What the steps go by after so many rounds."""
@@ -167,20 +182,3 @@ class ServerOptimizer:
             settings.server_epsilon,
             settings.server_weight_decay,
         )
-
-    def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """What a resumed run has to know besides the tensors; arrays are never written to again."""
-        tensors: Tensors = {}
-        for of, moments in self._moments.items():
-            for kind, array in (("first", moments.first), ("second", moments.second)):
-                if array is not None:
-                    tensors["/".join((OWN, *of, kind))] = array
-        return tensors, {OWN: {"/".join(of): moments.steps for of, moments in self._moments.items()}}
-
-    def restore(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
-        self._moments = {}
-        for joined, steps in values.get(OWN, {}).items():
-            part, cluster, name = joined.split("/")
-            first, second = (tensors.get(f"{OWN}/{joined}/{kind}") for kind in ("first", "second"))
-            self._moments[part, cluster, name] = Moments(int(steps), first, second)

@@ -24,9 +24,11 @@ import torch
 from torch.nn import functional
 
 from fedlingua.common.errors import RunError
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.gates import WIDTH
 from fedlingua.selection.meta_gradient import Deviations, mean_over_sites, score_slope
+from fedlingua.selection.second_filter import drawn
 
 NEURONS = 100
 LEARNING_RATE = 1e-3
@@ -101,9 +103,9 @@ class ThresholdModel:
             RunError: it was never set.
         """
         if self.scale is None or self.follows:
-            found = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
-            if found:
-                self.scale = float(np.median(found))
+            finite = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
+            if finite:
+                self.scale = float(np.median(finite))
             elif self.scale is None:
                 raise RunError(
                     f"theta has nowhere to begin: none of the {len(deviations)} sites that answered has a tensor whose deviation is finite "
@@ -136,14 +138,14 @@ class ThresholdModel:
 
     def _take(self, losses: Mapping[str, float]) -> dict[str, str]:
         """Remember the losses; what stands in for those that are missing."""
-        heard = {site: float(losses[site]) for site in self.sites if abs(losses.get(site, math.nan)) < _NO_LOSS}
-        known = {**self.losses, **heard}
+        given = {site: float(losses[site]) for site in self.sites if abs(losses.get(site, math.nan)) < _NO_LOSS}
+        known = {**self.losses, **given}
         if not known:
             raise RunError(
                 f"no site gave a training loss, now or before, so there is no theta; wanted those of {', '.join(self.sites)}"
             )
         mean = math.fsum(known.values()) / len(known)
-        missing = [site for site in self.sites if site not in heard]
+        missing = [site for site in self.sites if site not in given]
         self.losses = known
         return {
             site: (f"its loss is {losses[site]}; " if site in losses else "it gave no loss; ")
@@ -214,9 +216,7 @@ class ThresholdModel:
         tensors = {f"theta.{name}": weight.detach().numpy().copy() for name, weight in self.weights.items()}
         if self.steps:
             for name, weight in self.weights.items():
-                moments = self.adam.state[weight]
-                tensors[f"theta.{name}.mean"] = moments["exp_avg"].numpy().copy()
-                tensors[f"theta.{name}.square"] = moments["exp_avg_sq"].numpy().copy()
+                tensors |= _moments(self.adam, weight, f"theta.{name}")
         version, words, gauss = self.random.getstate()
         return tensors, {
             "scale": self.scale,
@@ -227,7 +227,7 @@ class ThresholdModel:
             "random": [version, list(words), gauss],
         }
 
-    def restore(self, tensors: Mapping[str, np.ndarray[Any, Any]], values: Mapping[str, Any]) -> None:
+    def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, as if there had been no stop."""
         self.scale, self.steps, self.silent = values["scale"], values["steps"], list(values["silent"])
         self.losses, self.baselines = dict(values["losses"]), dict(values["baselines"])
@@ -236,12 +236,7 @@ class ThresholdModel:
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(torch.from_numpy(tensors[f"theta.{name}"]))
-                if self.steps:
-                    self.adam.state[weight] = {
-                        "step": torch.tensor(float(self.steps)),
-                        "exp_avg": torch.from_numpy(tensors[f"theta.{name}.mean"].copy()),
-                        "exp_avg_sq": torch.from_numpy(tensors[f"theta.{name}.square"].copy()),
-                    }
+                _restore_moments(self.adam, weight, f"theta.{name}", tensors, self.steps)
         self._mu = self._theta = None
 
 
@@ -259,3 +254,63 @@ def _drawn(inputs: int, neurons: int, generator: torch.Generator) -> dict[str, t
         "output.bias": torch.zeros(1),
     }
     return {name: weight.requires_grad_() for name, weight in weights.items()}
+
+
+class SecondFilter:
+    """What `selection.second_filter` computes with, from round to round."""
+
+    def __init__(self, seed: int, lr: float) -> None:
+        self._network = torch.tensor(drawn(seed), requires_grad=True)
+        self._adam = torch.optim.Adam([self._network], lr=lr, foreach=False)
+        self.steps = 0
+
+    @property
+    def network(self) -> Numbers:
+        """(SIZE,) float32, to be sent."""
+        return self._network.detach().numpy().copy()
+
+    def step(self, gradients: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> tuple[bool, list[str]]:
+        """One step with the mean of the sites' gradients, as L_val is one of their losses; (whether it was taken, sites left out because
+        theirs are no numbers). weights: site -> what its dev text counts in L_val.
+        """
+        finite = {site: np.array(gradient, np.float64) for site, gradient in gradients.items() if np.isfinite(gradient).all()}
+        left_out = [site for site in gradients if site not in finite]
+        if not finite:
+            return False, left_out
+        total = sum(weights[site] for site in finite)
+        mean = sum(weights[site] / total * gradient for site, gradient in finite.items())
+        self._network.grad = torch.tensor(mean, dtype=torch.float32)
+        self._adam.step()
+        self.steps += 1
+        return True, left_out
+
+    def state(self) -> tuple[Tensors, dict[str, Any]]:
+        """All that the next round needs."""
+        tensors = {"filter": self.network}
+        if self.steps:
+            tensors |= _moments(self._adam, self._network, "filter")
+        return tensors, {"filter_steps": self.steps}
+
+    def restore(self, tensors: Mapping[str, Numbers], values: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.steps = values["filter_steps"]
+        with torch.no_grad():
+            self._network.copy_(torch.from_numpy(tensors["filter"].copy()))
+        _restore_moments(self._adam, self._network, "filter", tensors, self.steps)
+
+
+def _moments(adam: torch.optim.Adam, parameter: torch.Tensor, name: str) -> Tensors:
+    """What Adam remembers of a parameter."""
+    state = adam.state[parameter]
+    return {f"{name}.mean": state["exp_avg"].numpy().copy(), f"{name}.square": state["exp_avg_sq"].numpy().copy()}
+
+
+def _restore_moments(
+    adam: torch.optim.Adam, parameter: torch.Tensor, name: str, tensors: Mapping[str, Numbers], steps: int
+) -> None:
+    if steps:
+        adam.state[parameter] = {
+            "step": torch.tensor(float(steps)),
+            "exp_avg": torch.from_numpy(tensors[f"{name}.mean"].copy()),
+            "exp_avg_sq": torch.from_numpy(tensors[f"{name}.square"].copy()),
+        }

@@ -1,8 +1,8 @@
 """All that crosses between the server and its sites, as serialized: counted where it passes, so that nothing goes past.
 
-A round's `uplink_bytes` and `downlink_bytes` are what its training exchanges, as papers count it. Here stands the rest, too: the roll
-call, signatures, evaluation and delivery, replies that came late, were refused or are errors. What the transport adds (the bundle once,
-requests, polling) is not in it: `benchmarks/transport.py` holds this count against what goes through the sockets.
+A round's `uplink_bytes` and `downlink_bytes` are what its training exchanges, as papers count it. Here stands the rest, too: the
+registration, signatures, evaluation and delivery, replies that came late, were refused or are errors. What the transport adds (the
+bundle once, requests, polling) is not in it: `benchmarks/transport.py` holds this count against what goes through the sockets.
 """
 
 import time
@@ -42,18 +42,18 @@ class Traffic:
         self.speakers: dict[int, str] = {}
 
     def take(self, earlier: Bytes) -> None:
-        """Go on from what the run's attempts before have moved, as `told` gave it."""
+        """Go on from what the run's attempts before have moved, as `as_json` gave it."""
         for site, kinds in earlier.items():
             for kind, moved in kinds.items():
                 self.counts.update({(site, kind, way): moved[way] for way in (UPLINK, DOWNLINK)})
 
-    def told(self, since: Counts | None = None) -> Bytes:
+    def as_json(self, since: Counts | None = None) -> Bytes:
         """As JSON holds it; of a part of the run, `since` the counts at its beginning."""
-        found: Bytes = {}
+        bytes_of: Bytes = {}
         for (who, kind, way), number in (self.counts - (since or Counter())).items():
             site = self.speakers.get(who, NOBODY) if isinstance(who, int) else who
-            found.setdefault(site, {}).setdefault(kind, {UPLINK: 0, DOWNLINK: 0})[way] += number
-        return found
+            bytes_of.setdefault(site, {}).setdefault(kind, {UPLINK: 0, DOWNLINK: 0})[way] += number
+        return bytes_of
 
 
 class CountedGrid(Grid):

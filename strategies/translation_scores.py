@@ -5,14 +5,17 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 from flwr.app import MetricRecord
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
-from fedlingua.evaluation.measuring import COMET, width_of
+from fedlingua.evaluation.measuring import COMET, score_of, signature_of, width_of
 from fedlingua.evaluation.scores import BLEU_ORDER, CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
+from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import OF_TEXT
 
 LEAST_COMET, MOST_COMET = -2.5, 1.5
@@ -48,11 +51,11 @@ def check_sums(record: MetricRecord, most: int, most_loss: float = math.inf) -> 
     if type(checkpoint) is not int or not 0 <= checkpoint < 2**48:
         raise ExchangeError(f"scores come with a checkpoint {checkpoint!r}; wanted 48 bits")
     sums = {name: _sums_of(name, value) for name, value in more.items()}
-    found = ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]), sums, checkpoint)
-    for name, possible in _possible(found).items():
+    score_sums = ScoreSums(sentences, tuple(counts[:10]), tuple(counts[10:]), sums, checkpoint)
+    for name, possible in _possible(score_sums).items():
         if not possible:
             raise ExchangeError(f"scores hold {name} counts that no {sentences} sentences have")
-    return found
+    return score_sums
 
 
 def _possible(sums: ScoreSums) -> dict[str, bool]:
@@ -125,7 +128,7 @@ def _sums_of(metric: str, value: object) -> tuple[float, ...]:
     return tuple(map(float, numbers))
 
 
-def site_scores(direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
+def site_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
     """What scores.json says of one site."""
     bleu_signature, chrf_signature = signatures(direction.target)
     return {
@@ -137,10 +140,13 @@ def site_scores(direction: Direction, result: ScoreSums, base: ScoreSums) -> dic
         "sentences": result.sentences,
         "base_bleu": bleu_score(base),
         "base_chrf": chrf_score(base),
+        **extra_scores(settings, direction, result, base),
     }
 
 
-def all_scores(sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[ScoreSums, ScoreSums]]) -> dict[str, Any]:
+def all_scores(
+    settings: Settings, sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[ScoreSums, ScoreSums]]
+) -> dict[str, Any]:
     """What it says of all sites: plain means (macro), the mean weighted by test size (micro), and all counts as one corpus (pooled)."""
     sizes = {site: entry["sentences"] for site, entry in sites.items()}
     mean = {name: averages({site: entry[name] for site, entry in sites.items()}, sizes) for name in _AVERAGED}
@@ -151,7 +157,37 @@ def all_scores(sites: Mapping[str, Mapping[str, Any]], sums: Mapping[str, tuple[
         "base_macro_bleu": mean["base_bleu"][0],
         "macro_chrf": mean["chrf"][0],
         "base_macro_chrf": mean["base_chrf"][0],
+        **extra_means(settings, sites),
     }
 
 
 _AVERAGED = ("bleu", "base_bleu", "chrf", "base_chrf")
+
+
+def extra_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
+    """The scores that `metrics` asks for besides. not_measured: what the site could not measure; its own log says why."""
+    scores: dict[str, Any] = {}
+    signatures: dict[str, str] = {}
+    for name in settings.more_metrics:
+        if name in result.more and name in base.more:
+            key = OF_TEXT[name].key
+            scores[key], scores[f"base_{key}"] = (score_of(name, np.asarray(sums.more[name])) for sums in (result, base))
+            signatures[key] = signature_of(name, direction.target, settings.comet_model, result.comet_checkpoint)
+    if signatures:
+        scores["signatures"] = signatures
+    if missing := [name for name in settings.more_metrics if OF_TEXT[name].key not in signatures]:
+        scores["not_measured"] = missing
+    return scores
+
+
+def extra_means(settings: Settings, sites: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Plain means over sites of what all of them measured; of COMET only where all have the same checkpoint."""
+    means: dict[str, float] = {}
+    for name in settings.more_metrics:
+        key = OF_TEXT[name].key
+        how = {entry.get("signatures", {}).get(key) for entry in sites.values()}
+        if None in how or (name == COMET and len(how) > 1):
+            continue
+        means[f"macro_{key}"] = fmean(entry[key] for entry in sites.values())
+        means[f"base_macro_{key}"] = fmean(entry[f"base_{key}"] for entry in sites.values())
+    return means

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -243,25 +244,15 @@ def test_a_lost_best_round_is_made_again(families, tmp_path, unbroken):
 class Momentum(FedMean):
     """Server momentum: a strategy with state of its own, and a use of the run's randomness."""
 
-    def begin(self, initial):
-        super().begin(initial)
-        self.velocity, self.draws = {}, []
-
-    def fold(self, updates):
-        before = self.state["encoder"]["all"]
-        super().fold(updates)
-        self.draws = [*self.draws, self.progress.random.random()]
-        after = self.state["encoder"]["all"]
+    def aggregate(self, state, updates):
+        new, memory = super().aggregate(state, updates), {}
+        draws = [*state.values.get("draws", []), self.progress.random.random()]
+        before, after = state.tensors["encoder"]["all"], new.tensors["encoder"]["all"]
         for name in after:
             step = after[name] - before[name]
-            self.velocity[name] = np.float32(0.5) * self.velocity.get(name, np.zeros_like(step)) + step
-            after[name] = before[name] + self.velocity[name] * np.float32(self.draws[-1])
-
-    def declared_state(self):
-        return dict(self.velocity), {"draws": self.draws}
-
-    def restore(self, tensors, values):
-        self.velocity, self.draws = dict(tensors), list(values["draws"])
+            memory[name] = np.float32(0.5) * state.memory.get(name, np.zeros_like(step)) + step
+            after[name] = before[name] + memory[name] * np.float32(draws[-1])
+        return replace(new, memory=memory, values={"draws": draws})
 
 
 @pytest.mark.fault("resumed")

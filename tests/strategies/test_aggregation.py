@@ -12,7 +12,6 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.checks import settings_from
 from strategies import aggregation
 from strategies.aggregation import (
-    Update,
     by_loss,
     by_size,
     fed_avg,
@@ -24,7 +23,9 @@ from strategies.aggregation import (
     weights_of,
 )
 from strategies.cores import SPAN
-from strategies.update_files import UpdateFiles
+from strategies.updates import Update, UpdateFiles
+
+ZERO = {"w": np.zeros(2, np.float32)}
 
 
 def update(site: str, value: float, num_examples: int = 1) -> Update:
@@ -32,11 +33,11 @@ def update(site: str, value: float, num_examples: int = 1) -> Update:
 
 
 def test_fed_mean_counts_every_site_the_same():
-    assert fed_mean([update("a", 1.0, 1), update("b", 4.0, 99)])["w"].tolist() == [2.5, 2.5]
+    assert fed_mean(ZERO, [update("a", 1.0, 1), update("b", 4.0, 99)])["w"].tolist() == [2.5, 2.5]
 
 
 def test_fed_avg_weighs_sites_by_their_sentences():
-    assert fed_avg([update("a", 1.0, 1), update("b", 5.0, 3)])["w"].tolist() == [4.0, 4.0]
+    assert fed_avg(ZERO, [update("a", 1.0, 1), update("b", 5.0, 3)])["w"].tolist() == [4.0, 4.0]
 
 
 def test_tempered_sizes_weigh_by_their_root(run_config) -> None:
@@ -47,7 +48,7 @@ def test_tempered_sizes_weigh_by_their_root(run_config) -> None:
     assert by_size(updates, 1e9) == pytest.approx([0.5, 0.5])
     for temperature, value in ((1.0, 4.6), (2.0, 4.0)):
         settings = settings_from({**run_config, "aggregation": "fed-avg", "sampling-temperature": temperature})
-        assert weighted_mean(updates, weights_of(settings))["w"].tolist() == pytest.approx([value] * 2)
+        assert weighted_mean(ZERO, updates, weights_of(settings))["w"].tolist() == pytest.approx([value] * 2)
 
 
 def test_a_temperature_of_one_changes_no_bit_of_fed_avg() -> None:
@@ -71,12 +72,12 @@ def test_by_loss_the_lower_loss_counts_more_and_the_cooler_the_more_so(
     updates = [replace(update(*told), loss=math.log(loss)) for told, loss in ((("a", 3.0, 1), 2), (("b", 9.0, 99), 4))]
     assert by_loss(updates, temperature) == pytest.approx(wanted)
     weights = weights_of(settings_from({**run_config, "aggregation": "by-loss", "loss-temperature": temperature}))
-    assert weighted_mean(updates, weights)["w"].tolist() == pytest.approx([wanted[0] * 3.0 + wanted[1] * 9.0] * 2)
+    assert weighted_mean(ZERO, updates, weights)["w"].tolist() == pytest.approx([wanted[0] * 3.0 + wanted[1] * 9.0] * 2)
 
 
 @pytest.mark.parametrize("rule", [fed_mean, fed_avg])
 def test_rules_sum_in_float32(rule):
-    assert rule([update("a", 1.0), update("b", 2.0)])["w"].dtype == np.float32
+    assert rule(ZERO, [update("a", 1.0), update("b", 2.0)])["w"].dtype == np.float32
 
 
 SET = TensorSet(
@@ -149,6 +150,10 @@ def random_tensors(seed: int):
     return tensors
 
 
+def before():
+    return start_everywhere(random_tensors(99), LONG, ALL)
+
+
 NAMED = {site: random_tensors(seed) for seed, site in enumerate("abc")}
 SIZES = {"a": 3, "b": 11, "c": 2}
 
@@ -160,7 +165,7 @@ def updates_of(kind: str, folder):
     tensors = {
         "named": lambda site: NAMED[site],
         "joined": lambda site: joined[site],
-        "in files": lambda site: files.keep(site, joined[site]),
+        "in files": lambda site: files.store(site, joined[site]),
     }[kind]
     return {site: Update(site, tensors(site), SIZES[site]) for site in NAMED}
 
@@ -190,7 +195,7 @@ def assert_same_bytes(state, wanted):
     ids=["fed-mean", "fed-avg"],
 )
 def test_the_sum_is_bit_for_bit_that_of_whole_tensors_site_after_site(kind, rule, weights, tmp_path):
-    state = inner_cluster_aggregation({}, updates_of(kind, tmp_path), LONG, ALL, rule)
+    state = inner_cluster_aggregation(before(), updates_of(kind, tmp_path), LONG, ALL, rule)
     assert_same_bytes(state, by_definition(weights))
 
 
@@ -199,7 +204,7 @@ def test_no_order_of_replies_changes_a_byte(kind, tmp_path):
     wanted = by_definition(dict.fromkeys("abc", 1 / 3))
     updates = updates_of(kind, tmp_path)
     for order in itertools.permutations("abc"):
-        state = inner_cluster_aggregation({}, {site: updates[site] for site in order}, LONG, ALL, fed_mean)
+        state = inner_cluster_aggregation(before(), {site: updates[site] for site in order}, LONG, ALL, fed_mean)
         assert_same_bytes(state, wanted)
 
 
@@ -208,7 +213,9 @@ def test_the_number_of_cores_changes_no_byte(monkeypatch, tmp_path):
     in_order = aggregation.in_order
     for cores in (1, 2, 5):
         monkeypatch.setattr(aggregation, "in_order", lambda work, spans, cores=cores: in_order(work, spans, cores))
-        assert_same_bytes(inner_cluster_aggregation({}, updates, LONG, ALL, fed_mean), by_definition(dict.fromkeys("abc", 1 / 3)))
+        assert_same_bytes(
+            inner_cluster_aggregation(before(), updates, LONG, ALL, fed_mean), by_definition(dict.fromkeys("abc", 1 / 3))
+        )
 
 
 def test_the_order_of_sites_is_the_sums():
@@ -219,10 +226,10 @@ def test_the_order_of_sites_is_the_sums():
 
 @pytest.mark.parametrize("kind", ["joined", "in files"])
 def test_a_rule_of_ones_own_takes_tensors_by_name_wherever_they_lie(kind, tmp_path):
-    def median(updates):
+    def median(_, updates):
         return {name: np.median([u.tensors[name] for u in updates], axis=0).astype(np.float32) for name in updates[0].tensors}
 
-    state = inner_cluster_aggregation({}, updates_of(kind, tmp_path), LONG, ALL, median)
+    state = inner_cluster_aggregation(before(), updates_of(kind, tmp_path), LONG, ALL, median)
     assert_same_bytes(
         state,
         {n: np.median([NAMED[s][n] for s in "abc"], axis=0).astype(np.float32) for n in NAMED["a"]},

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from fedlingua.selection.second_filter import SIZE, drawn
-from strategies.filtering import SecondFilter
+from strategies.threshold import SecondFilter
 
 RNG = np.random.default_rng(7)
 WEIGHTS = {"a": 1.0, "b": 3.0, "c": 4.0}

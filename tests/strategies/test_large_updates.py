@@ -4,7 +4,7 @@ import pytest
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
-from strategies import update_files
+from strategies import updates as update_files
 from strategies.fed_mean import FedMean
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
@@ -13,12 +13,12 @@ WAITED: list[list[str]] = []
 
 
 class Watched(FedMean):
-    """FedMean that looks at the run folder while it folds."""
+    """FedMean that looks at the run folder while it aggregates."""
 
-    def fold(self, updates):
+    def aggregate(self, state, updates):
         directory = self.folder.directory / ".updates"
         WAITED.append(sorted(file.name for file in directory.iterdir()) if directory.is_dir() else [])
-        super().fold(updates)
+        return super().aggregate(state, updates)
 
 
 class Median(FedMean):

@@ -12,7 +12,7 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.training.optimizers import OPTIMIZERS
 from strategies.norms import Change
-from strategies.outliers import BETA1, BETA2, Trained, adam_bounds, expected, judge, learning_rates, out_of_reach
+from strategies.outliers import BETA1, BETA2, Distance, adam_bounds, expected, judge, learning_rates, out_of_reach
 
 NAMES = ["w"]
 
@@ -26,12 +26,12 @@ def moved(largest: float, size: float = 0.0) -> Change:
     return Change(np.array([largest**2]), np.array([largest]), np.array([size]), np.array([4.0]))
 
 
-def went(change: float, steps: int = 16, rate: float = 0.01, tensor: float | None = None) -> Trained:
+def went(change: float, steps: int = 16, rate: float = 0.01, tensor: float | None = None) -> Distance:
     """A site, by its change as a multiple of the rate."""
-    return Trained(steps, rate, rate * np.array([change, change if tensor is None else tensor]))
+    return Distance(steps, rate, rate * np.array([change, change if tensor is None else tensor]))
 
 
-def judged(sites: dict[str, Trained], earlier: list[Trained] | None = None, adam: bool = True) -> dict[str, Any]:
+def judged(sites: dict[str, Distance], earlier: list[Distance] | None = None, adam: bool = True) -> dict[str, Any]:
     verdicts = judge(sites, earlier or [], adam, 2.5, NAMES)
     return {site: "left out" if one.factors is None else one.factors.tolist() for site, one in verdicts.items()}
 
@@ -144,7 +144,7 @@ def test_sites_a_hundred_times_as_large_are_whole_and_their_flips_left_out() -> 
     honest = dict(zip("abcde", (went(2.06, 3), went(5.4, 12), went(9.7, 37), went(14.9, 125), went(19.5, 375)), strict=True))
     assert judged(honest) == {}
     for site, own in honest.items():
-        flip = Trained(own.steps, own.rate, 5 * own.change)
+        flip = Distance(own.steps, own.rate, 5 * own.change)
         assert judged({**honest, site: flip}) == {site: "left out"}
 
 
@@ -169,7 +169,7 @@ def test_a_site_that_changes_nothing_has_not_trained() -> None:
 
 def test_what_a_site_did_not_send_is_not_judged() -> None:
     sends = {site: went(8.0, tensor=math.nan) for site in "ab"}
-    assert judged({**sends, "c": went(8.0, tensor=800.0), "d": Trained(16, 0.01, np.full(2, np.nan))}) == {}
+    assert judged({**sends, "c": went(8.0, tensor=800.0), "d": Distance(16, 0.01, np.full(2, np.nan))}) == {}
 
 
 def test_lengths_come_back_from_json() -> None:

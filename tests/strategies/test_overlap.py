@@ -17,7 +17,7 @@ from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.personalization.start import Start
 from strategies.overlap import FILE
-from strategies.roll_call import Roll
+from strategies.registration import Registry
 from tests.in_process import InProcessGrid, checkpoint_bytes, run, run_on
 
 WORDS = ["haus", "baum", "hund", "katze", "fisch", "brot", "stuhl", "tisch", "lampe", "fenster", "tor", "garten"]
@@ -271,7 +271,7 @@ def test_a_site_that_is_silent_is_named(config, tmp_path):
 
 def test_a_server_that_asks_where_the_run_compares_nothing_gets_nothing(config, tmp_path):
     grid = InProcessGrid({**config, "run-dir": str(tmp_path / "run")}, 1)
-    roll = Roll(read_federation(Path(config["federation"]), tmp_path), "", "", nodes={"one": 100})
+    roll = Registry(read_federation(Path(config["federation"]), tmp_path), "", "", nodes={"one": 100})
     for message_type in (protocol.DIGESTS, protocol.LEAKS):
         (number,) = grid.push_messages([roll.request(message_type, Task("one", "run", 1, 0), 5.0)])
         (reply,) = grid.pull_messages([number])

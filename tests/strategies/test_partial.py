@@ -1,5 +1,7 @@
 """Eq. 4 of MetaSend where not every site sent everything, by hand and bit for bit against FedAvg."""
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,14 +10,16 @@ import pytest
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.gates import gate
-from strategies import partial
-from strategies.aggregation import Update, fed_avg
+from strategies import aggregation
+from strategies.aggregation import fed_avg, mean
 from strategies.cores import SPAN
-from strategies.partial import MISSING, Partial, Sent, previous, renormalised
-from strategies.update_files import UpdateFiles
+from strategies.updates import Sent, Update, UpdateFiles
 
 Array = np.ndarray[Any, Any]
-RULES = list(MISSING.values())
+Partial = Callable[[Mapping[str, Array], Sequence[Sent]], dict[str, Array]]
+previous: Partial = partial(mean, missing="previous")
+renormalised: Partial = partial(mean, missing="renormalise")
+RULES = [previous, renormalised]
 
 
 def array(*numbers: float) -> Array:
@@ -127,7 +131,7 @@ def as_bytes(found: dict[str, Array]) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_where_all_sent_all_the_mean_is_that_of_fed_avg(rule: Partial) -> None:
-    wanted = fed_avg([Update(site, TRAINED[site], SIZES[site]) for site in "abc"])
+    wanted = fed_avg(START, [Update(site, TRAINED[site], SIZES[site]) for site in "abc"])
     assert as_bytes(rule(START, [Sent(WEIGHTS[site], TRAINED[site]) for site in "abc"])) == as_bytes(wanted)
 
 
@@ -135,12 +139,14 @@ def test_previous_is_fed_avg_of_tensors_filled_up_with_what_was_received() -> No
     sent = [Sent(WEIGHTS["a"], {"w": TRAINED["a"]["w"]}, MASKS["a"]), Sent(WEIGHTS["b"], TRAINED["b"]), Sent(WEIGHTS["c"], {})]
     mine = np.where(MASKS["a"]["w"].reshape(START["w"].shape), TRAINED["a"]["w"], START["w"])
     filled = {"a": {"w": mine, "b": START["b"]}, "b": TRAINED["b"], "c": START}
-    assert as_bytes(previous(START, sent)) == as_bytes(fed_avg([Update(site, filled[site], SIZES[site]) for site in "abc"]))
+    assert as_bytes(previous(START, sent)) == as_bytes(
+        fed_avg(START, [Update(site, filled[site], SIZES[site]) for site in "abc"])
+    )
 
 
 def test_renormalise_is_fed_avg_of_those_who_sent() -> None:
     found = renormalised(START, [Sent(WEIGHTS["a"], TRAINED["a"]), Sent(WEIGHTS["b"], {}), Sent(WEIGHTS["c"], TRAINED["c"])])
-    wanted = fed_avg([Update(site, TRAINED[site], SIZES[site]) for site in "ac"])
+    wanted = fed_avg(START, [Update(site, TRAINED[site], SIZES[site]) for site in "ac"])
     assert as_bytes(found) == as_bytes(wanted)
 
 
@@ -164,8 +170,10 @@ def test_neither_cores_nor_where_the_numbers_lie_change_a_byte(
     some = TensorSet("long", LONG.specs[:1])
     named = {"a": TRAINED["a"], "b": {"w": TRAINED["b"]["w"]}, "c": TRAINED["c"]}
     files = UpdateFiles(tmp_path, 3, large=0)
-    kept = {s: files.keep(s, Joined(join(of_site, chosen := some if s == "b" else LONG), chosen)) for s, of_site in named.items()}
+    kept = {
+        s: files.store(s, Joined(join(of_site, chosen := some if s == "b" else LONG), chosen)) for s, of_site in named.items()
+    }
     wanted = as_bytes(rule(START, [Sent(WEIGHTS[site], named[site], masks.get(site, {})) for site in "abc"]))
-    in_order = partial.in_order
-    monkeypatch.setattr(partial, "in_order", lambda work, spans: in_order(work, spans, cores=1))
+    in_order = aggregation.in_order
+    monkeypatch.setattr(aggregation, "in_order", lambda work, spans: in_order(work, spans, cores=1))
     assert as_bytes(rule(START, [Sent(WEIGHTS[site], kept[site], masks.get(site, {})) for site in "abc"])) == wanted

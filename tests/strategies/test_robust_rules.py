@@ -16,10 +16,9 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.runs.plan import check_enough, sites_needed
 from fedlingua.settings.checks import settings_from
 from strategies import robust_rules
-from strategies.aggregation import Update
 from strategies.cores import BLOCK
 from strategies.robust_rules import ROBUST, krum, krum_order, median, multi_krum, norm_clip, squared_distances, trimmed_mean
-from strategies.scaling import Scaled, scaled_down
+from strategies.updates import Scaled, Update, scaled_down
 
 SET = TensorSet("set", (TensorSpec("a", (3, 50), "encoder", 0), TensorSpec("b", (BLOCK + 7,), "encoder", 1)))
 

@@ -1,6 +1,9 @@
 """The server's optimisers: held to torch's own, to the papers' formulas number by number, and in whole runs."""
 
+import json
 import math
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,9 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.methods import SERVER_OPTIMIZERS
-from strategies.aggregation import Update, equally
-from strategies.partial import MISSING, pseudo_gradients, sent_to_clusters
-from strategies.server_optimizer import OPTIMIZERS, SCHEDULES, Moments, ServerOptimizer, Step
+from strategies.aggregation import State, equally, inner_cluster_aggregation, weighted_mean
+from strategies.server_optimizer import OPTIMIZERS, SCHEDULES, Moments, ServerOptimizer, Step, pseudo_gradient
+from strategies.updates import Update
 from tests.in_process import checkpoint_bytes, run
 
 RNG = np.random.default_rng(2022)
@@ -103,29 +106,40 @@ def test_table_2s_rate_at_round_100() -> None:
 
 
 def test_what_nobody_sent_makes_no_step_and_a_resumed_run_goes_on_as_if_nothing_had_happened() -> None:
-    unbroken, first = ServerOptimizer(settings(method="server-adam")), ServerOptimizer(settings(method="server-adam"))
-    state = resumed = clusters(START, START)
+    optimizer = ServerOptimizer(settings(method="server-adam"))
+    state = resumed = State(clusters(START, START))
 
     def gradients(number: int) -> Any:
         moved = {"w": GRADIENTS[number]}
         return {"encoder": {"north": moved, "south": moved if number != 1 else {}}, "decoder": {}, "shared": {}}
 
     for number in range(4):
-        state = unbroken.step(number, state, gradients(number))
-        assert state["encoder"]["north"]["b"] is START
+        state = replace(optimizer.step(state, gradients(number)), round=number + 1)
+        assert state.tensors["encoder"]["north"]["b"] is START
     for number in range(4):
         if number == 2:
-            tensors, values = first.state()
-            first = ServerOptimizer(settings(method="server-adam"))
-            first.restore({name: tensor.copy() for name, tensor in tensors.items()}, values)
-        resumed = first.step(number, resumed, gradients(number))
-    assert [resumed["encoder"][c]["w"].tobytes() for c in ("north", "south")] == [
-        state["encoder"][c]["w"].tobytes() for c in ("north", "south")
+            memory = {name: tensor.copy() for name, tensor in resumed.memory.items()}
+            resumed = replace(resumed, memory=memory, values=json.loads(json.dumps(resumed.values)))
+        resumed = replace(optimizer.step(resumed, gradients(number)), round=number + 1)
+    assert [resumed.tensors["encoder"][c]["w"].tobytes() for c in ("north", "south")] == [
+        state.tensors["encoder"][c]["w"].tobytes() for c in ("north", "south")
     ]
-    kept = unbroken.state()
-    assert set(kept[0]) == {f"server-optimizer/encoder/{c}/w/{kind}" for c in ("north", "south") for kind in ("first", "second")}
-    assert kept[1] == {"server-optimizer": {"encoder/north/w": 4, "encoder/south/w": 3}}
-    assert not np.array_equal(state["encoder"]["north"]["w"], state["encoder"]["south"]["w"])
+    assert set(state.memory) == {
+        f"server-optimizer/encoder/{c}/w/{kind}" for c in ("north", "south") for kind in ("first", "second")
+    }
+    assert state.values == {"server-optimizer": {"encoder/north/w": 4, "encoder/south/w": 3}}
+    assert not np.array_equal(state.tensors["encoder"]["north"]["w"], state.tensors["encoder"]["south"]["w"])
+
+
+def test_a_step_leaves_the_state_before_as_it_was() -> None:
+    """So a round that is skipped needs nothing put back."""
+    optimizer, before = ServerOptimizer(settings(method="server-adam")), State(clusters(START.copy(), START.copy()))
+    gradients = {"encoder": {"north": {"w": GRADIENTS[0]}}, "decoder": {}, "shared": {}}
+    after = optimizer.step(before, gradients)
+    again = optimizer.step(before, gradients)
+    assert before.tensors["encoder"]["north"]["w"].tobytes() == START.tobytes()
+    assert (before.memory, before.values) == ({}, {})
+    assert after.tensors["encoder"]["north"]["w"].tobytes() == again.tensors["encoder"]["north"]["w"].tobytes() != START.tobytes()
 
 
 def test_sgd_at_a_rate_of_1_without_momentum_is_the_mean(four_sites: dict[str, Any], tmp_path: Any) -> None:
@@ -152,9 +166,10 @@ def test_what_no_site_has_changed_stays_bit_for_bit(name: str, missing: str) -> 
         site: Update(site, {"w": np.where(changed, START + number, START), "b": START}, 10)
         for number, site in enumerate("xyz", start=1)
     }
-    gradients = pseudo_gradients(given, sent_to_clusters(updates, chosen, together, equally), MISSING[missing])
+    combine = partial(weighted_mean, by=equally, missing=missing)
+    gradients = inner_cluster_aggregation(given, updates, chosen, together, partial(pseudo_gradient, combine=combine))
     np.testing.assert_allclose(gradients["encoder"]["all"]["w"][2], -2.0, rtol=1e-6)
-    state = ServerOptimizer(settings(method=f"server-{name}")).step(0, given, gradients)["encoder"]["all"]
+    state = ServerOptimizer(settings(method=f"server-{name}")).step(State(given), gradients).tensors["encoder"]["all"]
     assert (state["w"] == START).tolist() == (~changed).tolist()
     assert state["b"].tobytes() == START.tobytes()
 

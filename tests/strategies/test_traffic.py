@@ -126,4 +126,4 @@ def test_a_counted_grid_is_the_grid_and_its_own_send_and_receive_counts(config):
     ask = Message(content, dst_node_id=100, message_type=protocol.DESCRIBE, group_id="0", ttl=60.0)
     (reply,) = grid.send_and_receive([ask])
     moved = {"uplink_bytes": message_bytes(reply), "downlink_bytes": message_bytes(ask)}
-    assert traffic.told() == {"others": {"describe": moved}}  # the node speaks for nobody
+    assert traffic.as_json() == {"others": {"describe": moved}}  # the node speaks for nobody

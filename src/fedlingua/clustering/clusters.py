@@ -116,7 +116,7 @@ def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> 
         if part not in CLUSTERED or not isinstance(table, Mapping):
             raise ConfigError(f"{where} [clusters]: {part} = {table!r}; wanted tables [clusters.encoder] and [clusters.decoder]")
         here = f"{where} [clusters.{part}]"
-        found: list[str] = []
+        placed: list[str] = []
         for name, members in table.items():
             if not CLUSTER_NAME.fullmatch(name):
                 raise ConfigError(
@@ -127,10 +127,10 @@ def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> 
             for site in members:
                 if site not in sites:
                     raise ConfigError(f"{here}: {name} names {site!r}, and there is no such site{nearest(site, sites)}")
-            found += members
-        if twice := sorted({site for site in found if found.count(site) > 1}):
+            placed += members
+        if twice := sorted({site for site in placed if placed.count(site) > 1}):
             raise ConfigError(f"{here}: {', '.join(twice)} stands in more than one cluster; wanted one")
-        if missing := [site for site in sites if site not in found]:
+        if missing := [site for site in sites if site not in placed]:
             raise ConfigError(f"{here}: {', '.join(missing)} stands in no cluster; every site needs one")
         clusters[part] = {name: tuple(site for site in sites if site in members) for name, members in table.items()}
     return clusters

@@ -1,7 +1,8 @@
 """What the server and the sites say to each other: message types, record keys and the task of a request, in one place."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedlingua.common.errors import ExchangeError
@@ -45,6 +46,10 @@ TASK = "task"
 """ConfigRecord of a request and of its reply: see Task."""
 RULES = "rules"
 """ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
+CONFIG = "config"
+"""ConfigRecord of a TRAIN request, where a strategy gives one: PROXIMAL_MU."""
+PROXIMAL_MU = "proximal-mu"
+"""mu of FedProx (Li et al. 2020): local training minimises its loss + mu / 2 x |w - what the site was given|^2."""
 METRICS = "metrics"
 """MetricRecord of a reply: its sums, and seconds of what it took."""
 SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_seconds"
@@ -122,6 +127,7 @@ class Task:
     """What a request is about, and what its reply has to say again.
 
     own: the site's own tensors to go on from, where some or all do not travel; keep: all of its own that may still be asked for.
+    proximal_mu: of the request's CONFIG, which a site reads with `with_config`.
     """
 
     site: str
@@ -130,6 +136,7 @@ class Task:
     round: int
     own: Stage = (0, 0)
     keep: tuple[Stage, ...] = ()
+    proximal_mu: float = 0.0
 
     def request(self) -> dict[str, Any]:
         """As a request's ConfigRecord holds it."""
@@ -153,3 +160,16 @@ class Task:
             return cls(str(record["site"]), str(record["run"]), int(record["attempt"]), int(record["round"]), own, stages)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error
+
+    def with_config(self, record: Mapping[str, Any]) -> "Task":
+        """The task with what a request's CONFIG record says besides.
+
+        Raises:
+            ExchangeError: a key that is not known, or a value that it cannot have.
+        """
+        if unknown := set(record) - {PROXIMAL_MU}:
+            raise ExchangeError(f"a request's config has {', '.join(sorted(unknown))}; a site knows {PROXIMAL_MU}")
+        mu = record.get(PROXIMAL_MU, 0.0)
+        if not isinstance(mu, int | float) or not math.isfinite(mu) or mu < 0:
+            raise ExchangeError(f"{PROXIMAL_MU} = {mu!r}; wanted a finite number, 0 or more")
+        return replace(self, proximal_mu=float(mu))

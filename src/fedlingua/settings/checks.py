@@ -92,7 +92,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
 def _of_the_run(settings: Settings) -> Iterator[str]:
     if settings.resume and not settings.run_dir:
         yield "resume = true needs run-dir, the folder of the run to go on with"
-    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+", settings.strategy):
+    if settings.strategy and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", settings.strategy):
         yield f"strategy = {settings.strategy!r} is not known; give 'my_file:MyStrategy', or leave it empty"
     if settings.backbone_weights == "random" and settings.trained_set != "full":
         yield (

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -47,6 +47,7 @@ class LocalTraining:
     head_chunk: int = 0
     head_vocabulary: str = "all"
     micro_tokens: int = 0
+    proximal_mu: float = 0.0
 
     @classmethod
     def of(cls, settings: Settings) -> "LocalTraining":
@@ -131,6 +132,7 @@ def train_locally(
     optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
     if state:
         restore_optimizer(optimizer, trained, state)
+    start = {name: parameter.detach().clone() for name, parameter in trained.items()} if how.proximal_mu else {}
     add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), group)
     nll_sum, num_tokens, num_examples, num_steps = 0.0, 0, 0, 0
     model.train()
@@ -147,6 +149,7 @@ def train_locally(
                     num_tokens += tokens
                     num_examples += examples
                 rate = _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
+                _pull_back(trained, start, how.proximal_mu)
                 _clip(list(trained.values()), how.clip_norm)
                 movement = movement or (Movement(trained, rate) if rate > 0 else None)
                 optimizer.step()
@@ -172,6 +175,14 @@ def _set_rate(optimizer: torch.optim.Optimizer, how: LocalTraining, place: tuple
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate
+
+
+def _pull_back(trained: Mapping[str, nn.Parameter], start: Mapping[str, Tensor], mu: float) -> None:
+    """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2."""
+    for name, begun in start.items():
+        parameter = trained[name]
+        away = mu * (parameter.detach() - begun)
+        parameter.grad = away if parameter.grad is None else parameter.grad + away
 
 
 def _clip(parameters: Sequence[Tensor], norm: float) -> None:

@@ -245,6 +245,18 @@ def test_a_gradient_longer_than_the_norm_is_scaled_down_to_it_over_all_tensors(s
     assert_stepped(site, got, {name: min(share, 1.0) * slope for name, slope in slopes.items()})
 
 
+def test_the_proximal_term_pulls_back_to_what_the_round_began_with(site: Site) -> None:
+    """Li et al. 2020, eq. 2: nothing in the first step, rate x mu x (w1 - w0) in the second."""
+    site.without_dropout()
+    first, second = (site.trained(dataclasses.replace(SGD, epochs=epochs)) for epochs in (1, 2))
+    pulled = site.trained(dataclasses.replace(SGD, epochs=2, proximal_mu=0.8))
+    at_once = site.trained(dataclasses.replace(SGD, proximal_mu=0.8))
+    for name, begun in site.initial.items():
+        np.testing.assert_allclose(at_once[name], first[name], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(pulled[name], second[name] - 0.5 * 0.8 * (first[name] - begun), rtol=0, atol=1e-6)
+    assert any(np.abs(pulled[name] - second[name]).max() > 1e-4 for name in second)
+
+
 def test_smoothing_is_of_the_loss_that_is_trained_on(site: Site) -> None:
     site.without_dropout()
     slopes = gradient(site, site.examples, label_smoothing=0.2)

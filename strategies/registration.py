@@ -33,12 +33,12 @@ LAST_WORDS_S = 10.0
 
 
 @dataclass
-class Roll:
+class Registry:
     """The sites of a federation, and which nodes speak for those that are known so far.
 
     pooled: whether one pseudo-site stands for all of them. fingerprint, code: what a node's have to be. vocabulary: pieces of
     the run's tokenizer. nodes: site -> Flower node id;
-    about: site -> what it told of its text. traffic: bytes of all that was said, by site.
+    about: site -> its account of its text. traffic: bytes of all that was said, by site.
     """
 
     federation: Federation
@@ -52,7 +52,7 @@ class Roll:
     _left_out: dict[str, Mapping[Split, int]] = field(default_factory=dict)
     """site -> pairs of its dev and test that the run leaves out, since another site trains on them"""
     _asked: dict[int, str] = field(default_factory=dict)
-    """node id -> the question on its way to it; "" once it is answered"""
+    """node id -> the request on its way to it; "" once it is answered"""
 
     @property
     def members(self) -> dict[str, tuple[Site, ...]]:
@@ -102,13 +102,13 @@ class Roll:
             del self._asked[node]
         new = sorted(connected - set(self._asked))
         if new:
-            ids = grid.push_messages([self._question(node, deadline_s) for node in new])
+            ids = grid.push_messages([self._describe_request(node, deadline_s) for node in new])
             self._asked |= {node: str(number) for node, number in zip(new, ids, strict=True)}
         failures: list[Failure] = []
         for node, number in sorted(self._asked.items()):
             for reply in pull_one(grid, number, MOST_BYTES) if number else []:
                 self._asked[node] = ""
-                failures += self._take(reply, node, grid)
+                failures += self._enter(reply, node, grid)
         failures += self._drop_giants()
         # A node that was gone speaks for its sites again once it has said anew what it has.
         return {site for site, node in self.nodes.items() if self._asked.get(node) == ""}, failures
@@ -116,33 +116,33 @@ class Roll:
     def _drop_giants(self) -> list[Failure]:
         """Forget the sites that say `MOST_TIMES` the sentences of the others, of which the federation file knows nothing; from three on."""
         known = self.federation.rules.sizes, self.federation.rules.limits
-        found = {}
+        giants = {}
         for split in SPLITS:
             sizes = sorted(int(self.about[site][split]) for site in self.sites)
             most = MOST_TIMES * max(1, sizes[len(sizes) // 2]) if len(sizes) > 2 else math.inf
             for site in self.sites:
                 given = any(getattr(one, split) for one in (*known, *(member.sizes for member in self.members[site])))
                 if int(self.about[site][split]) > most and not given:
-                    found[site] = (
+                    giants[site] = (
                         f"says {self.about[site][split]} sentences of {split}, over {most}, which is {MOST_TIMES} times the sites' median; "
                         f"where it is true, give max-{split} in the federation file's [split]"
                     )
-        for site in found:
+        for site in giants:
             del self.nodes[site]
-        return [Failure(site, reason) for site, reason in found.items()]
+        return [Failure(site, reason) for site, reason in giants.items()]
 
     @property
     def waits_for_answers(self) -> bool:
         return any(self._asked.values())
 
-    def _question(self, node: int, deadline_s: float) -> Message:
+    def _describe_request(self, node: int, deadline_s: float) -> Message:
         content = RecordDict({protocol.RULES: self._rules()})
         return Message(content, dst_node_id=node, message_type=protocol.DESCRIBE, group_id="0", ttl=max(deadline_s, 60.0))
 
     def _rules(self) -> ConfigRecord:
         return ConfigRecord(self.federation.rules.flat())
 
-    def _take(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
+    def _enter(self, reply: Message | Unreadable, node: int, grid: Grid) -> list[Failure]:
         """Enter a node's sites; what does not fit comes back, named."""
         name, speaker = f"node {node}", self._speaker(node, grid)
         for site in [site for site, other in self.nodes.items() if other == node]:
@@ -154,7 +154,7 @@ class Roll:
         if message_bytes(reply) > MOST_BYTES:
             return [Failure(speaker or name, f"tells more than {MOST_BYTES} bytes of itself")]
         failures, strangers = [], []
-        told = reply.content.config_records.get(protocol.NODE, ConfigRecord())
+        about_node = reply.content.config_records.get(protocol.NODE, ConfigRecord())
         for key, record in reply.content.config_records.items():
             site = key.removeprefix(protocol.SITE_PREFIX)
             if site == key:
@@ -162,7 +162,7 @@ class Roll:
             if site not in self.members:
                 strangers.append(site)
                 continue
-            fault = self._fault(site, node, told, record, grid)
+            fault = self._fault(site, node, about_node, record, grid)
             if fault:
                 kind, reason = fault
                 failures.append(Failure(site, f"{reason} ({name})", kind))
@@ -175,7 +175,7 @@ class Roll:
         return failures
 
     def _fault(
-        self, site: str, node: int, told: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
+        self, site: str, node: int, about_node: Mapping[str, Any], record: Mapping[str, Any], grid: Grid
     ) -> tuple[Kind, str] | None:
         """Why a node may not speak for a site, or None."""
         members = self.members[site]
@@ -183,11 +183,11 @@ class Roll:
             return "foreign", "speaks with another key than the one that the federation file has for this site"
         if site in self.nodes and self.nodes[site] != node and self.nodes[site] in set(grid.get_node_ids()):
             return "foreign", "is hosted by a second node; a name belongs to one node, so rename one of them"
-        if told.get("fingerprint") != self.fingerprint:
-            other = f"{str(told.get('fingerprint'))[:12]}; wanted {self.fingerprint[:12]}"
+        if about_node.get("fingerprint") != self.fingerprint:
+            other = f"{str(about_node.get('fingerprint'))[:12]}; wanted {self.fingerprint[:12]}"
             return "refused", f"has another backbone, tokenizer or tensor set ({other})"
-        if told.get("code") != self.code:
-            return "refused", f"runs other code ({str(told.get('code'))[:12]}; wanted {self.code[:12]})"
+        if about_node.get("code") != self.code:
+            return "refused", f"runs other code ({str(about_node.get('code'))[:12]}; wanted {self.code[:12]})"
         try:
             check_about(record, [str(direction) for direction in self.directions[site]])
         except ExchangeError as error:
@@ -214,7 +214,7 @@ class Roll:
 
 
 def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[str, Any]:
-    """What a site told of its text, with so many pairs of its splits dropped."""
+    """A site's account of its text with so many pairs of its splits dropped."""
     about, count = dict(record), sum(left_out.values())
     if count:
         about |= {split: about[split] - number for split, number in left_out.items()}
@@ -223,55 +223,55 @@ def _without(record: Mapping[str, Any], left_out: Mapping[Split, int]) -> dict[s
     return about
 
 
-def call_roll(grid: Grid, roll: Roll, quorum: float, deadline_s: float, folder: RunFolder) -> None:
+def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: float, folder: RunFolder) -> None:
     """Ask all nodes, again and again those that have joined since, until every site is here or the deadline has passed.
 
     Raises:
         RunError: too few sites; with the names and what each node said.
     """
     faults: list[Failure] = []
-    needed = max(1, math.ceil(quorum * len(roll.expected) - 1e-9))
+    needed = max(1, math.ceil(quorum * len(registry.expected) - 1e-9))
     ends = time.monotonic() + deadline_s
-    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(roll.expected))
+    folder.event("phase", phase="describe", round=0, rounds=0, sites=len(registry.expected))
     while time.monotonic() < ends:
-        new = roll.refresh(grid, deadline_s)[1]
+        new = registry.refresh(grid, deadline_s)[1]
         faults += new
         for fault in new:
             folder.event("failure", phase="describe", round=0, site=fault.site, kind=fault.kind, reason=fault.reason)
         # A site that said something wrong will not say better later, so only silence is waited for.
         lost = {fault.site for fault in faults if fault.kind != "foreign"}
-        if len(roll.sites) + len(lost) >= len(roll.expected) or len(roll.expected) - len(lost) < needed:
-            if not roll.waits_for_answers:
+        if len(registry.sites) + len(lost) >= len(registry.expected) or len(registry.expected) - len(lost) < needed:
+            if not registry.waits_for_answers:
                 break
             ends = min(ends, time.monotonic() + LAST_WORDS_S)
         time.sleep(POLL_S)
-    keyless = {name for name, sites in roll.members.items() if not all(site.public_key for site in sites)}
+    keyless = {name for name, sites in registry.members.items() if not all(site.public_key for site in sites)}
     doubtful = [fault for fault in faults if fault.kind == "foreign" and fault.site in keyless]
-    if len(roll.sites) >= needed and not doubtful:
+    if len(registry.sites) >= needed and not doubtful:
         return
-    absent = [site for site in roll.expected if site not in roll.nodes]
+    absent = [site for site in registry.expected if site not in registry.nodes]
     said = "; ".join(f"{fault.site}: {fault.reason}" for fault in faults)
     silence = f"no node hosts them after {deadline_s:g} s; start the sites' SuperNodes, or raise join-deadline-s"
     raise RunError(
-        f"{len(roll.sites)} of {len(roll.expected)} sites are here and quorum = {quorum:g}; "
+        f"{len(registry.sites)} of {len(registry.expected)} sites are here and quorum = {quorum:g}; "
         f"missing: {', '.join(absent) or 'none'} ({said or silence})"
     )
 
 
-def sites_json(roll: Roll) -> dict[str, Any]:
+def sites_json(registry: Registry) -> dict[str, Any]:
     """What sites.json says of every site that has been here."""
-    nodes = sorted(set(roll.nodes.values()))
-    return {site: _site_json(roll, site, nodes) for site in roll.sites}
+    nodes = sorted(set(registry.nodes.values()))
+    return {site: _site_json(registry, site, nodes) for site in registry.sites}
 
 
 def failed_documents(sites: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
-    """Site -> how many documents its hook failed on, by type of failure; of those that told any. sites: as `sites_json` has them."""
+    """Site -> how many documents its hook failed on, by type of failure; where there are any. sites: as `sites_json` has them."""
     accounts = [(site, account) for site, about in sites.items() for account in about["accounts"].values()]
     return [(site, account["failed_documents"]) for site, account in accounts if "failed_documents" in account]
 
 
-def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
-    about = roll.about[site]
+def _site_json(registry: Registry, site: str, nodes: Sequence[int]) -> dict[str, Any]:
+    about = registry.about[site]
     account = {
         "read": about["read"],
         "kept": about["kept"],
@@ -280,11 +280,11 @@ def _site_json(roll: Roll, site: str, nodes: Sequence[int]) -> dict[str, Any]:
     if "failures" in about:
         failed = zip(cast(list[str], about["failures"]), cast(list[int], about["failed_documents"]), strict=True)
         account["failed_documents"] = dict(failed)
-    directions = [str(direction) for direction in roll.directions[site]]
+    directions = [str(direction) for direction in registry.directions[site]]
     return {
         "directions": directions,
-        "members": {one.name: str(one.direction) for one in roll.members[site]},
-        "node": nodes.index(roll.nodes[site]),
+        "members": {one.name: str(one.direction) for one in registry.members[site]},
+        "node": nodes.index(registry.nodes[site]),
         **{split: about[split] for split in ("train", "dev", "test")},
         "accounts": {directions[0] if len(directions) == 1 else "all": account},
     }

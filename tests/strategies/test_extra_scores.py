@@ -11,8 +11,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
-from strategies.more_scores import of_all, of_site
-from strategies.translation_scores import check_sums
+from strategies.translation_scores import check_sums, extra_means, extra_scores
 
 FRENCH = Direction("de", "fr")
 SUMS = dataclasses.replace(
@@ -55,28 +54,28 @@ def test_sums_of_texts_add_up() -> None:
 
 def test_a_site_has_scores_of_both_and_how_they_were_made() -> None:
     base = dataclasses.replace(SUMS, more={"ter": (6.0, 12.0), "comet": (0.5, 1.0)})
-    told = of_site(settings("ter,comet,chrf++"), FRENCH, SUMS, base)
+    told = extra_scores(settings("ter,comet,chrf++"), FRENCH, SUMS, base)
     assert (told["ter"], told["base_ter"]) == (pytest.approx(25.0), pytest.approx(50.0))
     assert (told["comet"], told["base_comet"]) == (0.9, 0.5)
     assert told["signatures"]["comet"] == "Comet2.2.7|fp16|own/model:000000000abc|r1"
     assert told["not_measured"] == ["chrf++"]
-    assert of_site(settings("bleu,chrf"), FRENCH, SUMS, base) == {}
+    assert extra_scores(settings("bleu,chrf"), FRENCH, SUMS, base) == {}
 
 
 def test_means_are_of_what_every_site_measured_in_the_same_way() -> None:
     asked = settings("ter,comet")
-    sites = {name: of_site(asked, FRENCH, SUMS, SUMS) for name in ("a", "b")}
+    sites = {name: extra_scores(asked, FRENCH, SUMS, SUMS) for name in ("a", "b")}
     sites["b"] |= {"ter": 75.0, "base_ter": 35.0}
-    assert of_all(asked, sites) == {
+    assert extra_means(asked, sites) == {
         "macro_ter": pytest.approx(50.0),
         "base_macro_ter": pytest.approx(30.0),
         "macro_comet": 0.9,
         "base_macro_comet": 0.9,
     }
-    other = of_site(asked, FRENCH, dataclasses.replace(SUMS, comet_checkpoint=5), SUMS)
-    assert "macro_comet" not in of_all(asked, {**sites, "c": other})
-    without = of_site(asked, FRENCH, ScoreSums(1, SUMS.bleu, SUMS.chrf), SUMS)
-    assert of_all(asked, {**sites, "c": without}) == {}
+    other = extra_scores(asked, FRENCH, dataclasses.replace(SUMS, comet_checkpoint=5), SUMS)
+    assert "macro_comet" not in extra_means(asked, {**sites, "c": other})
+    without = extra_scores(asked, FRENCH, ScoreSums(1, SUMS.bleu, SUMS.chrf), SUMS)
+    assert extra_means(asked, {**sites, "c": without}) == {}
 
 
 def test_metrics_are_checked_before_a_run() -> None:

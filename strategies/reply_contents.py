@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from flwr.app import Message
+from flwr.app import Message, MetricRecord
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.languages import Direction
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, Numbers
@@ -15,26 +16,41 @@ from fedlingua.exchange.tensors import TensorSet
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
-from strategies import checks
-from strategies.aggregation import Update
-from strategies.measures import MEASURES
+from strategies import checks, masked_scores, translation_scores
 from strategies.norms import NO_CHANGE, Change
 from strategies.progress import Sums
+from strategies.updates import Update
+
+
+class Measure(Protocol):
+    """What a task's sites are scored by at the end, as its module says; sums are the task's own."""
+
+    def check_sums(self, record: MetricRecord, most: int, most_loss: float, /) -> Any: ...
+    def measured_on(self, sums: Any, /) -> tuple[object, ...]: ...
+    def site_scores(self, settings: Settings, direction: Direction, result: Any, base: Any, /) -> dict[str, Any]: ...
+    def all_scores(self, settings: Settings, sites: Any, sums: Any, /) -> dict[str, Any]: ...
+
+
+MEASURES: dict[str, Measure] = {"translation": translation_scores, "masked-language": masked_scores}
+"""One line a task: `task` -> its measure."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a site was asked to train, which its update is held against.
+class Expected:
+    """What a site was asked to do, which its reply is checked against.
 
-    about: what it told of its text. sent: part -> the numbers that it started from, None where they stay with it. earlier: digest of its
-    last accepted update. most_loss: nats a token; most_seconds: that have passed.
+    Args:
+        about: its own account of its text.
+        received: part -> the numbers that its training started from; None where they stay with it.
+        earlier: digest of its last accepted update.
+        most_loss: nats a token; most_seconds: that have passed.
     """
 
     site: str
     settings: Settings
     about: Mapping[str, Any]
     tensor_set: TensorSet
-    sent: Mapping[str, Sequence[Numbers]] | None
+    received: Mapping[str, Sequence[Numbers]] | None
     earlier: str | None
     most_loss: float = math.inf
     most_seconds: float = math.inf
@@ -56,6 +72,14 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """A site's dev loss, as sums; and its part in what MetaSend learns from the round."""
+
+    sums: Sums
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Scores:
     """Score sums of one text: of what was trained, and of the base."""
 
@@ -63,49 +87,49 @@ class Scores:
     base: TextSums
 
 
-def read_training(reply: Message, asked: Asked) -> Training:
+def parse_training(reply: Message, expected: Expected) -> Training:
     """A training reply; its update's tensors lie in the reply's own bytes.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
-    sums = _training_sums(reply, (*checks.TRAINING_SUMS, *_of_selection(asked.settings)), asked)
-    if asked.sent is not None:
-        return _read_update(reply, asked, sums)
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(expected.settings)})
+    sums = _training_sums(reply, (*checks.TRAINING_SUMS, *_of_selection(expected.settings)), expected)
+    if expected.received is not None:
+        return _parse_update(reply, expected, sums)
     if reply.content.array_records[protocol.ARRAYS]:
         raise ExchangeError("carries tensors, which stay at the sites under this method")
-    nothing = Joined({}, TensorSet(asked.tensor_set.name, ()))
-    return Training(Update(asked.site, nothing, _size(asked, sums)), sums, NO_CHANGE, "")
+    nothing = Joined({}, TensorSet(expected.tensor_set.name, ()))
+    return Training(Update(expected.site, nothing, _size(expected, sums)), sums, NO_CHANGE, "")
 
 
-def read_probe(reply: Message, asked: Asked) -> Sums:
+def parse_probe(reply: Message, expected: Expected) -> Sums:
     """The sums of a training whose update waits at the site, and the median of its deviations.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
-    return _training_sums(reply, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), asked)
+    return _training_sums(reply, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), expected)
 
 
-def read_sent(reply: Message, asked: Asked, sums: Sums) -> Training:
+def parse_sent(reply: Message, expected: Expected, sums: Sums) -> Training:
     """What a site has selected of its update. sums: as its probe gave them, to which the seconds of selecting are added.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(asked.settings)})
-    told = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))
-    checks.check_seconds(told, asked.most_seconds)
-    return _read_update(reply, asked, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + told[protocol.SELECT_S]})
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(expected.settings)})
+    seconds = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))
+    checks.check_seconds(seconds, expected.most_seconds)
+    return _parse_update(reply, expected, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds[protocol.SELECT_S]})
 
 
-def _training_sums(reply: Message, wanted: Sequence[str], asked: Asked) -> Sums:
+def _training_sums(reply: Message, wanted: Sequence[str], expected: Expected) -> Sums:
     """What a site's settings and its own account of its text make of a round, and no other sums."""
-    settings, epochs = asked.settings, asked.settings.local_epochs
-    least, most = (_in_an_epoch(number, settings) * epochs for number in _examples(settings, asked.about))
-    possible = checks.Possible((least, most), (1, settings.max_tokens), asked.most_loss, asked.most_seconds)
+    settings, epochs = expected.settings, expected.settings.local_epochs
+    least, most = (_in_an_epoch(number, settings) * epochs for number in _examples(settings, expected.about))
+    possible = checks.Possible((least, most), (1, settings.max_tokens), expected.most_loss, expected.most_seconds)
     sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, possible)
     # Every epoch has as many examples as the others.
     of_epoch, rest = divmod(int(sums["num_examples"]), epochs)
@@ -141,11 +165,11 @@ def _in_an_epoch(examples: int, settings: Settings) -> int:
     return examples // window * window
 
 
-def _size(asked: Asked, sums: Sums) -> int:
+def _size(expected: Expected, sums: Sums) -> int:
     """What a site counts by where sites count by size: what it trained on, as Liu et al. 2023 have it in eq. 2; where that is a sample,
     the whole text that it is drawn from, N_i of Manoel et al. 2022, eq. 2.
     """
-    return int(asked.about["train"] if asked.settings.draws else sums["num_examples"])
+    return int(expected.about["train"] if expected.settings.draws else sums["num_examples"])
 
 
 def _of_selection(settings: Settings) -> tuple[str, ...]:
@@ -159,45 +183,45 @@ def _with_tensors(settings: Settings) -> set[str]:
     return {protocol.ARRAYS, protocol.DEVIATIONS} if settings.by_deviation else {protocol.ARRAYS}
 
 
-def _read_update(reply: Message, asked: Asked, sums: Sums) -> Training:
-    settings, tensor_set = asked.settings, asked.tensor_set
-    assert asked.sent is not None, "what stays with the sites is no update"
+def _parse_update(reply: Message, expected: Expected, sums: Sums) -> Training:
+    settings, tensor_set = expected.settings, expected.tensor_set
+    assert expected.received is not None, "what stays with the sites is no update"
     # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already.
     digest = reply.content.array_records[protocol.ARRAYS].object_id
     selects = settings.selected_by != "all"
-    tensors, selection, change = checks.check_update(reply, tensor_set, asked.sent, selects, settings.max_update_norm)
-    if change.norm and digest == asked.earlier:
+    tensors, selection, change = checks.check_update(reply, tensor_set, expected.received, selects, settings.max_update_norm)
+    if change.norm and digest == expected.earlier:
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
-    update = Update(asked.site, tensors, _size(asked, sums), selection, sums["nll_sum"] / sums["num_tokens"])
+    update = Update(expected.site, tensors, _size(expected, sums), selection, sums["nll_sum"] / sums["num_tokens"])
     return Training(update, sums, change, digest, deviations)
 
 
-def read_evaluation(reply: Message, asked: Asked, earlier: Sums | None) -> Sums:
+def parse_evaluation(reply: Message, expected: Expected, earlier: Sums | None) -> Sums:
     """The sums of a dev loss, over the same text in every round. earlier: those of an earlier round.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
-    dev, settings = int(asked.about["dev"]), asked.settings
+    dev, settings = int(expected.about["dev"]), expected.settings
     # Text in one language is measured in sequences, which hold a sentence or more.
     tokens = (1 if settings.task == "translation" else 0, settings.max_tokens)
-    possible = checks.Possible((dev, dev), tokens, asked.most_loss, asked.most_seconds, settings.evaluate_share)
+    possible = checks.Possible((dev, dev), tokens, expected.most_loss, expected.most_seconds, settings.evaluate_share)
     sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, possible)
     if earlier and sums["num_tokens"] != earlier["num_tokens"]:
         raise ExchangeError(f"num_tokens = {sums['num_tokens']!r}; its dev text had {earlier['num_tokens']!r} before")
     return sums
 
 
-def read_slope(record: Any, asked: Asked) -> dict[str, Any]:
+def parse_slope(record: Any, expected: Expected) -> dict[str, Any]:
     """A site's part in what is learned from a round: sums, and the gradient of the second filter where there is one. What is no number is
     let through, to be left out and named.
 
     Raises:
         ExchangeError: it is not there, lacks something, or has something of another form.
     """
-    settings = asked.settings
+    settings = expected.settings
     slope = {"slope", protocol.SLOPE_S} if settings.meta_estimator != "loss" or settings.second_filter else set()
     wanted = {"nll_sum", "num_tokens", protocol.BATCHES_S, *slope, *({"filter"} if settings.second_filter else ())}
     if record is None or set(record) != wanted:
@@ -207,9 +231,9 @@ def read_slope(record: Any, asked: Asked) -> dict[str, Any]:
         raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted numbers, and num_tokens of 1 or more")
     if not all(math.isfinite(sums[key]) and sums[key] >= 0 for key in (protocol.BATCHES_S, protocol.SLOPE_S) if key in sums):
         raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted finite seconds, 0 or more")
-    checks.check_seconds(sums, asked.most_seconds)
+    checks.check_seconds(sums, expected.most_seconds)
     if math.isfinite(sums["nll_sum"]):
-        checks.check_loss(sums["nll_sum"], sums["num_tokens"], asked.most_loss)
+        checks.check_loss(sums["nll_sum"], sums["num_tokens"], expected.most_loss)
     if settings.second_filter and (not isinstance(record["filter"], list) or len(record["filter"]) != SIZE):
         raise ExchangeError(f"the second filter's gradient is {type(record['filter']).__name__}; wanted a list of {SIZE} numbers")
     return {
@@ -218,7 +242,7 @@ def read_slope(record: Any, asked: Asked) -> dict[str, Any]:
     }
 
 
-def read_scores(reply: Message, asked: Asked, texts: Sequence[str], mixed: bool) -> dict[str, Scores]:
+def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed: bool) -> dict[str, Scores]:
     """The sums of the scores of each of the site's `texts`, result and base of the same sentences. mixed: it has dev text of others, too.
 
     Raises:
@@ -226,15 +250,15 @@ def read_scores(reply: Message, asked: Asked, texts: Sequence[str], mixed: bool)
     """
     keys = {text: (f"{protocol.SCORES_PREFIX}{text}", f"{protocol.BASE_SCORES_PREFIX}{text}") for text in texts}
     checks.check_records(reply, {protocol.TASK, *(key for pair in keys.values() for key in pair)})
-    split, measure = asked.settings.score_split, MEASURES[asked.settings.task]
-    records, most = reply.content.metric_records, int(asked.about[split])
-    found = {}
+    split, measure = expected.settings.score_split, MEASURES[expected.settings.task]
+    records, most = reply.content.metric_records, int(expected.about[split])
+    by_text = {}
     for text, pair in keys.items():
-        result, base = (measure.check(records[key], most, asked.most_loss) for key in pair)
+        result, base = (measure.check_sums(records[key], most, expected.most_loss) for key in pair)
         if measure.measured_on(result) != measure.measured_on(base):
             raise ExchangeError(f"the scores of {text} and those of its base are not of the same sentences and references")
-        found[text] = Scores(result, base)
-    scored = sum(scores.result.sentences for scores in found.values())
+        by_text[text] = Scores(result, base)
+    scored = sum(scores.result.sentences for scores in by_text.values())
     if scored > most or (scored < most and not mixed):
         raise ExchangeError(f"the scores are of {scored} sentences; the site has {most} of {split}")
-    return found
+    return by_text

@@ -24,7 +24,7 @@ class RoundRecord:
     bytes: Bytes = field(default_factory=dict)
     """all that crossed in the round, whatever it was for"""
     about: dict[str, Any] = field(default_factory=dict)
-    """what the strategy tells of the round"""
+    """the strategy's own figures of the round"""
 
     def of(self, site: str) -> dict[str, Any]:
         """A site's figures, to be added to."""
@@ -52,7 +52,7 @@ class RoundRecord:
 
     def line(self) -> dict[str, Any]:
         """As rounds.jsonl holds it, but for what the strategy knows of the round."""
-        heard = {site: record for site, record in self.sites.items() if record["seconds"]}
+        answered = {site: record for site, record in self.sites.items() if record["seconds"]}
         server_s = {what: round(seconds, 6) for what, seconds in self.server_s.items()}
         seconds = {"phase_s": self.phase_s, "pause_s": self.pause_s, "server_s": server_s}
-        return {"sites": heard, "failures": self.failures, **seconds, "bytes": self.bytes, **self.about}
+        return {"sites": answered, "failures": self.failures, **seconds, "bytes": self.bytes, **self.about}

@@ -10,7 +10,7 @@ import pytest
 from clients import slope
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened
-from strategies import meta_send, threshold
+from strategies import metasend, threshold
 from tests.in_process import failing, rounds, run
 
 
@@ -142,7 +142,7 @@ def test_what_takes_longer_is_told_under_its_own_name(config, tmp_path, monkeypa
         monkeypatch.setattr(module, name, waits)
 
     slow(slope, "corpus_gradient")
-    slow(meta_send, "direction")
+    slow(metasend, "direction")
     slow(threshold.ThresholdModel, "step")
     folder, _ = run({**config, "rounds": 1, "method": "adapter-families"}, tmp_path / "run")
     line = rounds(folder)[1]

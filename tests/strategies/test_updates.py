@@ -1,6 +1,7 @@
 """Large updates wait in files: the same numbers, no memory, and nothing left behind."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.masks import Selection
-from strategies.aggregation import Update, equally, fed_mean
-from strategies.partial import MISSING, pseudo_gradients, selective_aggregation, sent_to_clusters
-from strategies.update_files import UpdateFiles
+from strategies.aggregation import equally, fed_mean, inner_cluster_aggregation, weighted_mean
+from strategies.server_optimizer import pseudo_gradient
+from strategies.updates import Update, UpdateFiles
 
 CHOSEN = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("s", (3,), "shared", None)))
 
@@ -22,12 +23,12 @@ def toy() -> Joined:
 
 def test_a_small_update_stays_in_memory(tmp_path):
     update = toy()
-    assert UpdateFiles(tmp_path, 3, large=4 * 7 + 1).keep("a", update) is update
+    assert UpdateFiles(tmp_path, 3, large=4 * 7 + 1).store("a", update) is update
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_large_one_reads_the_same_from_its_file(tmp_path):
-    kept = UpdateFiles(tmp_path, 3, large=4 * 7).keep("a", toy())
+    kept = UpdateFiles(tmp_path, 3, large=4 * 7).store("a", toy())
     assert [file.name for file in (tmp_path / ".updates").iterdir()] == ["a.f32"]
     assert {name: tensor.tolist() for name, tensor in kept.items()} == {"e": [[1, 2], [3, 4]], "s": [5, 6, 7]}
     assert kept.parts["encoder"][1:3].tolist() == [2, 3]
@@ -37,7 +38,7 @@ def test_a_large_one_reads_the_same_from_its_file(tmp_path):
 
 
 def test_clearing_removes_what_this_run_and_what_a_killed_one_has_left(tmp_path):
-    UpdateFiles(tmp_path, 3, large=0).keep("a", toy())
+    UpdateFiles(tmp_path, 3, large=0).store("a", toy())
     UpdateFiles(tmp_path, 3).clear()
     assert list(tmp_path.iterdir()) == []
     UpdateFiles(tmp_path, 3).clear()
@@ -46,17 +47,17 @@ def test_clearing_removes_what_this_run_and_what_a_killed_one_has_left(tmp_path)
 def test_a_disk_that_is_full_is_named_with_what_to_do(tmp_path):
     (tmp_path / ".updates").write_text("no folder can be made here")
     with pytest.raises(RunError, match=r"update of site a cannot be kept .* wanted 28 bytes for each site; make room"):
-        UpdateFiles(tmp_path, 3, large=0).keep("a", toy())
+        UpdateFiles(tmp_path, 3, large=0).store("a", toy())
 
 
-LENGTH = 1 << 19
+LENGTH = 1 << 21
 LONG = TensorSet("long", tuple(TensorSpec(f"w{n}", (LENGTH // 8,), "encoder", n) for n in range(8)))
 ALL = {"encoder": {"all": tuple(map(str, range(12)))}, "decoder": {"all": ()}, "shared": {"all": ()}}
 
 
-@pytest.mark.parametrize("fold", [selective_aggregation, pseudo_gradients])
+@pytest.mark.parametrize("steps", [False, True])
 @pytest.mark.parametrize("missing", ["previous", "renormalise"])
-def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, fold, missing):
+def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, steps, missing):
     start = {"encoder": {"all": {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}}, "decoder": {}, "shared": {}}
 
     def peak(sites: int) -> int:
@@ -67,12 +68,14 @@ def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, fold, miss
             for number in range(sites):
                 arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
                 half = Selection.of_names(LONG, LONG.names[:4] if number % 2 else LONG.names[4:])
-                updates[str(number)] = Update(str(number), files.keep(str(number), arrived), 1, half)
+                updates[str(number)] = Update(str(number), files.store(str(number), arrived), 1, half)
                 del arrived
-            found = fold(start, sent_to_clusters(updates, LONG, ALL, equally), MISSING[missing])["encoder"]["all"]
+            combine = partial(weighted_mean, by=equally, missing=missing)
+            combine = partial(pseudo_gradient, combine=combine) if steps else combine
+            new = inner_cluster_aggregation(start, updates, LONG, ALL, combine)["encoder"]["all"]
             senders = [number for number in range(sites) if number % 2 == 0]
             mean = sum(senders) / (sites if missing == "previous" else len(senders))
-            assert found["w7"][0] == pytest.approx(mean if fold is selective_aggregation else -mean)
+            assert new["w7"][0] == pytest.approx(-mean if steps else mean)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -82,6 +85,8 @@ def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, fold, miss
 
 
 def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
+    before = {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}
+
     def peak(sites: int) -> int:
         files = UpdateFiles(tmp_path, 3, large=0)
         tracemalloc.start()
@@ -89,9 +94,9 @@ def test_the_memory_of_a_fold_does_not_grow_with_the_sites(tmp_path):
             updates = []
             for number in range(sites):
                 arrived = Joined({"encoder": np.full(LENGTH, number, np.float32)}, LONG)
-                updates.append(Update(str(number), files.keep(str(number), arrived), 1))
+                updates.append(Update(str(number), files.store(str(number), arrived), 1))
                 del arrived
-            assert fed_mean(updates)["w7"][0] == pytest.approx((sites - 1) / 2)
+            assert fed_mean(before, updates)["w7"][0] == pytest.approx((sites - 1) / 2)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

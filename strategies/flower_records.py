@@ -1,0 +1,138 @@
+"""States and updates as what Flower's hooks take and give: real ArrayRecords, whose numbers are read only when they are asked for.
+
+A hook may leave a record as it is, change it, or make its own. What was left alone is taken back without a copy.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+
+from fedlingua.common.errors import RunError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Flat, Numbers, flat
+from fedlingua.exchange.records import NPY
+from fedlingua.exchange.tensors import Tensors, TensorSet
+from strategies.aggregation import State
+from strategies.progress import Sums
+from strategies.updates import Update
+
+WEIGHT, LOSS = "num-examples", "train_loss"
+"""In a reply's metrics, as Flower's strategies ask for them: what the site counts by, and its training loss in nats a token."""
+
+
+class LazyArray(Array):
+    """A Flower Array over float32 numbers that lie elsewhere: an array, or a file's. source: the state or update they are of."""
+
+    def __init__(self, numbers: Flat | Numbers, shape: tuple[int, ...], source: State | Update) -> None:
+        self.dtype, self.shape, self.stype = "float32", shape, NPY
+        self.numbers, self.source = numbers, source
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        """The npy bytes, made anew each time."""
+        return Array(self.numpy()).data
+
+    def numpy(self) -> Numbers:
+        """A copy: what is asked for may be written to, as with Flower's own."""
+        numbers = self.numbers if isinstance(self.numbers, np.ndarray) else self.numbers[: len(self.numbers)]
+        return np.array(numbers, order="C").reshape(self.shape)
+
+
+def lazy_record(tensors: Mapping[str, Numbers], source: State | Update) -> ArrayRecord:
+    """Tensors as a record, by their names."""
+    record = ArrayRecord()
+    for name, tensor in tensors.items():
+        record[name] = LazyArray(tensor, tensor.shape, source)
+    return record
+
+
+# --- States ------------------------------------------------------------------------------------------------------------------
+
+
+def arrays_of(state: State) -> ArrayRecord:
+    """All clusters' tensors: under their names where a part has one cluster, else under cluster/name."""
+    return lazy_record({key: state.tensors[part][cluster][name] for key, part, cluster, name in _keys(state)}, state)
+
+
+def state_of(arrays: ArrayRecord, before: State) -> State:
+    """The state behind `arrays_of` again, with what a hook has put in the place of its tensors.
+
+    Args:
+        before: whose memory is taken where the record is made anew.
+
+    Raises:
+        RunError: other names, shapes or numbers than finite ones; names the first.
+    """
+    state = next((array.source for array in arrays.values() if isinstance(array, LazyArray)), before)
+    assert isinstance(state, State)
+    keys = list(_keys(state))
+    if set(arrays) != {key for key, *_ in keys}:
+        raise RunError(f"a hook gave the arrays {', '.join(sorted(arrays)) or 'none'}; wanted those of the state: {len(keys)}")
+    changed = {key for key, array in arrays.items() if not (isinstance(array, LazyArray) and array.source is state)}
+    if not changed:
+        return state
+    tensors: Any = {part: {cluster: dict(old) for cluster, old in clusters.items()} for part, clusters in state.tensors.items()}
+    for key, part, cluster, name in keys:
+        if key in changed:
+            tensors[part][cluster][name] = checked_array(key, arrays[key], state.tensors[part][cluster][name])
+    return replace(state, tensors=tensors)
+
+
+def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
+    """A hook's array as float32, of the shape that the tensor had before.
+
+    Raises:
+        RunError: another shape, or numbers that are not finite.
+    """
+    if isinstance(array, LazyArray) and array.numbers is before:
+        return before
+    numbers = array.numpy().astype(np.float32)
+    if numbers.shape != before.shape or not np.isfinite(numbers).all():
+        why = "numbers that are not finite" if numbers.shape == before.shape else f"shape {numbers.shape}; wanted {before.shape}"
+        raise RunError(f"a hook gave {name} with {why}")
+    return numbers
+
+
+def _keys(state: State) -> Iterator[tuple[str, Any, str, str]]:
+    for part, clusters in state.tensors.items():
+        for cluster, tensors in clusters.items():
+            for name in tensors:
+                yield name if len(clusters) == 1 else f"{cluster}/{name}", part, cluster, name
+
+
+# --- Updates -----------------------------------------------------------------------------------------------------------------
+
+
+def content_of(update: Update, sums: Sums, tensor_set: TensorSet, task: Any) -> RecordDict:
+    """A checked training reply's content: one ArrayRecord with the site's tensors, one MetricRecord with what it counts by."""
+    arrays, shapes = ArrayRecord(), {spec.name: spec.shape for spec in tensor_set.specs}
+    for name in update.tensors:
+        arrays[name] = LazyArray(flat(update.tensors, name), shapes[name], update)
+    metrics: dict[str, Any] = {
+        WEIGHT: update.num_examples,
+        LOSS: update.loss,
+        "num-tokens": sums["num_tokens"],
+        "steps": sums["steps"],
+    }
+    return RecordDict({protocol.TASK: task, protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(metrics)})
+
+
+def site_of(reply: Message) -> str:
+    """The site that a checked reply is of."""
+    return str(reply.content.config_records[protocol.TASK]["site"])
+
+
+def update_of(reply: Message) -> Update:
+    """The update behind `content_of` again, with what a hook has put in its place."""
+    arrays, metrics = next(iter(reply.content.array_records.values())), next(iter(reply.content.metric_records.values()))
+    weight: Any = metrics[WEIGHT]
+    sources = {id(array.source): array.source for array in arrays.values() if isinstance(array, LazyArray)}
+    lazy = all(isinstance(array, LazyArray) for array in arrays.values())
+    if lazy and len(sources) == 1 and isinstance(update := next(iter(sources.values())), Update):
+        return update if weight == update.num_examples else replace(update, num_examples=weight)
+    tensors: Tensors = {name: array.numpy() for name, array in arrays.items()}
+    loss: Any = metrics.get(LOSS, 0.0)
+    return Update(site_of(reply), tensors, weight, loss=loss)

@@ -1,0 +1,306 @@
+"""MetaSend (Chu et al. 2024): a network learns, from round to round, by which threshold the sites choose what they send.
+
+One round (algorithm 2), as the server goes through it in `MetaSend.round`:
+
+1. `train.probe`: every site gets its clusters' tensors, trains, and answers with losses only (line 4). Its update waits there.
+2. The network makes the threshold of the losses (line 5), and `train.send` takes it to the sites, which answer with the tensors that it
+   selects (lines 6, 7).
+3. They are averaged inside every cluster, as FedMean does (line 8).
+4. With what the round has come to, `evaluate` brings along what the threshold's slope is found by; the answers make one step of the
+   network (line 9, eq. 5).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.clustering.clusters import Clusters, cluster_of
+from fedlingua.common.timing import timed
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Threshold
+from fedlingua.exchange.records import message_bytes, to_record
+from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.runs.folder import RunFolder
+from fedlingua.selection.masks import Selection, pack_selected
+from fedlingua.selection.meta_gradient import bytes_slope, direction, mean_over_sites
+from fedlingua.settings.config import Settings
+from strategies.aggregation import State, in_clusters, weights_of
+from strategies.fed_mean import FedMean
+from strategies.flower_records import arrays_of
+from strategies.progress import Sums
+from strategies.registration import Registry
+from strategies.replies import Reply
+from strategies.reply_contents import Evaluation, Training, parse_probe, parse_sent, parse_slope
+from strategies.threshold import SecondFilter, Theta, ThresholdModel
+from strategies.updates import Update
+
+META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
+"""What a site's seconds call its part in the meta step -> key of its answer."""
+
+
+@dataclass(frozen=True)
+class MetaRound:
+    """The threshold of a round, what it was made of, and what it led to.
+
+    Args:
+        model, filter: the networks as the round's state has them.
+        probes: site -> sums of its training.
+        deviations: site -> tensor -> how far it moved.
+        shares: part -> site -> what its update counts in its cluster.
+        directions: part -> cluster -> where the threshold moves its tensors.
+    """
+
+    model: ThresholdModel
+    filter: SecondFilter | None
+    theta: Theta
+    probes: Mapping[str, Sums]
+    deviations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    shares: Mapping[Part, Mapping[str, float]] = field(default_factory=dict)
+    directions: Mapping[Part, Mapping[str, Tensors]] = field(default_factory=dict)
+
+
+class MetaSend(FedMean):
+    """The mean inside clusters, by the weights that `aggregation` names, of what a learned threshold lets through.
+
+    The networks lie in the state's memory; a round makes them of it, and what they have learned goes into the next state.
+    """
+
+    update_phase = "send"
+    meta: MetaRound | None = None
+    """the round at work, once its threshold is made"""
+
+    def __init__(
+        self, settings: Settings, registry: Registry, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder
+    ) -> None:
+        super().__init__(settings, registry, clusters, tensor_set, folder)
+        self.by_loss, self.learns = settings.meta_estimator == "loss", not settings.meta_frozen
+        self._extra_bytes: dict[str, int] = {}
+        """site -> what its evaluation's message carries down for the meta step"""
+
+    # --- The networks ----------------------------------------------------------------------------------------------------------
+
+    def init(self, tensors: Tensors) -> State:
+        return self._with_networks(super().init(tensors), *self._networks(None))
+
+    def _networks(self, state: State | None) -> tuple[ThresholdModel, SecondFilter | None]:
+        """As a state has them, or as a run begins."""
+        settings = self.settings
+        model = ThresholdModel(
+            self.registry.expected,
+            settings.seed,
+            settings.meta_neurons,
+            settings.meta_learning_rate,
+            settings.meta_noise if self.by_loss and self.learns else 0.0,
+            settings.meta_frozen,
+            width=settings.meta_temperature,
+            follows=settings.meta_scale == "round",
+        )
+        second = SecondFilter(settings.seed, settings.meta_learning_rate) if settings.second_filter else None
+        if state:
+            model.restore(state.memory, state.values)
+        if state and second:
+            second.restore(state.memory, state.values)
+        return model, second
+
+    def _with_networks(self, state: State, model: ThresholdModel, second: SecondFilter | None) -> State:
+        memory, values = model.state()
+        if second:
+            memory, values = {**memory, **second.state()[0]}, {**values, **second.state()[1]}
+        return replace(state, memory=memory, values=values)
+
+    # --- The round in two phases -----------------------------------------------------------------------------------------------
+
+    def round(self, state: State, number: int, measures: bool, grid: Grid) -> State:
+        """Algorithm 2."""
+        self.meta = None
+        if number > 0:
+            state = self.train(state, number, ConfigRecord(), grid)
+        replies = self.evaluate(state, number, ConfigRecord(), grid)
+        return self._learned(state, number, replies) if self.meta else state
+
+    def train(self, state: State, number: int, config: ConfigRecord, grid: Grid) -> State:
+        """Lines 3 to 8."""
+        ask = partial(self._train_requests, protocol.PROBE, number, arrays_of(state), grid, config)
+        probes = {reply.site: reply.parsed for reply in self._exchange(grid, ask, "train", self._parse_probe)}
+        model, second = self._networks(state)
+        model.begin({site: {"median": sums["deviation"]} for site, sums in probes.items()})
+        with timed(self.phases.record.server_s, "theta"):
+            theta = model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in probes.items()})
+        for site, reason in theta.stood_in.items():
+            self.note(f"round {number}: site {site}: for the threshold {reason}")
+        self.meta = MetaRound(model, second, theta, probes)
+        return super().train(state, number, ConfigRecord(Threshold(theta.value).request()), grid)
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """The threshold, which is `config`, to every site whose update waits for it."""
+        assert self.meta
+        messages = []
+        for site in self.phases.available(grid, "send", self.progress):
+            if site in self.meta.probes:
+                message = self._request(protocol.SEND, site, server_round, ArrayRecord(), server_round - 1)
+                message.content[protocol.THRESHOLD] = config
+                self._add_filter(message)
+                messages.append(message)
+        return messages
+
+    def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
+        """As without a threshold; and what its slope is found by is there until the round has been evaluated."""
+        assert self.meta
+        state, meta, names = super().aggregated(number, replies, updates), self.meta, self.tensor_set.names
+        deviations = {
+            reply.site: dict(zip(names, map(float, reply.parsed.deviations), strict=True))
+            for reply in replies
+            if reply.parsed.deviations is not None
+        }
+        self.meta = replace(meta, deviations=deviations)
+        self.meta = self._directed(self.meta, updates)
+        record, model = self.phases.record, meta.model
+        shares = {site: float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes}
+        record.about["threshold"] = {
+            "theta": meta.theta.value,
+            "mu": meta.theta.mu,
+            "scale": model.scale,
+            "tau": model.tau,
+        }
+        if silence := model.report(shares):
+            self.note(f"round {number}: {silence}")
+        return state
+
+    def _directed(self, meta: MetaRound, updates: Mapping[str, Update]) -> MetaRound:
+        """With what every update counts in its clusters and, for the estimator `cross`, where the threshold moves them."""
+        settings, weights, theta, tau = self.settings, weights_of(self.settings), meta.theta.value, meta.model.tau
+        shares: dict[Part, dict[str, float]] = {part: {} for part in PARTS}
+        directions: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
+        for part, cluster, members in in_clusters(updates, self.tensor_set, self.clusters):
+            received = self.sent.tensors[part].get(cluster, {})
+            if not received:
+                continue
+            counts = dict(zip([update.site for update in members], weights(members) if members else [], strict=True))
+            shares[part] |= counts
+            if settings.meta_estimator == "cross" and self.learns:
+                sent = {update.site: update.sent().tensors for update in members}
+                with timed(self.phases.record.server_s, "direction"):
+                    directions[part][cluster] = direction(received, sent, counts, meta.deviations, theta, tau, settings.keep)
+        return replace(meta, shares=shares, directions=directions)
+
+    # --- The meta step -----------------------------------------------------------------------------------------------------------
+
+    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """With what the slope of the round's threshold is found by, as far as it is learned."""
+        messages, meta = list(super().configure_evaluate(server_round, arrays, config, grid)), self.meta
+        self._extra_bytes = {}
+        if meta is None or not self.learns:
+            return messages
+        packed: dict[tuple[str, ...], ArrayRecord] = {}
+        crosses = self.settings.meta_estimator == "cross"
+        # A direction of nothing has no slope, and theta would stay where nobody sends for good; the sites' own terms lead out of there.
+        alone = crosses and not any(way for ways in meta.directions.values() for way in ways.values())
+        for message in messages:
+            site, before = str(message.content[protocol.TASK]["site"]), message_bytes(message)
+            weights = tuple(meta.shares.get(part, {}).get(site, 0.0) for part in PARTS)
+            threshold = Threshold(meta.theta.value, meta.model.tau, weights, alone)
+            message.content[protocol.THRESHOLD] = ConfigRecord(threshold.request())
+            if crosses and not alone:
+                of = tuple(cluster_of(self.clusters, part, site) for part in PARTS if meta.directions.get(part))
+                if of not in packed:  # sites of the same clusters get one record, which is in memory once
+                    packed[of] = to_record(self._packed_direction(meta, site))
+                message.content[protocol.DIRECTION] = packed[of]
+            self._add_filter(message)
+            self._extra_bytes[site] = message_bytes(message) - before
+        return messages
+
+    def evaluate(self, state: State, number: int, config: ConfigRecord, grid: Grid) -> list[Reply[Evaluation]]:
+        replies = super().evaluate(state, number, config, grid)
+        for site, extra in self._extra_bytes.items():
+            self.phases.record.of(site)["downlink_bytes"] += extra
+        return replies
+
+    def _learned(self, state: State, number: int, replies: Sequence[Reply[Evaluation]]) -> State:
+        """The state with what its networks learn of the sites' answers: one step."""
+        assert self.meta
+        if self.learns:
+            with timed(self.phases.record.server_s, "step"):
+                self._learn(number, self.meta, {reply.site: reply.parsed.meta for reply in replies if reply.parsed.meta})
+        return self._with_networks(state, self.meta.model, self.meta.filter)
+
+    def _learn(self, number: int, meta: MetaRound, answers: Mapping[str, Mapping[str, Any]]) -> None:
+        weights, model = self._site_weights(answers), meta.model
+        values = {site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else sums["slope"] for site, sums in answers.items()}
+        finite = {site: value for site, value in values.items() if math.isfinite(value)}
+        for site in values.keys() - finite.keys():
+            what = "loss" if self.by_loss else "gradient"
+            self.note(f"round {number}: site {site}: its {what} is {values[site]}; left out of the meta step")
+        figures = self.phases.record.about["threshold"]
+        total, price = mean_over_sites(finite, weights), self.settings.meta_bytes_weight
+        if self.by_loss:
+            paid = price * self._share_sent(meta)
+            figures["stepped"] = model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
+            figures["loss"] = total if math.isfinite(total) else None
+        else:
+            sizes = {spec.name: math.prod(spec.shape) for spec in self.tensor_set.specs}
+            if price and meta.deviations:
+                total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.keep)
+            figures["stepped"] = model.step(total)
+            figures["slope"] = total if math.isfinite(total) else None
+        if meta.filter:
+            figures["filtered"], left_out = meta.filter.step({site: sums["filter"] for site, sums in answers.items()}, weights)
+            for site in left_out:
+                why = "its gradient of the second filter is no number; left out of the filter's step"
+                self.note(f"round {number}: site {site}: {why}")
+
+    def _share_sent(self, meta: MetaRound) -> float:
+        """Of the numbers of an update, mean over the sites whose updates were aggregated."""
+        counted = {site for shares in meta.shares.values() for site in shares}
+        sites = self.phases.record.sites
+        return math.fsum(float(sites[site].get("numbers_share", 0.0)) for site in counted) / max(1, len(counted))
+
+    def _add_filter(self, message: Message) -> None:
+        if self.meta and self.meta.filter:
+            message.content[protocol.FILTER] = to_record({protocol.FILTER: self.meta.filter.network})
+
+    def _site_weights(self, answers: Mapping[str, Any]) -> dict[str, float]:
+        """What each site's dev loss counts in L_val: by its training sentences under fed-avg, as tempered as there, else the same for all;
+        by-loss, too, whose weights are another's every round.
+        """
+        if self.settings.aggregation == "fed-avg":
+            power = 1 / self.settings.sampling_temperature
+            return {site: float(self.registry.about[site]["train"]) ** power for site in answers}
+        return dict.fromkeys(answers, 1.0)
+
+    def _packed_direction(self, meta: MetaRound, site: str) -> Tensors:
+        """Where the threshold moves the tensors of the site's clusters."""
+        moved: dict[str, Any] = {}
+        for part in PARTS:
+            if meta.directions.get(part):
+                moved |= meta.directions[part][cluster_of(self.clusters, part, site)]
+        return pack_selected(moved, Selection.of_names(self.tensor_set, moved))
+
+    # --- Replies -----------------------------------------------------------------------------------------------------------------
+
+    def _parse_probe(self, site: str, reply: Message, size: int) -> Sums:
+        sums = parse_probe(reply, self._expected(site))
+        record = self.phases.record.of(site)
+        record["seconds"]["train"] = round(sums["seconds"], 3)
+        record["train_loss"], record["deviation"] = sums["nll_sum"] / sums["num_tokens"], sums["deviation"]
+        return sums
+
+    def _parse_training(self, site: str, reply: Message, size: int) -> Training:
+        assert self.meta
+        return self._recorded(parse_sent(reply, self._expected(site), self.meta.probes[site]))
+
+    def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
+        answer = reply.content.pop(protocol.META, None)
+        evaluation = super()._parse_evaluation(site, reply, size)
+        if self.meta is None or not self.learns:
+            return evaluation
+        record = self.phases.record.of(site)
+        record["uplink_bytes"] += size - message_bytes(reply)
+        slope = parse_slope(answer, self._expected(site))
+        record["seconds"] |= {f"meta {what}": round(slope[key], 6) for what, key in META_PARTS.items() if key in slope}
+        return replace(evaluation, meta=slope)

@@ -1,0 +1,217 @@
+"""A site's update, and the ways in which its numbers are looked at without a copy: in files, scaled down, as a pseudo-gradient.
+
+All of a round's updates are compared (`max-update-ratio`) before any of them counts, so none can be added up as it comes; in
+memory, twelve sites' full models would be twelve times the model. Waiting in files, they cost the server the same for three
+sites as for thirty; whatever is made of them is worked out block by block when they are aggregated.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedlingua.backbones.parts import Part
+from fedlingua.common.errors import RunError
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, Stretch, flat
+from fedlingua.selection.masks import Selection
+
+FOLDER = ".updates"
+LARGE = 64 * 1024 * 1024
+"""Bytes of one site's update from which on it waits in a file."""
+BUDGET = 16 * LARGE
+"""Bytes of all sites' updates that may wait in memory."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """A site's tensors after local training, whole: what it did not send stands at what it was given.
+
+    Large tensors may lie in a file: each is read when it is asked for, so a rule that takes one name after another needs the
+    memory of one. None may be written to, and none outlasts the round.
+
+    Args:
+        num_examples: sentences that the site counts by: those it trained on or, where these are drawn, all they are drawn from.
+        selection: which of the tensors the site sent; None: all.
+        loss: of its training, nats a token.
+    """
+
+    site: str
+    tensors: Mapping[str, Numbers]
+    num_examples: int
+    selection: Selection | None = None
+    loss: float = 0.0
+
+    def of(self, names: Sequence[str], part: Part) -> "Update":
+        """The tensors of one part; `names` are its."""
+        tensors = self.tensors
+        mine = tensors.of_part(part) if isinstance(tensors, Joined) else {name: tensors[name] for name in names}
+        return replace(self, tensors=mine)
+
+    def sent(self, weight: float = 1.0) -> "Sent":
+        """What the site sent of these tensors, left where it lies."""
+        chosen = self.selection
+        if chosen is None:
+            return Sent(weight, self.tensors)
+        if chosen.numbers is not None:
+            masks = Joined(chosen.numbers, chosen.chosen)
+            return Sent(weight, self.tensors, {name: np.ravel(masks[name]) for name in self.tensors})
+        assert chosen.tensors is not None
+        sent = {name for name, is_sent in zip(chosen.chosen.names, chosen.tensors, strict=True) if is_sent}
+        return Sent(weight, Some(self.tensors, [name for name in self.tensors if name in sent]))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What one site of a cluster sent.
+
+    Args:
+        weight: the site's in its cluster, above 0.
+        tensors: those it sent, float32 in their full shape.
+        masks: tensor -> flat bools, which of its numbers were sent, where not all were; the others are not looked at.
+    """
+
+    weight: float
+    tensors: Mapping[str, Numbers]
+    masks: Mapping[str, Numbers] = field(default_factory=dict)
+
+
+# --- Other numbers in the place of an update's, worked out as they are asked for ---------------------------------------------
+
+
+def away_from(theta: Mapping[str, Numbers], update: Update) -> Update:
+    """The update as a pseudo-gradient, theta - theta_i: eq. 1 of Manoel et al. 2022."""
+    return replace(update, tensors=_Away(theta, update.tensors))
+
+
+class _Away(Some):
+    def __init__(self, theta: Mapping[str, Numbers], tensors: Mapping[str, Numbers]) -> None:
+        super().__init__(tensors, tensors)
+        self._theta = theta
+
+    def flat(self, name: str) -> Flat:
+        return _Difference(np.ravel(self._theta[name]), super().flat(name))
+
+    def __getitem__(self, name: str) -> Numbers:
+        return self._theta[name] - super().__getitem__(name)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    theta: Numbers
+    numbers: Flat
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        return self.theta[chosen] - self.numbers[chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """start + factor x (numbers - start) in float32, at a factor of 1 the numbers.
+
+    Args:
+        edges: (tensors + 1,) where the tensors of a part begin and end.
+        factors: (tensors,) of them.
+    """
+
+    numbers: Flat
+    start: Flat
+    edges: Numbers
+    factors: Numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        first, last, _ = chosen.indices(len(self))
+        each = np.repeat(self.factors, np.diff(np.clip(self.edges, first, max(first, last))))
+        numbers, start = self.numbers[first:last], self.start[first:last]
+        return np.where(each == 1, numbers, start + each * (numbers - start))
+
+
+def scaled_down(update: Update, start: Mapping[str, Flat], factors: Numbers) -> Update:
+    """The update with a share of each tensor's change.
+
+    Args:
+        start: part -> what the site started from.
+        factors: (tensors,) shares, 0-1.
+    """
+    tensors = update.tensors
+    assert isinstance(tensors, Joined), "as updates come off the wire"
+    parts: dict[str, Flat] = {}
+    for part, numbers in tensors.parts.items():
+        at = [number for number, (where, *_) in enumerate(tensors.places) if where == part]
+        edges = np.array([*(tensors.places[number][1] for number in at), len(numbers)])
+        parts[part] = Scaled(numbers, start[part], edges, factors[at].astype(np.float32))
+    return replace(update, tensors=Joined(parts, tensors.chosen))
+
+
+# --- Files -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FlatFile:
+    """A file of float32 numbers, read afresh at every look: mapped pages would count as the server's memory."""
+
+    path: Path
+
+    def __len__(self) -> int:
+        return self.path.stat().st_size // 4
+
+    def __getitem__(self, chosen: slice) -> Numbers:
+        first, last, _ = chosen.indices(len(self))
+        return np.fromfile(self.path, np.float32, max(last - first, 0), offset=4 * first)
+
+
+class UpdateFiles:
+    """The folder `.updates/` of a run; it is there only while large updates wait."""
+
+    def __init__(self, run_directory: Path, num_sites: int, large: int | None = None) -> None:
+        self.directory = run_directory / FOLDER
+        self.large = min(LARGE, BUDGET // num_sites) if large is None else large
+
+    def store(self, site: str, tensors: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
+        """The same tensors, out of a file where they are large: then the memory that they came in is free again.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        if not isinstance(tensors, Joined) or _bytes(tensors) < self.large:
+            return tensors
+        path = self.directory / f"{site}.f32"
+        try:
+            self.directory.mkdir(exist_ok=True)
+            return Joined(_write(path, tensors.parts), tensors.chosen)
+        except OSError as error:
+            raise RunError(
+                f"{path}: the update of site {site} cannot be kept until the round is folded ({error}); wanted {_bytes(tensors)} "
+                "bytes for each site; make room there and resume"
+            ) from error
+
+    def clear(self) -> None:
+        """Remove them all, also what a killed server has left."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _bytes(tensors: Joined) -> int:
+    return sum(4 * len(numbers) for numbers in tensors.parts.values())
+
+
+def _write(path: Path, parts: Mapping[str, Flat]) -> dict[str, Flat]:
+    stored: dict[str, Flat] = {}
+    first = 0
+    with path.open("wb") as file:
+        for part, numbers in parts.items():
+            numbers[:].tofile(file)
+            stored[part] = Stretch(FlatFile(path), first, len(numbers))
+            first += len(numbers)
+    return stored
+
+
+def flat_of(updates: Sequence[Update], name: str) -> list[Flat]:
+    """One tensor's numbers end to end, of each update."""
+    return [flat(update.tensors, name) for update in updates]
