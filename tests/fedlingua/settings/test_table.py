@@ -15,7 +15,6 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.table import KEYS, MAY_CHANGE, OPTIONS, SECTIONS
 from strategies.aggregation import WEIGHTS
-from strategies.partial import MISSING
 from strategies.robust_rules import ROBUST
 from strategies.server_optimizer import OPTIMIZERS, SCHEDULES
 
@@ -60,7 +59,6 @@ def test_an_option_that_a_resumed_run_may_change_is_no_part_of_the_hash() -> Non
         ("tensor-set", TENSOR_SETS),
         ("adapter.layers", ("all", *THIRDS)),
         ("aggregation", {*WEIGHTS, *ROBUST, "norm-clip"}),
-        ("send.missing", MISSING),
         ("server.optimizer", {"none", *OPTIMIZERS}),
         ("server.schedule", SCHEDULES),
     ],
