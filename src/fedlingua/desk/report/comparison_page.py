@@ -72,9 +72,9 @@ def render_comparison(comparison: Comparison) -> str:
         scale=metric.scale,
         first=first,
         split=first.scores.get("split", "test"),
-        sampled=any(one.macro.p is not None for one in comparison.beside),
+        sampled=any(beside.macro.p is not None for beside in comparison.beside),
         significant=SIGNIFICANT,
-        with_pooled=all(one.pooled for one in comparison.beside),
+        with_pooled=all(beside.pooled for beside in comparison.beside),
         macros={run.name: macro_of(comparison, run) for run in comparison.runs},
         in_all=in_all,
         pooled_text=any(run.method.startswith((CENTRALIZED, SILO)) for run in comparison.runs),
@@ -98,7 +98,7 @@ def labelled(comparison: Comparison) -> Comparison:
     return replace(
         comparison,
         runs=[replace(run, name=names[run.name]) for run in comparison.runs],
-        beside=[replace(one, run=names[one.run]) for one in comparison.beside],
+        beside=[replace(beside, run=names[beside.run]) for beside in comparison.beside],
     )
 
 

@@ -26,7 +26,7 @@ Curve = dict[int, float]
 
 def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
     """Of the rounds that were measured. pooled: what text a run that pools is measured on, as it has one pseudo-site alone."""
-    told = {
+    by_round = {
         each.number: {
             pooled or name: (round(site.dev_loss * site.dev_tokens, DECIMALS), site.dev_tokens)
             for name, site in each.sites.items()
@@ -34,7 +34,7 @@ def dev_losses(rounds: Sequence[Round], pooled: str | None = None) -> Losses:
         }
         for each in rounds
     }
-    return {index: texts for index, texts in told.items() if texts}
+    return {index: texts for index, texts in by_round.items() if texts}
 
 
 def thinned(losses: Losses) -> Losses:
@@ -52,15 +52,15 @@ def as_json(losses: Losses) -> dict[str, dict[str, list[float | int]]]:
     return {str(index): {text: [*sums] for text, sums in texts.items()} for index, texts in losses.items()}
 
 
-def from_json(told: Any) -> Losses:
+def from_json(content: Any) -> Losses:
     """What `as_json` gave; what is not of that form is left out."""
-    found: Losses = {}
-    for index, texts in mapping(told).items():
+    losses: Losses = {}
+    for index, texts in mapping(content).items():
         for name, pair in mapping(texts).items():
             nats, tokens = ([number(value) for value in sequence(pair)] + [None, None])[:2]
             if index.isdigit() and nats is not None and nats >= 0 and tokens is not None and tokens >= 1:
-                found.setdefault(int(index), {})[name] = (nats, int(tokens))
-    return found
+                losses.setdefault(int(index), {})[name] = (nats, int(tokens))
+    return losses
 
 
 def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:
@@ -83,6 +83,6 @@ def perplexity(nats: float, tokens: float) -> float | None:
 
 def mean_curve(curves: Sequence[Mapping[int, float]]) -> Curve:
     """Mean over seeds, in the rounds that all of them measured."""
-    found = [curve for curve in curves if curve]
-    common = sorted(set.intersection(*(set(curve) for curve in found))) if found else []
-    return {index: fmean(curve[index] for curve in found) for index in common}
+    known = [curve for curve in curves if curve]
+    common = sorted(set.intersection(*(set(curve) for curve in known))) if known else []
+    return {index: fmean(curve[index] for curve in known) for index in common}

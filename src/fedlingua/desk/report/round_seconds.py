@@ -23,26 +23,26 @@ READING = (
 
 def round_seconds(rounds: Sequence[Round]) -> dict[str, float]:
     """Mean over the rounds with training that tell it; nothing of rounds recorded before the phases were."""
-    told = [_seconds(each) for each in rounds if each.number > 0 and each.phase_s]
-    parts = [part for part in (*PHASES, *META) if any(part in one for one in told)]
-    return {part: fmean(one[part] for one in told if part in one) for part in parts}
+    by_round = [_seconds(each) for each in rounds if each.number > 0 and each.phase_s]
+    parts = [part for part in (*PHASES, *META) if any(part in seconds for seconds in by_round)]
+    return {part: fmean(seconds[part] for seconds in by_round if part in seconds) for part in parts}
 
 
-def _seconds(told: Round) -> dict[str, float]:
-    found: dict[str, float | None] = {phase: told.phase_s.get(phase) for phase in ("train", "send", "evaluate")}
-    found |= {part: told.server_s.get(part) for part in ("aggregate", "theta", "direction", "step")}
-    found |= {
-        "select": _longest(told, "select"),
-        "batches": _longest(told, "meta batches"),
-        "slope": _longest(told, "meta slope"),
+def _seconds(of_round: Round) -> dict[str, float]:
+    seconds: dict[str, float | None] = {phase: of_round.phase_s.get(phase) for phase in ("train", "send", "evaluate")}
+    seconds |= {part: of_round.server_s.get(part) for part in ("aggregate", "theta", "direction", "step")}
+    seconds |= {
+        "select": _longest(of_round, "select"),
+        "batches": _longest(of_round, "meta batches"),
+        "slope": _longest(of_round, "meta slope"),
     }
-    meta = [found[part] or 0.0 for part in META]
-    found |= {"round": told.seconds, "meta": sum(meta) if any(meta) else None}
-    return {part: value for part, value in found.items() if value is not None}
+    meta = [seconds[part] or 0.0 for part in META]
+    seconds |= {"round": of_round.seconds, "meta": sum(meta) if any(meta) else None}
+    return {part: value for part, value in seconds.items() if value is not None}
 
 
-def _longest(told: Round, part: str) -> float | None:
-    return max((site.seconds[part] for site in told.sites.values() if part in site.seconds), default=None)
+def _longest(of_round: Round, part: str) -> float | None:
+    return max((site.seconds[part] for site in of_round.sites.values() if part in site.seconds), default=None)
 
 
 def seconds_column(part: str) -> str:

@@ -137,8 +137,8 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     # A mark at each leaf in the colour of its cluster, under a legend entry for each cluster.
     for cluster in sorted(set(signatures.clusters.values()), key=lambda name: (len(name), name)):
         rows = [row for row, name in enumerate(names) if signatures.clusters.get(name) == cluster]
-        told = [f"{escape(names[row])}<br>{escape(cluster)}" for row in rows]
-        look = {"size": 12, "color": colours.get(cluster, BEFORE), "cliponaxis": False, "hovertext": told}
+        said = [f"{escape(names[row])}<br>{escape(cluster)}" for row in rows]
+        look = {"size": 12, "color": colours.get(cluster, BEFORE), "cliponaxis": False, "hovertext": said}
         marks(figure, [0.0] * len(rows), rows, escape(cluster), "%{hovertext}", 1, col=2, **look)
     if (cut := cut_height(signatures)) is not None:
         dotted(figure, x=cut, row=1, col=2)

@@ -144,7 +144,7 @@ def application(models: Models, limits: Limits) -> FastAPI:
     @app.get("/health", responses={503: {"model": Health, "description": "It does not translate any more."}})
     async def health() -> Health:
         """Whether the server translates, and what it has done."""
-        told = Health(
+        state = Health(
             status="ok" if batcher.works else "down",
             uptime_s=round(time.monotonic() - started, 1),
             waiting=batcher.waiting,
@@ -152,7 +152,7 @@ def application(models: Models, limits: Limits) -> FastAPI:
             sentences=batcher.sentences,
             batches=batcher.batches,
         )
-        return told if batcher.works else JSONResponse(told.model_dump(), 503)  # type: ignore[return-value]
+        return state if batcher.works else JSONResponse(state.model_dump(), 503)  # type: ignore[return-value]
 
     @app.get("/v1/models")
     async def all_models() -> ModelList:
@@ -208,9 +208,9 @@ def _sendable(words: str) -> str:
 async def _without_the_text(request: Request, error: Exception) -> Response:
     """What pydantic says without what it was given, which may be text that somebody wants translated."""
     assert isinstance(error, RequestValidationError)
-    told = [f"{'.'.join(map(str, one['loc'][1:])) or 'request'}: {one['msg']}" for one in error.errors()[:3]]
+    messages = [f"{'.'.join(map(str, each['loc'][1:])) or 'request'}: {each['msg']}" for each in error.errors()[:3]]
     wanted = 'wanted {"site": ..., "sentences": [...]} or {"source": ..., "target": ..., "sentences": [...]} as application/json'
-    return JSONResponse({"error": _sendable(f"{'; '.join(told)}; {wanted}")}, 422)
+    return JSONResponse({"error": _sendable(f"{'; '.join(messages)}; {wanted}")}, 422)
 
 
 def _variant(asked: Asked, models: Models) -> TrainedModel:

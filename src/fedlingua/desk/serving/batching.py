@@ -78,7 +78,7 @@ class Batcher:
                 raise ClosedError
             if len(self._queue) >= self._most_waiting:
                 # Who was cancelled takes no place.
-                self._queue = deque(one for one in self._queue if not one.future.cancelled())
+                self._queue = deque(request for request in self._queue if not request.future.cancelled())
             if len(self._queue) >= self._most_waiting:
                 raise FullError(max(1, round(len(self._queue) * self._request_s)))
             self._queue.append(asked)
@@ -101,20 +101,20 @@ class Batcher:
             started = time.monotonic()
             self.batches += 1  # before anybody has an answer, who may ask for the counts next
             self.requests += len(batch)
-            self.sentences += sum(len(one.sentences) for one in batch)
-            allowed = [one for one in batch if not self._is_refused(one)]
+            self.sentences += sum(len(request.sentences) for request in batch)
+            allowed = [request for request in batch if not self._is_refused(request)]
             if not self._answer(allowed) and len(allowed) > 1:
-                for one in allowed:  # what one brought about is no fault of the others
-                    self._answer([one])
+                for request in allowed:  # what one request brought about is no fault of the others
+                    self._answer([request])
             self._request_s = 0.8 * self._request_s + 0.2 * (time.monotonic() - started) / len(batch)
 
-    def _is_refused(self, one: _Waiting) -> bool:
+    def _is_refused(self, request: _Waiting) -> bool:
         try:
-            reason = self._refuse(one.sentences)
+            reason = self._refuse(request.sentences)
         except Exception as error:
             reason = error
         if reason is not None:
-            one.future.set_exception(reason)
+            request.future.set_exception(reason)
         return reason is not None
 
     def _answer(self, batch: list[_Waiting]) -> bool:
@@ -122,14 +122,14 @@ class Batcher:
         if not batch:
             return True
         try:
-            found = iter(self._translate(batch[0].variant, [sentence for one in batch for sentence in one.sentences]))
+            found = iter(self._translate(batch[0].variant, [sentence for request in batch for sentence in request.sentences]))
         except Exception as error:
             if len(batch) > 1:
                 return False
             batch[0].future.set_exception(error)
             return True
-        for one in batch:
-            one.future.set_result([next(found) for _ in one.sentences])
+        for request in batch:
+            request.future.set_result([next(found) for _ in request.sentences])
         return True
 
     def _next(self) -> list[_Waiting]:
@@ -145,14 +145,14 @@ class Batcher:
 
     def _taken(self) -> list[_Waiting]:
         first, batch, left, size = self._queue[0].variant, list[_Waiting](), deque[_Waiting](), 0
-        for one in self._queue:
-            same = one.variant == first
-            fits = not batch or size + len(one.sentences) <= SENTENCES_AT_ONCE
+        for request in self._queue:
+            same = request.variant == first
+            fits = not batch or size + len(request.sentences) <= SENTENCES_AT_ONCE
             if not (same and fits):
-                left.append(one)
-            elif one.future.set_running_or_notify_cancel():
-                batch.append(one)
-                size += len(one.sentences)
+                left.append(request)
+            elif request.future.set_running_or_notify_cancel():
+                batch.append(request)
+                size += len(request.sentences)
         self._queue = left
         return batch
 
