@@ -1,4 +1,4 @@
-"""The forms that a model can be taken away in, and what is refused before anything is loaded: a form that cannot express it, a folder."""
+"""The forms that a model can be exported in, and what is refused before anything is loaded: a form, a folder."""
 
 import os
 from dataclasses import dataclass
