@@ -1,4 +1,4 @@
-"""The models that a completed run made: each site's own, the clusters' for any direction, and what was delivered to a site."""
+"""The models of a completed run: each site's own, the clusters' for any direction, and what was delivered to a site."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,10 +24,15 @@ if TYPE_CHECKING:  # what a run cannot give is refused without torch
 class TrainedModel:
     """A direction and the tensors that translate it, not loaded yet.
 
-    settings: of the run. fingerprint: of the backbone that the tensors fit on. direction: of an encoder the language of its text.
-    site: who uses the model; None: a direction was asked for. round: that the tensors are of; None of no round. load: reads the tensors;
-    None: the base, as it was published. key: two models of a run with the same one have the same tensors. clusters: part -> cluster,
-    where the tensors are the clusters'.
+    Attributes:
+        settings: Of the run.
+        fingerprint: Of the backbone that the tensors fit on.
+        direction: Of an encoder the language of its text.
+        site: Who uses the model; None: a direction was asked for.
+        round: That the tensors are of; None of no round.
+        load: Reads the tensors; None: the base, as it was published.
+        key: Two models of a run with the same one have the same tensors.
+        clusters: Part -> cluster, where the tensors are the clusters'.
     """
 
     settings: Settings = field(repr=False, compare=False)
@@ -62,9 +67,14 @@ class TrainedModel:
         return ", ".join(f"{part} cluster {name}" for part, name in self.clusters.items() if part != "shared")
 
     def trainable(self, backbone: str = "", **changes: Any) -> "Trainable":
-        """Load the backbone with what the run's method trains, as before any training; raises what `same_backbone` does.
+        """Load the backbone with what the run's method trains, as before any training.
 
-        backbone: where it lies, if not where its name says. changes: of other settings, such as `device`.
+        Args:
+            backbone: Where it lies, if not where its name says.
+            changes: Of other settings, such as `device`.
+
+        Raises:
+            RunError: It is not the one that the tensors fit on. BackboneError: It cannot be loaded.
         """
         settings = replace(self.settings, backbone=backbone or self.settings.backbone, **changes)
         return same_backbone(settings, self.fingerprint)
@@ -112,7 +122,7 @@ class RunModels:
         return ""
 
     def of_site(self, site: str) -> TrainedModel:
-        """What `site` uses after the run: what was delivered to it, else the tensors of its clusters in the best round.
+        """What `site` uses after the run: what was delivered to it, else its clusters' tensors of the best round.
 
         Raises:
             RunError: no such site, or nothing of it is here.
@@ -143,12 +153,12 @@ class RunModels:
         return self.run.folder.directory / "sites" / self._hosts[site]
 
     def of_direction(self, direction: Direction) -> TrainedModel:
-        """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the target; of a
-        run that trained nothing the base.
+        """Any direction, held by a site or not: the encoder cluster nearest to the source, the decoder cluster nearest to the
+        target; of a run that trained nothing the base.
 
         Raises:
-            RunError: a method that leaves nothing at the server, or a run that trained no translation. ConfigError: no cluster for these
-                languages.
+            RunError: A method that leaves nothing at the server, or a run that trained no translation.
+            ConfigError: No cluster for these languages.
         """
         check_translates(self.settings, self.run_dir)
         if self.why_no_direction:

@@ -18,7 +18,10 @@ MOST_BEAMS = 64
 class Decoding:
     """How sentences are translated; None takes the run's.
 
-    max_tokens: of a source, which is cut there. max_new_tokens: of a translation. most: sentences of one batch, 0: as many as fit.
+    Attributes:
+        max_tokens: Of a source, which is cut there.
+        max_new_tokens: Of a translation.
+        most: Sentences of one batch; 0: as many as fit.
     """
 
     beam: int | None = None
@@ -49,8 +52,9 @@ class Translator:
             backbone: where it lies, if not where its name says.
 
         Raises:
-            RunError: the model does not translate, its tensors are gone, or the backbone has changed since. BackboneError: it cannot be
-                loaded, or has no such language. ConfigError: decoding asks for what cannot be.
+            RunError: The model does not translate, its tensors are gone, or the backbone has changed since.
+            BackboneError: The backbone cannot be loaded, or has no such language.
+            ConfigError: Decoding asks for what cannot be.
         """
         from fedlingua.backbones.layouts import most_tokens
 
@@ -73,7 +77,7 @@ class Translator:
         self.use(model, lambda _: tensors)
 
     def use(self, model: TrainedModel, load: Callable[[TrainedModel], Tensors]) -> None:
-        """Translate with another model of the run from now on. load: reads its tensors, where they are not the ones in use.
+        """Translate with another model of the run. load: reads its tensors, where they are not the ones in use.
 
         Raises:
             BackboneError: the backbone has no such language. ExchangeError: the tensors do not fit on it.
@@ -98,12 +102,12 @@ class Translator:
 
     @classmethod
     def of_site(cls, run_dir: Path, site: str, decoding: Decoding | None = None) -> Self:
-        """What `site` uses after the run; raises what `RunModels.of_site` does, and making a translator."""
+        """As `site` translates after the run; raises what `RunModels.of_site` does, and making a translator."""
         return cls(RunModels(run_dir).of_site(site), decoding)
 
     @classmethod
     def of_direction(cls, run_dir: Path, direction: Direction, decoding: Decoding | None = None) -> Self:
-        """Any direction, held by a site or not; raises what `RunModels.of_direction` does, and making a translator."""
+        """For any direction; raises what `RunModels.of_direction` does, and making a translator."""
         return cls(RunModels(run_dir).of_direction(direction), decoding)
 
     def is_cut(self, sentences: list[str]) -> list[bool]:

@@ -146,13 +146,11 @@ class Service:
 
 def answers(address: str, authority: Path | None) -> bool:
     """Whether a SuperLink's HTTP API says that it is well; with TLS where an authority is given."""
-    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(address, timeout=5)
     try:
-        if authority is None:
-            connection = http.client.HTTPConnection(host, int(port), timeout=5)
-        else:
+        if authority is not None:
             context = ssl.create_default_context(cafile=authority)
-            connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=context)
+            connection = http.client.HTTPSConnection(address, timeout=5, context=context)
         with contextlib.closing(connection):
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

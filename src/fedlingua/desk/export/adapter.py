@@ -27,12 +27,7 @@ _AGAIN = "export it again, or copy it anew"
 def write_adapter(directory: Path, settings: Settings, tensors: Tensors, backbone: str) -> dict[str, Any]:
     """Write the tensors; returns what belongs in export.json. backbone: its name, as others are to read it."""
     save_file(dict(tensors), directory / TENSORS)
-    return {"settings": public(settings, backbone).flat(), "sha256": sha256(directory / TENSORS)}
-
-
-def public(settings: Settings, backbone: str) -> Settings:
-    """A run's settings without any path, and without what is a machine's own."""
-    return replace(
+    public = replace(  # without any path, and without what is a machine's own
         settings,
         backbone=backbone,
         comet_model=public_name(settings.comet_model),
@@ -44,6 +39,7 @@ def public(settings: Settings, backbone: str) -> Settings:
         processes=1,
         resume=False,
     )
+    return {"settings": public.flat(), "sha256": sha256(directory / TENSORS)}
 
 
 def read_adapter(directory: Path) -> TrainedModel:

@@ -25,7 +25,13 @@ def public_name(backbone: str) -> str:
 
 
 def facts(model: TrainedModel, directory: Path, name: str, run_dir: Path | None) -> Facts:
-    """All that is known. directory, name: of the backbone. run_dir: of the run; None: at a site, which knows less than the server."""
+    """All that is known of a model.
+
+    Args:
+        directory: Of the backbone.
+        name: Of the backbone, as others may read it.
+        run_dir: Of the run; None: at a site, which knows less than the server.
+    """
     settings = model.settings
     of_model: Facts = {
         "task": settings.task,

@@ -1,4 +1,4 @@
-"""The forms that a model can be taken away in, and what is refused before anything is loaded: a form that cannot express it, a folder."""
+"""The forms that a model can be exported in, and what is refused before anything is loaded: a form, a folder."""
 
 import os
 from dataclasses import dataclass
@@ -69,7 +69,8 @@ def chosen_form(form: str, settings: Settings) -> str:
             f"--form {form}: task = {settings.task!r} trained an encoder, which translates nothing; choose --form {_others(settings)}"
         )
     if tensor_set not in wanted.sets:
-        raise RunError(f"--form {form}: {_why_not(form, tensor_set)}; choose --form {_others(settings)}{_or_else(tensor_set)}")
+        lora = ", or train with tensor-set = 'lora', whose additions are linear and merge" if tensor_set == "adapters" else ""
+        raise RunError(f"--form {form}: {_why_not(form, tensor_set)}; choose --form {_others(settings)}{lora}")
     if form == "peft" and settings.backbone_weights == "random":
         raise RunError(
             "--form peft: the run's backbone has weights drawn at random (backbone-weights = 'random'), which no directory holds; choose "
@@ -91,11 +92,8 @@ def _why_not(form: str, tensor_set: str) -> str:
 
 
 def _others(settings: Settings) -> str:
-    return " or ".join(name for name, one in FORMS.items() if settings.trained_set in one.sets and settings.task in one.tasks)
-
-
-def _or_else(tensor_set: str) -> str:
-    return ", or train with tensor-set = 'lora', whose additions are linear and merge" if tensor_set == "adapters" else ""
+    able = (name for name, form in FORMS.items() if settings.trained_set in form.sets and settings.task in form.tasks)
+    return " or ".join(able)
 
 
 def check_place(to: Path, force: bool) -> Path:

@@ -1,6 +1,6 @@
-"""The table of a suite: means over seeds, row by row, from the suite's own account and its runs' scores alone; as CSV and Markdown.
+"""The table of a suite: means over seeds, row by row, as CSV and Markdown.
 
-Everything here is a pure function of what `suite.json` and the runs' scores hold, so a committed table can be made again, byte for byte.
+Everything here is a pure function of `suite.json` and the runs' scores, so a committed table can be made again, byte for byte.
 """
 
 import csv
@@ -56,9 +56,12 @@ class Figure:
 class Line:
     """One row, over the seeds that it has scores of; all is empty without any seed.
 
-    runs: their scores.json. scores: by site, and "macro", "micro", "pooled". costs: of one site in one round, by the names of COSTS.
-    savings: shares of an update that were not sent, 0-1, by the names of SAVINGS, of a row that selects. seconds: of a round, by part,
-    where its runs tell them.
+    Attributes:
+        runs: Their scores.json.
+        scores: By site, and "macro", "micro", "pooled".
+        costs: Of one site in one round, by the names of COSTS.
+        savings: Shares of an update that were not sent, 0-1, by the names of SAVINGS, of a row that selects.
+        seconds: Of a round, by part, where its runs tell them.
     """
 
     name: str
@@ -138,10 +141,10 @@ class SuiteTable:
 
     @cached_property
     def masked_columns(self) -> Columns:
-        """What masked-language rows have besides perplexity, where every seed tells it, without columns that no row has.
+        """What masked-language rows have besides perplexity, where every seed has it, without columns that no row has.
 
-        Accuracy: share of the masked pieces that were guessed, in %. parts: mean over four parts of each text and their sample standard
-        deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
+        Accuracy: share of the masked pieces that were guessed, in %. Parts: mean over four parts of each text, and their sample
+        standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
         """
         if self.metric is not PERPLEXITY:
             return {}
@@ -238,7 +241,7 @@ class SuiteTable:
         return self.masked_columns[column][place] if column in self.masked_columns else None
 
     def metric_rows(self, metric: Metric) -> list[list[str]]:
-        """Header and rows of another metric: each site's score and the mean over sites, mean ± standard deviation over seeds."""
+        """Header and rows of another metric: sites and the mean over them, mean ± standard deviation over seeds."""
         rows = [["method", *self.sites, "macro"]]
         for line in self.lines:
             columns = [*(line.values(site, metric.key) for site in self.sites), line.averages(f"macro_{metric.key}")]
@@ -289,7 +292,7 @@ class SuiteTable:
         return rows
 
     def over_own_models(self) -> list[list[str]]:
-        """Header and rows: how much better each row is at each site than the model of that site's text alone; empty without such rows."""
+        """Header and rows: by how much each row beats the model of each site's own text; empty without such models."""
         silos = {row["name"]: row["method"].removeprefix(SILO) for row in self.suite["rows"] if row["method"].startswith(SILO)}
         alone = {silos[line.name]: line.mean(silos[line.name]) for line in self.lines if line.name in silos}
         own = {site: alone[site] for site in self.sites if alone.get(site) is not None}
