@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from fedlingua.common.cache import cache_dir, making
-from fedlingua.desk.pretraining.demo_encoder import demo_encoder
+from fedlingua.desk.pretraining.demo import demo_encoder
 from fedlingua.evaluation.comet.environment import comet_python
 
 # Run by the environment's own Python.
