@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.cache import cache_dir, making
-from fedlingua.desk.pretraining.demo_encoder import demo_encoder
+from fedlingua.desk.pretraining.demo import demo_encoder
 from fedlingua.evaluation.comet.environment import comet_python, is_ready
 
 # Run by the environment's own Python.

@@ -25,14 +25,14 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
     Raises:
         ConfigError: an unknown key, or a value of another type than the field's default.
     """
-    fields = {one.name.replace("_", "-"): one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
     refuse_unknown(raw, set(fields), where)
     values: dict[str, Any] = {}
     for key, value in raw.items():
         wanted = type(fields[key].default).__name__
         if wanted == "float" and type(value) is int:
             value = float(value)
-        if wanted == "tuple" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        if wanted == "tuple" and isinstance(value, list) and all(isinstance(each, str) for each in value):
             value = tuple(value)
         if type(value).__name__ != wanted:
             raise ConfigError(

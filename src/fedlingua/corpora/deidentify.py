@@ -84,8 +84,8 @@ def load_hook(hook: Hook, where: str) -> Callable[[str], Any]:
     what = f"{where}: deidentify-with"
     if isinstance(hook, CommandHook):
         program = hook.words[0]
-        found = shutil.which(str(hook.folder / program) if os.sep in program else program)
-        if found is None:
+        located = shutil.which(str(hook.folder / program) if os.sep in program else program)
+        if located is None:
             raise ConfigError(f"{what}: there is no program {program!r} that can be started; check its path, or the PATH")
         return lambda document: _run(hook, document)
     module_name, function_name = hook.name.split(":")

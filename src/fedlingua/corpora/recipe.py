@@ -115,13 +115,13 @@ def read_recipe(path: Path, data_dir: Path, overrides: Mapping[str, Scalar] = Ma
     licences = tables["licences"]
     if odd := [name for name, licence in licences.items() if type(licence) is not str]:
         raise ConfigError(f"{path.name} [licences]: {odd[0]} = {licences[odd[0]]!r}; wanted text in quotation marks")
-    kinds = {
+    classes = {
         "base": BaseShare,
         "model": ModelSize if translates else EncoderSize,
         "training": PretrainSettings if translates else EncoderSettings,
         "watching": Watching,
     }
-    filled: dict[str, Any] = {key: fill(kind, tables[key], f"{path.name} [{key}]") for key, kind in kinds.items()}
+    filled: dict[str, Any] = {key: fill(kind, tables[key], f"{path.name} [{key}]") for key, kind in classes.items()}
     _check_numbers(filled, path.name)
     return Recipe(
         name=name,

@@ -15,23 +15,18 @@ A federation file is TOML:
     [[site]]
     name = "zh-en"
     direction = "zh-en"                       # BCP-47 codes; "zh-Hant--en" where one has a hyphen
-    tsv = "tatoeba/zh-en.tsv.gz"              # or moses, nway, opus, tmx, jsonl, parquet or dataset, see formats.py;
-                                              # or phrasebook = "hospital"; sentences = 540, or as many as the sizes need,
-                                              # or splits = "ted2020/zh-en.{}.tsv.gz", {} for train, dev and test
+    tsv = "tatoeba/zh-en.tsv.gz"              # or another form of formats.py; phrasebook = "hospital" has sentences = 540, or as many
+                                              # as the sizes need
     train = 9984                              # optional, as dev and test: exactly so many, whatever [sizes] says
     public-key = "ecdsa-sha2-nistp384 AAAA"   # or none of these in a deployment: the site knows its text, the server the site's key
 
-`splits` is text that comes divided (`fedlingua corpus prepare`). It goes with [split] mode = "given", and then every site has it.
-
-Text in one language, which is not translated, has `language` instead of `direction`, at every site of the federation or at none:
+`splits` goes with [split] mode = "given", and then every site has it. Text in one language, which is not translated, has `language`
+instead of `direction`, at every site of the federation or at none:
 
     [[site]]
     name = "clinic"
     language = "es"
-    lines = "notes.txt.gz"                    # a document a line; or jsonl = "docs.jsonl.gz", field = "text": a JSON object a line, with
-                                              # the document in that field; or notes = "folder": a .txt file a document; or
-                                              # nway = "tico19/dev.{}.txt.gz"; or phrasebook = "hospital"
-    share = "2/7"                             # optional, with lines and nway: lines 2, 9, 16, ...
+    lines = "notes.txt.gz"                    # or another form of formats.py
     deidentify-with = "scrubbing:scrub"       # optional: a function, a document -> what may be used of it; or a command that reads and
                                               # writes it, as a list of words, started in the folder that paths are relative to
     public = true                             # optional: a centralized run on public text may use this site's

@@ -137,7 +137,7 @@ def take_in(
             where `rules` are strict.
     """
     against, failures, passed = judge(language, rules, where), account.failed_documents, 0
-    kept = []
+    usable_documents = []
     for raw in documents:
         text = deidentify(raw, hook) if hook else raw
         if isinstance(text, Failure):
@@ -147,13 +147,13 @@ def take_in(
         passed += 1
         pairs = (Pair(sentence, sentence) for sentence in split_sentences(text, language.source, rules.max_words))
         if sentences := list(usable(normalized(pairs, rules), against, account)):
-            kept.append(Document(text, sentences))
+            usable_documents.append(Document(text, sentences))
     if failures and not passed:
         raise CorpusError(
             f"{where}: deidentify-with failed on all of {sum(failures.values())} documents ({list_failures(failures)}); "
             "try it on one of them"
         )
-    return kept
+    return usable_documents
 
 
 def list_failures(failures: Mapping[str, int]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from fedlingua.backbones.directories import BUILT_IN, backbone_directory, check_backbone
 from fedlingua.common.errors import BackboneError
 from fedlingua.corpora.recipe import RESERVED
-from fedlingua.desk.pretraining import demo_encoder
+from fedlingua.desk.pretraining import demo
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.settings.checks import settings_from
 
@@ -90,6 +90,6 @@ def test_no_recipe_takes_the_name_of_what_is_built_in() -> None:
 
 
 def test_another_text_is_another_demo_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = demo_encoder.demo_encoder_hash()
-    monkeypatch.setattr(demo_encoder, "SENTENCES", demo_encoder.SENTENCES + 1)
-    assert demo_encoder.demo_encoder_hash() != before
+    before = demo.demo_encoder_hash()
+    monkeypatch.setattr(demo, "ENCODER_SENTENCES", demo.ENCODER_SENTENCES + 1)
+    assert demo.demo_encoder_hash() != before

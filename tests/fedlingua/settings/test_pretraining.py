@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 
-from fedlingua.desk.pretraining import demo, demo_encoder
+from fedlingua.desk.pretraining import demo
 from fedlingua.settings.pretraining import PretrainSettings, decisive
 
 FIRST = {
@@ -14,7 +14,7 @@ FIRST = {
 
 def test_the_built_in_backbones_are_named_by_what_they_have_always_been_named_by() -> None:
     assert set(decisive(demo.TRAINING)) == FIRST
-    assert set(decisive(demo_encoder.TRAINING)) == FIRST | {"mask_share"}
+    assert set(decisive(demo.ENCODER_TRAINING)) == FIRST | {"mask_share"}
     assert decisive(demo.TRAINING).items() <= asdict(demo.TRAINING).items()
 
 

@@ -95,7 +95,7 @@ def pretrain(
     goes on with a training that was broken off.
     """
     from fedlingua.desk.cli.pretrain import pretrain_recipe, told_backbone
-    from fedlingua.desk.pretraining.demo_encoder import demo_encoder
+    from fedlingua.desk.pretraining.demo import demo_encoder
 
     if str(recipe) == "demo-encoder":
         return {"backbone": demo_encoder()}

@@ -18,7 +18,7 @@ from fedlingua.common.files import check_new_folder
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.finetuning.run_encoder import encoder_run
 from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
-from fedlingua.desk.pretraining.demo_encoder import make_built_in
+from fedlingua.desk.pretraining.demo import make_built_in
 
 if TYPE_CHECKING:  # a mistake is told without torch
     from fedlingua.desk.finetuning.loop import Epoch

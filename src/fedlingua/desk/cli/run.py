@@ -25,7 +25,7 @@ from fedlingua.desk.cli.progress import follow, view_on
 from fedlingua.desk.cli.server import profile_of
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
-from fedlingua.desk.pretraining.demo_encoder import make_built_in
+from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.desk.report import score_table, write_report
 from fedlingua.desk.suites.read import is_suite
 from fedlingua.evaluation.comet.scores import is_checkpoint

@@ -25,7 +25,7 @@ from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import AnsweringConsole
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.cli.progress import PlainView, duration
-from fedlingua.desk.pretraining.demo_encoder import make_built_in
+from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.suites.read import Suite, read_suite
 from fedlingua.desk.suites.result import read_result, write_result, write_tables

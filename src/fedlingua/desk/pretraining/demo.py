@@ -1,29 +1,38 @@
-"""The recipe of the demo backbone: a tiny M2M-100 trained from the phrasebook's base register.
+"""The recipes of the demo's backbones, both trained from the phrasebook's base register.
 
-Its weights ship in fedlingua_demo; `python -m fedlingua.desk.pretraining.demo DIRECTORY` makes them anew.
+The tiny M2M-100's weights ship in fedlingua_demo; `python -m fedlingua.desk.pretraining.demo DIRECTORY` makes them anew. The tiny
+XLM-RoBERTa is trained once and cached by the hash of what made it.
 """
 
+import hashlib
 import json
+import shutil
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from fedlingua.backbones.sizes import ModelSize
+from fedlingua.backbones.sizes import EncoderSize, ModelSize
+from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.pace import Note, to_stderr
-from fedlingua.settings.pretraining import PretrainSettings
+from fedlingua.settings.pretraining import EncoderSettings, PretrainSettings, decisive
 from fedlingua_demo import phrasebook
 
 SIZE = ModelSize(d_model=128, encoder_layers=2, decoder_layers=2, heads=4, ffn_dim=512, vocab_size=1200, dropout=0.0)
 TRAINING = PretrainSettings(
     steps=1500, tokens_per_batch=2500, learning_rate=4e-3, warmup_steps=200, label_smoothing=0.1, max_tokens=64, threads=2
 )
-SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 40, 1
+ENCODER_SIZE = EncoderSize(d_model=96, layers=2, heads=4, ffn_dim=192, vocab_size=1200, dropout=0.0)
+ENCODER_TRAINING = EncoderSettings(
+    steps=600, tokens_per_batch=2000, learning_rate=3e-3, warmup_steps=60, max_tokens=64, threads=2
+)
+SENTENCES, ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED = 6000, 3000, 40, 1
 
 
 def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[Pair]]]:
@@ -57,6 +66,49 @@ def train_demo(directory: Path, note: Note | None = None) -> None:
     for name in ("tokenizer_config.json", "added_tokens.json", "vocab.json"):
         text = json.dumps(json.loads((directory / name).read_text(encoding="utf-8")), ensure_ascii=False, separators=(",", ":"))
         (directory / name).write_text(text + "\n", encoding="utf-8")
+
+
+def demo_encoder_hash() -> str:
+    """Of what decides the demo's weights: grammar, size, schedule, and the libraries that compute."""
+    made_from = {
+        "grammar": phrasebook.grammar_hash(),
+        "text": [ENCODER_SENTENCES, DEV_SENTENCES, GRAMMAR_SEED],
+        "size": asdict(ENCODER_SIZE),
+        "training": decisive(ENCODER_TRAINING),
+        "versions": {name: version(name) for name in ("torch", "transformers", "sentencepiece")},
+    }
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def demo_encoder(note: Note | None = None) -> Path:
+    """Directory of the demo encoder; trains it (about a minute on two cores) when the cache has none that this recipe made."""
+    directory = cache_dir() / "backbones" / "demo-encoder"
+    made_by = directory / "recipe.sha256"
+    with making(directory):
+        if not made_by.is_file() or made_by.read_text(encoding="utf-8") != demo_encoder_hash():
+            from fedlingua.desk.pretraining.loop import ALONE, pretrain  # what is cached is found without torch
+            from fedlingua.desk.pretraining.material import masked_material
+
+            shutil.rmtree(directory, ignore_errors=True)
+            text = phrasebook.base_corpus(ENCODER_SENTENCES, GRAMMAR_SEED)
+            pairs = {
+                Direction(code, code): [Pair(sentence, sentence) for sentence in sentences] for code, sentences in text.items()
+            }
+            train, dev = (
+                {d: held[part] for d, held in pairs.items()} for part in (slice(DEV_SENTENCES, None), slice(DEV_SENTENCES))
+            )
+            around = replace(ALONE, note=note or to_stderr("demo encoder"))
+            pretrain(
+                partial(masked_material, train, dev, ENCODER_SIZE, ENCODER_TRAINING), ENCODER_TRAINING, directory, around=around
+            )
+            made_by.write_text(demo_encoder_hash(), encoding="utf-8")
+    return directory
+
+
+def make_built_in(name: str, note: Note | None = None) -> None:
+    """Make what the named backbone needs, where it is one that is built in and does not ship."""
+    if name == "demo-encoder":
+        demo_encoder(note)
 
 
 if __name__ == "__main__":

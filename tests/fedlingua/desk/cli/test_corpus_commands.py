@@ -178,10 +178,10 @@ def test_a_corpus_is_told_by_its_name_or_its_kind(tmp_path: Path, corpus: Path) 
         ("en-de.txt.zip", "OpusZip"),
         ("d.{}.txt", "LineFiles"),
     ):
-        assert type(corpus_input(name, "de-en", None, []).files).__name__ == kind
-    books = corpus_input("opus_books", "de-en", "dataset", ["subset=de-en", 'fields=["a", "b"]']).files
+        assert type(corpus_input(name, "de-en", None, []).corpus).__name__ == kind
+    books = corpus_input("opus_books", "de-en", "dataset", ["subset=de-en", 'fields=["a", "b"]']).corpus
     assert books == Dataset("opus_books", Path("opus_books"), ("a", "b"), "de-en")
-    assert corpus_input(str(tmp_path), "de-en", None, []).files == Dataset(str(tmp_path), tmp_path, ("de", "en"))
+    assert corpus_input(str(tmp_path), "de-en", None, []).corpus == Dataset(str(tmp_path), tmp_path, ("de", "en"))
     for name, kind, told in (("a.xls", None, "tells no kind"), ("a", "xls", "--kind xls is not known")):
         with pytest.raises(ConfigError, match=told):
             corpus_input(name, "de-en", kind, [])

@@ -12,8 +12,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from fedlingua.backbones.load import load_backbone
-from fedlingua.common import pace
 from fedlingua.common.languages import Direction
+from fedlingua.desk import pace
 from fedlingua.desk.cli.app import app
 from fedlingua_demo import phrasebook
 

@@ -39,8 +39,15 @@ def files(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in directory.iterdir()}
 
 
-def test_the_loss_falls_and_progress_reaches_its_end(toy_corpora: Toy, tmp_path: Path) -> None:
-    reports = trained(toy_corpora, tmp_path / "toy")
+@pytest.fixture(scope="module")
+def whole(toy_corpora: Toy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Progress]]:
+    """A toy that is trained once, in a folder of its own, with its looks at the dev text."""
+    directory = tmp_path_factory.mktemp("whole") / "toy"
+    return directory, trained(toy_corpora, directory)
+
+
+def test_the_loss_falls_and_progress_reaches_its_end(whole: tuple[Path, list[Progress]]) -> None:
+    _, reports = whole
     assert [report.step for report in reports] == list(range(3, 31, 3))
     assert [report.done for report in reports] == [step / 30 for step in range(3, 31, 3)]
     losses = [report.dev_loss for report in reports]
@@ -48,25 +55,26 @@ def test_the_loss_falls_and_progress_reaches_its_end(toy_corpora: Toy, tmp_path:
     assert reports[-1].train_loss < reports[0].train_loss - 0.3
 
 
-def test_what_is_left_loads_as_a_backbone_of_its_languages(toy_corpora: Toy, tmp_path: Path) -> None:
-    reports = trained(toy_corpora, tmp_path / "toy")
-    backbone = load_backbone(tmp_path / "toy")
+def test_what_is_left_loads_as_a_backbone_of_its_languages(toy_corpora: Toy, whole: tuple[Path, list[Progress]]) -> None:
+    directory, reports = whole
+    backbone = load_backbone(directory)
     assert backbone.model.config.d_model == 16
     backbone.codec.check(toy_corpora[0])
     assert reports[-1].step == 30
-    assert [path.name for path in tmp_path.iterdir()] == ["toy"]
+    assert [path.name for path in directory.parent.iterdir()] == ["toy"]
 
 
-def test_the_weights_kept_are_those_that_the_last_dev_loss_was_of(toy_corpora: Toy, tmp_path: Path) -> None:
-    last = trained(toy_corpora, tmp_path / "toy")[-1]
-    backbone = load_backbone(tmp_path / "toy")
+def test_the_weights_kept_are_those_that_the_last_dev_loss_was_of(toy_corpora: Toy, whole: tuple[Path, list[Progress]]) -> None:
+    directory, (*_, last) = whole
+    backbone = load_backbone(directory)
     dev = [example for d, pairs in toy_corpora[1].items() for example in encode_pairs(pairs, d, backbone.codec, 48)]
     nll_sum, num_tokens = corpus_nll(backbone.model, [pad(dev, backbone.codec)])
     assert nll_sum / num_tokens == pytest.approx(last.dev_loss, rel=1e-5)
 
 
 def test_the_seed_decides_the_bytes(toy_corpora: Toy, tmp_path: Path) -> None:
-    for name, settings in (("a", TRAINING), ("b", TRAINING), ("c", replace(TRAINING, seed=2))):
+    short = replace(TRAINING, steps=5)
+    for name, settings in (("a", short), ("b", short), ("c", replace(short, seed=2))):
         trained(toy_corpora, tmp_path / name, settings)
     assert files(tmp_path / "a") == files(tmp_path / "b")
     assert load_backbone(tmp_path / "a").fingerprint == load_backbone(tmp_path / "b").fingerprint
@@ -86,11 +94,10 @@ def stopping_after(steps: int) -> Callable[[Progress], None]:
 
 
 def test_a_training_broken_off_leaves_nothing(toy_corpora: Toy, tmp_path: Path) -> None:
-    for steps in (3, 30):
+    short = replace(TRAINING, steps=4)
+    for steps in (1, 4):
         with pytest.raises(Stop):
-            pretrain(
-                partial(translation_material, *toy_corpora, SIZE, TRAINING), TRAINING, tmp_path / "toy", stopping_after(steps)
-            )
+            pretrain(partial(translation_material, *toy_corpora, SIZE, short), short, tmp_path / "toy", stopping_after(steps))
         assert not list(tmp_path.iterdir())
 
 
