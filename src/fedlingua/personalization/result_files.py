@@ -1,4 +1,4 @@
-"""What personalization leaves in a site's folder: its own model, the interpolated one, and a file that says how they came about."""
+"""What personalization stores in a site's folder: its own model, the interpolated one, and a file that says how they were made."""
 
 import dataclasses
 import math
@@ -22,20 +22,20 @@ MOST_POINTS = 200
 """Of alpha's path, besides its end."""
 
 
-def keep(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
+def store(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
     """Write all of it, personalization.json last: where it is, all is. Returns what that file says."""
     folder = start.run.folder.directory / "sites" / site / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
     _put(result.personal, folder / "personal.safetensors")
     _put(result.interpolated, folder / "interpolated.safetensors")
-    about = told(start, site, trainable, how, result)
+    about = description(start, site, trainable, how, result)
     replace_text(folder / FILE, json_text(about))
     return about
 
 
-def told(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
-    """All that decided the result, and all of it but the tensors."""
+def description(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
+    """Describe all that decided the result, and all of it but the tensors."""
     run, training = start.run.about, training_of(how, start.settings)
     return {
         "site": site,
