@@ -71,8 +71,8 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
         except FedlinguaError as error:
             _log.error("%s: %s", about, error)
             # What we say ourselves quotes no text, but it may name a file: that stays at a site on a machine of its own.
-            told = isinstance(error, ExchangeError) or not is_deployed(context)
-            words = f": {error}" if told else "; the site's log has the rest"
+            leaves = isinstance(error, ExchangeError) or not is_deployed(context)
+            words = f": {error}" if leaves else "; the site's log has the rest"
             reply = Message(Error(SITE_FAILED, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
             _log.error("%s: %s", about, without_words(error))

@@ -1,15 +1,14 @@
 """What a site stores from round to round: one file for each round and attempt, since a killed round may be trained again."""
 
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Stage
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 
 
 class RoundFiles:
@@ -20,11 +19,7 @@ class RoundFiles:
 
     def save(self, tensors: Mapping[str, Numbers], stage: Stage) -> None:
         """Write a stage's file whole or not at all."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        file = self._file(stage)
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
-        save_file(dict(tensors), aside)
-        os.replace(aside, file)
+        save_tensors(tensors, self._file(stage))
 
     def load(self, stage: Stage) -> Tensors:
         """Read what `save` wrote.

@@ -13,13 +13,14 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from clients.node import Consent
 from fedlingua.backbones.bottleneck import BottleneckAdapter
 from fedlingua.clustering.privacy import signature_epsilon
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.tensor_sets import write_tensors
+from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import json_text, replace_text
 from fedlingua.settings.config import Settings
@@ -56,9 +57,7 @@ def signature(
     if not file.is_file():
         _pay(site, settings, folder, consent.max_epsilon)
         arrays = _made(examples, trainable, settings, consent.noise)
-        aside = file.with_name(f".{file.name}")
-        save_file(arrays, aside)
-        aside.replace(file)
+        save_tensors(arrays, file)
     return dict(load_file(file))
 
 

@@ -92,7 +92,7 @@ def test_the_pages_that_a_server_makes_show_no_sentence(config, tmp_path):
         assert CANARY not in page.read_text()
 
 
-@pytest.mark.parametrize("phase", ["fit", "evaluate", "_translate", "finish"])
+@pytest.mark.parametrize("phase", ["train", "measure", "_translate", "finish"])
 @pytest.mark.fault("stopped")
 def test_an_error_that_quotes_a_sentence_leaves_as_its_type_and_place(config, caplog, monkeypatch, phase):
     caplog.set_level(logging.DEBUG)

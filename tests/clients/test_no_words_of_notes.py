@@ -101,7 +101,7 @@ def test_a_run_shows_no_word_of_a_note(config, caplog, capfd, hook):
     assert account.get("failed_documents") == ({"ValueError": 8} if hook == "scrub" else None)
 
 
-@pytest.mark.parametrize("phase", ["fit", "evaluate", "finish"])
+@pytest.mark.parametrize("phase", ["train", "measure", "finish"])
 @pytest.mark.fault("stopped")
 def test_an_error_that_quotes_a_note_leaves_as_its_type_and_place(config, caplog, monkeypatch, phase):
     caplog.set_level(logging.DEBUG)

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from clients import slope
+from clients import threshold_slope
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened
 from strategies import metasend, threshold
@@ -141,7 +141,7 @@ def test_what_takes_longer_is_told_under_its_own_name(config, tmp_path, monkeypa
 
         monkeypatch.setattr(module, name, waits)
 
-    slow(slope, "corpus_gradient")
+    slow(threshold_slope, "corpus_gradient")
     slow(metasend, "direction")
     slow(threshold.ThresholdModel, "step")
     folder, _ = run({**config, "rounds": 1, "method": "adapter-families"}, tmp_path / "run")
@@ -241,13 +241,14 @@ def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, es
 def test_what_is_learned_goes_by_the_deviations_that_the_site_sent_by(config, tmp_path, monkeypatch, changes):
     """Those against its own last round, in every round."""
     used = []
-    answer = slope.MetaStep.answer
+    answer = threshold_slope._Slope.of
 
-    def watched(step, threshold, direction, network, update):
-        used.append([float(f"{one:.6g}") if math.isfinite(one) else None for one in update.deviations.tolist()])
-        return answer(step, threshold, direction, network, update)
+    def watched(slope, batches, direction, seconds):
+        deviations = slope.update.deviations.tolist()
+        used.append([float(f"{each:.6g}") if math.isfinite(each) else None for each in deviations])
+        return answer(slope, batches, direction, seconds)
 
-    monkeypatch.setattr(slope.MetaStep, "answer", watched)
+    monkeypatch.setattr(threshold_slope._Slope, "of", watched)
     folder, _ = run({**config, **changes, "rounds": 3}, tmp_path / "run")
     told = [json.loads(line)["deviations"] for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
     assert sorted(map(str, used)) == sorted(map(str, told))

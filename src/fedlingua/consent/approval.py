@@ -46,31 +46,31 @@ def _other(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
 
 def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str]:
     """message type -> all that a reply of it holds, with the bytes of the tensors where they are known."""
-    told, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
+    sent, adapters = dict(SENT_BY_A_SITE), " and ".join(settings.signature_adapters.values())
     if settings.overlap == "off":
-        del told[DIGESTS], told[LEAKS]
+        del sent[DIGESTS], sent[LEAKS]
     if settings.how.clustering != "gradients":
-        del told[SIGNATURE]
+        del sent[SIGNATURE]
     elif settings.signature_form == "private":
-        told[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers for each of {adapters}, made of its gradient"
+        sent[SIGNATURE] = f"once a run: {settings.signature_dim} noised numbers for each of {adapters}, made of its gradient"
     else:
-        told[SIGNATURE] = (
+        sent[SIGNATURE] = (
             f"once a run, if this site's file allows it: the raw gradient of {adapters}, out of which text can be read"
         )
     update = TRAIN
     if settings.learns_threshold:
         update = SEND
-        del told[TRAIN]
+        del sent[TRAIN]
         if not settings.meta_frozen:
-            told[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
+            sent[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
         if settings.second_filter:
-            told[EVALUATE] += f", {SIZE} of the second filter's"
+            sent[EVALUATE] += f", {SIZE} of the second filter's"
     else:
-        del told[PROBE], told[SEND]
-    told[update] = told[update].replace("the tensors that travel", _update(settings, trainable))
+        del sent[PROBE], sent[SEND]
+    sent[update] = sent[update].replace("the tensors that travel", _update(settings, trainable))
     if not settings.how.trains:
-        del told[update]
-    return told
+        del sent[update]
+    return sent
 
 
 def _update(settings: Settings, trainable: "Trainable | None") -> str:

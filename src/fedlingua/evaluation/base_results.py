@@ -69,7 +69,7 @@ def _write(file: Path, content: str) -> None:
     os.replace(aside, file)
     room = MOST_BYTES
     for _, size, old in sorted(
-        ((found.stat().st_mtime, found.stat().st_size, found) for found in file.parent.iterdir()), reverse=True
+        ((each.stat().st_mtime, each.stat().st_size, each) for each in file.parent.iterdir()), reverse=True
     ):
         room -= size
         if room < 0:

@@ -23,7 +23,7 @@ def masked_scores(
 
     Sequence i falls into part i mod 4, so that each part is spread over the text.
     """
-    parts = [[masked for one in examples[part::PARTS] for masked in one.fixed(key, len(one.ids))] for part in range(PARTS)]
+    parts = [[masked for text in examples[part::PARTS] for masked in text.fixed(key, len(text.ids))] for part in range(PARTS)]
     sums = [masked_sums(model, _batches(part, codec, model.device)) for part in parts]
     nll, tokens, correct = zip(*sums, strict=True)
     return MaskedScores(sentences, nll, tokens, correct, masks_hash(masked for part in parts for masked in part))

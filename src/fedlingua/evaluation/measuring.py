@@ -65,7 +65,7 @@ def measure(
     Raises:
         ConfigError: COMET, its model or py3langid cannot be had here. RunError: COMET broke off.
     """
-    found: dict[str, dict[str, Measured]] = {name: {} for name in texts}
+    measured: dict[str, dict[str, Measured]] = {name: {} for name in texts}
     for metric in metrics:
         if metric == COMET:
             scores = comet_scores(texts, model, say, progress)
@@ -74,5 +74,5 @@ def measure(
             made = {name: (TEXT_METRICS[metric].count(text), 0) for name, text in texts.items()}
         for name, (counts, checkpoint) in made.items():
             signature = signature_of(metric, texts[name].target, model, checkpoint)
-            found[name][metric] = Measured(metric, counts, signature, checkpoint)
-    return found
+            measured[name][metric] = Measured(metric, counts, signature, checkpoint)
+    return measured

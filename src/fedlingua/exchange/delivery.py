@@ -5,17 +5,16 @@ Of what was attached to the backbone `adapter/` holds `adapter.safetensors` and 
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.common.files import replace_text
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # what was delivered is read without torch
@@ -33,10 +32,7 @@ def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapp
 
     tensors = read_tensors(trainable.model, trainable.trained)
     file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f".{file.name}")
-    save_file(dict(tensors), aside)
-    os.replace(aside, file)
+    save_tensors(tensors, file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}
     if trainable.adapter is not None:
         _write(file.with_name("adapter_config.json"), {**trainable.adapter, **about})

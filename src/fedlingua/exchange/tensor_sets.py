@@ -77,16 +77,16 @@ TENSOR_SETS: dict[str, Kind] = {
 def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> TensorSet:
     """What trains of a model under the set `name`.
 
-    layers: the third of each stack's layers that is kept, with what stands outside the layers (the stacks' final norms).
+    layers: the third of each stack's layers that is left, with what stands outside the layers (the stacks' final norms).
     """
-    kept, trains, layout = kept_layers(model, layers), TENSOR_SETS[name].trains, layout_of(model)
+    layers_left, trains, layout = kept_layers(model, layers), TENSOR_SETS[name].trains, layout_of(model)
     chosen = [
         TensorSpec(tensor_name, tuple(parameter.shape), *layout.place(tensor_name))
         # Tied weights come once here, under their first name.
         for tensor_name, parameter in model.named_parameters()
         if trains(tensor_name)
     ]
-    return TensorSet(name, tuple(spec for spec in chosen if spec.layer is None or spec.layer in kept[spec.part]))
+    return TensorSet(name, tuple(spec for spec in chosen if spec.layer is None or spec.layer in layers_left[spec.part]))
 
 
 def travelling(trained: TensorSet) -> TensorSet:

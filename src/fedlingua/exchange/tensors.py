@@ -1,10 +1,13 @@
 """Named tensors and the sets they belong to, without any model: what checkpoints, records and rules are made of."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ExchangeError
@@ -17,6 +20,14 @@ NamedTensors = Mapping[str, np.ndarray[Any, Any]]
 
 TRAVEL_WHOLE = ("adapters", "full", "lora")
 """Values of `tensor-set` under which all that trains travels, so that nothing personal stays at a site."""
+
+
+def save_tensors(tensors: NamedTensors, file: Path) -> None:
+    """Write a safetensors file whole or not at all: aside, then renamed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    save_file(dict(tensors), aside)
+    os.replace(aside, file)
 
 
 @dataclass(frozen=True)

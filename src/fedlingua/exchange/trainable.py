@@ -23,7 +23,7 @@ class Trainable:
     """A frozen backbone with its two tensor sets.
 
     trained: what trains. tensor_set: what of it travels, where the method lets anything travel. initial: the trained tensors that every
-    site starts from, decided by the seed. adapter: what was attached, told for those who read its file; None where the whole model is
+    site starts from, decided by the seed. adapter: what was attached, as its file describes it; None where the whole model is
     the result.
     """
 

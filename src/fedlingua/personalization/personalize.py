@@ -90,7 +90,7 @@ def personalize(
     )
     if math.isnan(learned.alpha) or not all(np.isfinite(array).all() for array in personal.values()):
         raise diverged
-    dev = [one for text in texts.values() for one in maker.measured(text, "dev", codec, settings)]
+    dev = [example for text in texts.values() for example in maker.measured(text, "dev", codec, settings)]
 
     def dev_loss(alpha: float) -> float:
         write_tensors(model, interpolated(federated, personal, alpha))

@@ -50,10 +50,10 @@ class Start:
                 raise RunError(f"run {run_dir} has no site {site!r}{nearest(site, known)}; it has {', '.join(known)}")
         chosen = tuple(dict.fromkeys(sites or known))
         number = int(run.about["best_round"]) if number is None else number
-        kept = run.folder.checkpoints.rounds()
-        if number not in kept:
+        stored = run.folder.checkpoints.rounds()
+        if number not in stored:
             raise RunError(
-                f"{run_dir}: the checkpoint of round {number} is not there; kept rounds: {', '.join(map(str, kept)) or 'none'}; give one "
+                f"{run_dir}: the checkpoint of round {number} is not there; kept rounds: {', '.join(map(str, stored)) or 'none'}; give one "
                 "of them with --round, or run with keep-every, which keeps more"
             )
         federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())

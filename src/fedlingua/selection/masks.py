@@ -159,11 +159,11 @@ def unpack_selected(
 
 def counted(arrays: Mapping[str, Numbers]) -> dict[str, int]:
     """Bytes of a packed selection by what they are for: numbers ("payload"), bit masks ("mask") and indices ("indices")."""
-    found = {"payload": 0, MASK: 0, INDICES: 0}
+    sizes = {"payload": 0, MASK: 0, INDICES: 0}
     for name, array in arrays.items():
         kind = name.partition(".")[0]
-        found[kind if kind in found else "payload"] += array.nbytes
-    return found
+        sizes[kind if kind in sizes else "payload"] += array.nbytes
+    return sizes
 
 
 def _filled(arrays: Tensors) -> Tensors:
@@ -217,12 +217,12 @@ def selection_of(arrays: Mapping[str, Numbers], chosen: TensorSet) -> Selection:
     known = [*sizes, MASK, *sorted(of_numbers)]
     if unknown := sorted(set(arrays) - set(known)):
         raise ExchangeError(f"got an array {unknown[0]!r}; wanted {', '.join(known)}")
-    found = sorted(of_numbers & set(arrays))
+    given = sorted(of_numbers & set(arrays))
     if MASK in arrays:
-        if found:
-            raise ExchangeError(f"got {MASK!r} beside {found[0]!r}; wanted a mask of tensors or masks of numbers")
+        if given:
+            raise ExchangeError(f"got {MASK!r} beside {given[0]!r}; wanted a mask of tensors or masks of numbers")
         return Selection(chosen, tensors=_bits(MASK, arrays[MASK], len(chosen.specs)))
-    if found:
+    if given:
         return Selection(chosen, numbers={part: _mask_of_part(part, arrays, size) for part, size in sizes.items()})
     return everything(chosen)
 

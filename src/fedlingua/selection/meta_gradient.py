@@ -58,7 +58,7 @@ def direction(
     received: what the cluster's sites began the round with. updates: site -> the tensors that it sent, in federation order, in which
     they are added. weights: site -> w, adding up to 1 over the cluster's sites, those that sent nothing counted.
     """
-    found: Tensors = {}
+    moves: Tensors = {}
     for name, start in received.items():
         senders = [
             (flat(tensors, name), np.float32(weights[site] * float(gate_slope(deviations[site][name], theta, tau, keep))))
@@ -67,8 +67,8 @@ def direction(
         ]
         moving = [(numbers, factor) for numbers, factor in senders if factor != 0]
         if moving:
-            found[name] = _direction(np.ravel(start), moving).reshape(start.shape)
-    return found
+            moves[name] = _direction(np.ravel(start), moving).reshape(start.shape)
+    return moves
 
 
 def _direction(start: Numbers, senders: list[tuple[Flat, np.float32]]) -> Numbers:

@@ -84,9 +84,9 @@ def second_filter(selection: Selection, magnitudes: Numbers, keep_probability: C
     """
     remaining = selection.tensors
     assert remaining is not None, "the second filter looks at tensors, not at single numbers"
-    kept = remaining.copy()
-    kept[remaining] = keep_probability(magnitudes[remaining]) >= KEPT_FROM
-    return Selection(selection.chosen, kept)
+    sent = remaining.copy()
+    sent[remaining] = keep_probability(magnitudes[remaining]) >= KEPT_FROM
+    return Selection(selection.chosen, sent)
 
 
 def _finite(deviations: Numbers) -> Numbers:

@@ -107,7 +107,7 @@ class _InChunks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         (of_loss,) = slopes
-        return (*(None if one is None else one * of_loss.to(one.dtype) for one in ctx.saved_tensors), None, None, None)
+        return (*(None if slope is None else slope * of_loss.to(slope.dtype) for slope in ctx.saved_tensors), None, None, None)
 
 
 def _smoothed(scores: Tensor, log_total: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:

@@ -68,7 +68,7 @@ class LocalTraining:
             steps = list(optimiser_steps(_usable(drawn, self, rng), self.batch_size, self.accumulation, rng))
         if not self.micro_tokens:
             return steps
-        return [list(by_tokens([one for batch in step for one in batch], self.micro_tokens, rng)) for step in steps]
+        return [list(by_tokens([example for batch in step for example in batch], self.micro_tokens, rng)) for step in steps]
 
     def head_use(self, texts: Sequence[Sequence[TrainingExample]], device: torch.device) -> HeadUse:
         """Decide how the output head is gone through, on such text."""

@@ -26,10 +26,10 @@ class Sampling:
         """
         texts = [text for text in texts if text]
         if not (self.least or self.share):
-            return [one for text in texts for one in text]
+            return [example for text in texts for example in text]
         number = sum(num_samples(len(text), self.least, self.share) for text in texts)
         if self.passes:
-            return in_passes([one for text in texts for one in text], draw * number, number, self.passes)
+            return in_passes([example for text in texts for example in text], draw * number, number, self.passes)
         if len(texts) == 1:
             return rng.choices(texts[0], k=number)
         weights = tempered([len(text) for text in texts], self.temperature)

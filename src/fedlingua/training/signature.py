@@ -31,18 +31,18 @@ def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
     Raises:
         ConfigError: no such adapter; with those there are.
     """
-    found = re.fullmatch(r"(encoder|decoder)\.(-?\d+)\.(\w+)", name)
+    match = re.fullmatch(r"(encoder|decoder)\.(-?\d+)\.(\w+)", name)
     stacks: dict[str, Stack] = dict(layout_of(model).stacks.items())
-    stack = stacks.get(found[1]) if found else None
+    stack = stacks.get(match[1]) if match else None
     adapters = [layer.adapters for layer in stack.held(model) if hasattr(layer, "adapters")] if stack else []
-    number = int(found[2]) if found else 0
-    if not found or not stack or found[3] not in stack.places or not -len(adapters) <= number < len(adapters):
+    number = int(match[2]) if match else 0
+    if not match or not stack or match[3] not in stack.places or not -len(adapters) <= number < len(adapters):
         places = "; ".join(f"{part}.LAYER.PLACE, PLACE one of {', '.join(each.places)}" for part, each in stacks.items())
         raise ConfigError(
             f"signature-adapter = {name!r}: there is no such adapter; wanted {places}; LAYER from 0, or from -1 backwards, "
             f"of {len(adapters) or 'the'} layers with adapters"
         )
-    adapter: BottleneckAdapter = adapters[number][found[3]]
+    adapter: BottleneckAdapter = adapters[number][match[3]]
     return adapter
 
 
@@ -76,8 +76,8 @@ def private_signature(
     that is worth says fedlingua.clustering.privacy. The number of sentences is no secret. projection: (dimensions, 2 x d x dim).
     """
     total = np.zeros(len(projection), np.float64)
-    for one in projected_gradients(model, adapter, examples, codec, projection):
-        total += one * min(1.0, clip / max(float(np.linalg.norm(one)), np.finfo(np.float64).tiny))
+    for gradient in projected_gradients(model, adapter, examples, codec, projection):
+        total += gradient * min(1.0, clip / max(float(np.linalg.norm(gradient)), np.finfo(np.float64).tiny))
     total += [random.gauss(0.0, noise * clip) for _ in range(len(projection))]
     return (total / len(examples)).astype(np.float32)
 

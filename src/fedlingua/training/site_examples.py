@@ -33,7 +33,7 @@ def sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings)
 
 def masked_sequences_of(text: SiteText, split: Split, codec: Codec, settings: Settings) -> list[MaskedExample]:
     """The same, each masked as the text itself decides."""
-    return [masked for one in sequences_of(text, split, codec, settings) for masked in one.fixed(MASKS_KEY)]
+    return [masked for sequence in sequences_of(text, split, codec, settings) for masked in sequence.fixed(MASKS_KEY)]
 
 
 EXAMPLE_MAKERS: dict[str, ExampleMaker] = {

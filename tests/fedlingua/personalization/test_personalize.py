@@ -16,8 +16,8 @@ from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.app import main
 from fedlingua.desk.cli.personalize import personalize_run
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
-from fedlingua.personalization.kept import MOST_POINTS, thinned
 from fedlingua.personalization.personalize import chosen_alpha, personalize
+from fedlingua.personalization.result_files import MOST_POINTS, thinned
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs.folder import RunFolder

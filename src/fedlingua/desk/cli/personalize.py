@@ -27,14 +27,14 @@ def personalize_run(
     start = Start.of(run, sites, number, str(data.expanduser().resolve()) if data else "")
     # What loads torch comes after all that can be refused without it.
     from fedlingua.desk.report.personal_page import write_personal_page
-    from fedlingua.personalization.kept import FOLDER, keep
     from fedlingua.personalization.personalize import personalize
+    from fedlingua.personalization.result_files import FOLDER, store
 
     trainable = start.run.trainable()
     results = []
     for site in start.sites:
         result = personalize(site, start.texts[site], start.federated(site, trainable), trainable, start.settings, how)
-        results.append(keep(start, site, trainable, how, result))
+        results.append(store(start, site, trainable, how, result))
         page = write_personal_page(results[-1], start.run.folder.directory / "sites" / site / FOLDER)
         alphas = f"alpha {result.alphas['apfl']:.2f} learned, {result.alphas['chosen']:.2f} chosen on dev"
         console.print(f"{site}: {result.training.steps} steps, {alphas}, {duration(result.seconds)}; {page}", soft_wrap=True)

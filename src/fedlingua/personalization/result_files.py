@@ -1,15 +1,11 @@
-"""What personalization leaves in a site's folder: its own model, the interpolated one, and a file that says how they came about."""
+"""What personalization stores in a site's folder: its own model, the interpolated one, and a file that says how they were made."""
 
 import dataclasses
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save_file
-
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.personalize import Personalized, training_of
 from fedlingua.personalization.settings import Personalizing
@@ -22,20 +18,20 @@ MOST_POINTS = 200
 """Of alpha's path, besides its end."""
 
 
-def keep(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
+def store(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
     """Write all of it, personalization.json last: where it is, all is. Returns what that file says."""
     folder = start.run.folder.directory / "sites" / site / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
-    _put(result.personal, folder / "personal.safetensors")
-    _put(result.interpolated, folder / "interpolated.safetensors")
-    about = told(start, site, trainable, how, result)
+    save_tensors(result.personal, folder / "personal.safetensors")
+    save_tensors(result.interpolated, folder / "interpolated.safetensors")
+    about = description(start, site, trainable, how, result)
     replace_text(folder / FILE, json_text(about))
     return about
 
 
-def told(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
-    """All that decided the result, and all of it but the tensors."""
+def description(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
+    """Describe all that decided the result, and all of it but the tensors."""
     run, training = start.run.about, training_of(how, start.settings)
     return {
         "site": site,
@@ -68,10 +64,3 @@ def thinned(path: Sequence[float]) -> list[list[float]]:
     last = len(path) - 1
     stride = max(1, math.ceil(last / MOST_POINTS))
     return [[step, path[step]] for step in dict.fromkeys([*range(0, last, stride), last])]
-
-
-def _put(tensors: Tensors, file: Path) -> None:
-    """Write a file whole or not at all: aside, then renamed."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    save_file(dict(tensors), aside)
-    os.replace(aside, file)
