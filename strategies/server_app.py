@@ -20,8 +20,8 @@ from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
-from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedMean
+from strategies.gradient_clusters import clusters_by_gradients
 from strategies.local_only import LocalOnly
 from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
