@@ -73,7 +73,10 @@ class Stock(SiteStrategy):
             content = requests[0].content
             tensors[part][cluster] = taken(next(iter(content.array_records.values())), before, instance)
             for own in content.config_records.values():
-                merged |= {key: value for key, value in own.items() if key != SERVER_ROUND}
+                wanted = {key: value for key, value in own.items() if key != SERVER_ROUND}
+                if clash := [key for key in wanted if merged.get(key, wanted[key]) != wanted[key]]:
+                    raise RunError(f"{type(instance).__name__} gives clusters different values of {clash[0]}; a site has one")
+                merged |= wanted
             settled = {name: value for name, value in vars(instance).items() if attributes.get(name) is not value}
             self.instances[f"{part}/{cluster}"] = instance, settled
         return self._train_requests(
