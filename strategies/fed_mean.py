@@ -18,16 +18,12 @@ One round (Liu et al. 2023, algorithm 1), as the server goes through it in `Site
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fedlingua.clustering.clusters import Clusters
-from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.runs.folder import RunFolder
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.runs.plan import sites_needed
-from fedlingua.settings.config import Settings
 from strategies.aggregation import State, inner_cluster_aggregation, weighted_mean, weights_of
-from strategies.registration import Registry
 from strategies.robust_rules import ROBUST, Rule
 from strategies.server_optimizer import ServerOptimizer, pseudo_gradient
-from strategies.strategy import SiteStrategy
+from strategies.strategy import Federated, SiteStrategy
 from strategies.updates import Update
 
 
@@ -39,10 +35,9 @@ class FedMean(SiteStrategy):
 
     rule: Rule | None = None
 
-    def __init__(
-        self, settings: Settings, registry: Registry, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder
-    ) -> None:
-        super().__init__(settings, registry, clusters, tensor_set, folder)
+    def __init__(self, of: Federated) -> None:
+        super().__init__(of)
+        settings = of.settings
         self.weights = weights_of(settings, self._note_bound)
         if settings.aggregation in ROBUST:
             self.rule = self.rule or ROBUST[settings.aggregation](settings.byzantine_sites)

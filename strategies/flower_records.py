@@ -61,13 +61,18 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
     """The state behind `arrays_of` again, with what a hook has put in the place of its tensors.
 
     Args:
-        before: whose memory is taken where the record is made anew.
+        before: what the round began with, for a record that is made anew.
 
     Raises:
-        RunError: other names, shapes or numbers than finite ones; names the first.
+        RunError: other names, shapes or numbers than finite ones; or a record made anew where the method stores more than tensors.
     """
-    state = next((array.source for array in arrays.values() if isinstance(array, LazyArray)), before)
+    sources = [array.source for array in arrays.values() if isinstance(array, LazyArray) and isinstance(array.source, State)]
+    state = sources[0] if sources else before
     assert isinstance(state, State)
+    if arrays and not sources and before.memory:
+        raise RunError(
+            "a hook gave a record made anew, and the method stores more than tensors; change the one that super() gave"
+        )
     keys = list(_keys(state))
     if set(arrays) != {key for key, *_ in keys}:
         raise RunError(f"a hook gave the arrays {', '.join(sorted(arrays)) or 'none'}; wanted those of the state: {len(keys)}")

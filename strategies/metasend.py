@@ -20,23 +20,21 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from fedlingua.backbones.parts import PARTS, Part
-from fedlingua.clustering.clusters import Clusters, cluster_of
+from fedlingua.clustering.clusters import cluster_of
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import message_bytes, to_record
-from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.runs.folder import RunFolder
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.meta_gradient import bytes_slope, direction, mean_over_sites
-from fedlingua.settings.config import Settings
 from strategies.aggregation import State, in_clusters, weights_of
 from strategies.fed_mean import FedMean
 from strategies.flower_records import arrays_of
 from strategies.progress import Sums
-from strategies.registration import Registry
 from strategies.replies import Reply
 from strategies.reply_contents import Evaluation, Training, parse_probe, parse_sent, parse_slope
+from strategies.strategy import Federated
 from strategies.threshold import SecondFilter, Theta, ThresholdModel
 from strategies.updates import Update
 
@@ -75,10 +73,9 @@ class MetaSend(FedMean):
     meta: MetaRound | None = None
     """the round at work, once its threshold is made"""
 
-    def __init__(
-        self, settings: Settings, registry: Registry, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder
-    ) -> None:
-        super().__init__(settings, registry, clusters, tensor_set, folder)
+    def __init__(self, of: Federated) -> None:
+        super().__init__(of)
+        settings = of.settings
         self.by_loss, self.learns = settings.meta_estimator == "loss", not settings.meta_frozen
         self._extra_bytes: dict[str, int] = {}
         """site -> what its evaluation's message carries down for the meta step"""

@@ -15,21 +15,20 @@ from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
-from fedlingua.exchange.tensors import TensorSet
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
-from strategies.clusters import clusters_by_gradients
 from strategies.fed_mean import FedMean
+from strategies.gradient_clusters import clusters_by_gradients
 from strategies.local_only import LocalOnly
 from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
 from strategies.scores import scores_json
 from strategies.stock import Stock, maker, named_class
-from strategies.strategy import SiteStrategy
+from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
 from strategies.traffic import CountedGrid
 
@@ -75,7 +74,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     compare_sites(grid, settings, registry, folder)
     clusters = planned or clusters_by_gradients(grid, settings, registry, trainable, folder)
     check_enough(settings, clusters)
-    strategy = make_strategy(settings, registry, clusters, trainable.tensor_set, folder)
+    strategy = make_strategy(Federated(settings, registry, clusters, trainable.tensor_set, folder))
     _describe(folder, settings, trainable, registry, clusters, strategy)
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.sent_first), rounds)
@@ -119,7 +118,7 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
     folder.update(federation=now)
 
 
-def find_strategy(settings: Settings) -> Callable[[Settings, Registry, Clusters, TensorSet, RunFolder], SiteStrategy]:
+def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     """What makes the strategy of a run: the method's, one's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's.
 
     Raises:

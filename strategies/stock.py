@@ -29,18 +29,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedlingua.backbones.parts import PARTS
-from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensors import Tensors, TensorSet
-from fedlingua.runs.folder import RunFolder
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.settings.config import Settings
 from strategies.aggregation import State
 from strategies.flower_records import WEIGHT, arrays_of, checked_array, lazy_record, site_of, state_of
-from strategies.registration import Registry
-from strategies.strategy import SiteStrategy
+from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import CountedGrid, Traffic
 
 MEMORY = "stock"
@@ -54,16 +51,8 @@ SERVER_ROUND = "server-round"
 class Stock(SiteStrategy):
     """A class of Flower's inside every cluster. make: a new instance of it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        registry: Registry,
-        clusters: Clusters,
-        tensor_set: TensorSet,
-        folder: RunFolder,
-        make: Callable[[], Strategy],
-    ) -> None:
-        super().__init__(settings, registry, clusters, tensor_set, folder)
+    def __init__(self, of: Federated, make: Callable[[], Strategy]) -> None:
+        super().__init__(of)
         self.make = make
         self.fresh = _plain(self._instance(State({}), ""))
         self.instances: dict[str, tuple[Strategy, dict[str, Any]]] = {}
@@ -84,7 +73,10 @@ class Stock(SiteStrategy):
             content = requests[0].content
             tensors[part][cluster] = taken(next(iter(content.array_records.values())), before, instance)
             for own in content.config_records.values():
-                merged |= {key: value for key, value in own.items() if key != SERVER_ROUND}
+                wanted = {key: value for key, value in own.items() if key != SERVER_ROUND}
+                if clash := [key for key in wanted if merged.get(key, wanted[key]) != wanted[key]]:
+                    raise RunError(f"{type(instance).__name__} gives clusters different values of {clash[0]}; a site has one")
+                merged |= wanted
             settled = {name: value for name, value in vars(instance).items() if attributes.get(name) is not value}
             self.instances[f"{part}/{cluster}"] = instance, settled
         return self._train_requests(

@@ -9,7 +9,7 @@ run goes on. A class of Flower's, or a subclass of one, runs inside every cluste
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from statistics import median
@@ -54,6 +54,17 @@ PHASES: dict[str, Phase] = {
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Federated:
+    """The run that a strategy is made for."""
+
+    settings: Settings
+    registry: Registry
+    clusters: Clusters
+    tensor_set: TensorSet
+    folder: RunFolder
+
+
 class SiteStrategy(Strategy):
     """Base of all strategies. `state` is that of the last stored round; `progress` all else that a resumed run needs.
 
@@ -65,19 +76,17 @@ class SiteStrategy(Strategy):
     update_phase: Phase = "train"
     one_best_round = True
 
-    def __init__(
-        self, settings: Settings, registry: Registry, clusters: Clusters, tensor_set: TensorSet, folder: RunFolder
-    ) -> None:
-        self.settings, self.registry, self.clusters = settings, registry, clusters
-        self.tensor_set, self.folder = tensor_set, folder
-        run = folder.read("run.json") or {}
+    def __init__(self, of: Federated) -> None:
+        self.settings, self.registry, self.clusters = of.settings, of.registry, of.clusters
+        self.tensor_set, self.folder = of.tensor_set, of.folder
+        run = of.folder.read("run.json") or {}
         self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
         self.state = self.sent = State({})
         """`sent`: what the requests of the round at work carry, as Flower's FedAdam has its `current_arrays`."""
-        self.progress = Progress(Random(f"{settings.seed}/server"))
+        self.progress = Progress(Random(f"{of.settings.seed}/server"))
         self.scores: dict[str, Scores] = {}
-        self.phases = Phases(settings, registry, folder)
-        self.update_files = UpdateFiles(folder.directory, len(registry.expected))
+        self.phases = Phases(of.settings, of.registry, of.folder)
+        self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
         self.note = self.phases.note
         self.result = Result()
 

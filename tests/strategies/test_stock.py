@@ -27,6 +27,7 @@ from strategies.phases import Phases
 from strategies.registration import Registry
 from strategies.server_app import find_strategy
 from strategies.stock import ClusterGrid
+from strategies.strategy import Federated
 from strategies.updates import Update
 from tests.federations import phrasebook_federation
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
@@ -91,7 +92,7 @@ def toy(run_config, tmp_path, monkeypatch):
 
     def make(call: str, **changes):
         settings = settings_from({**run_config, "method": "adapter-fed", "strategy": f"{FLOWERS}:{call}", **changes})
-        return find_strategy(settings)(settings, registry, CLUSTERS, SET, RunFolder(tmp_path))
+        return find_strategy(settings)(Federated(settings, registry, CLUSTERS, SET, RunFolder(tmp_path)))
 
     return make
 

@@ -55,14 +55,14 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
     chosen = {name: chosen_adapter(trainable.model, adapter) for name, adapter in adapters.items()}
     sizes = {name: settings.signature_dim if private else num_weights(adapter) for name, adapter in chosen.items()}
     epsilon = signature_epsilon(settings.signature_noise, settings.signature_delta, len(sizes)) if private else None
-    folder.event("note", text=_said_before(sum(sizes.values()), epsilon, settings))
+    folder.event("note", text=_announcement(sum(sizes.values()), epsilon, settings))
     signatures, sent = _signatures(grid, settings, registry, folder, sizes)
     distance, algorithm, parts = settings.signature_distance, settings.signature_algorithm, {}
     for part, number in numbers_by_gradients(settings, registry.federation).items():
         if settings.cluster_parts in ("both", part):
             name = part if part in adapters else "signature"
             grouping = group([own[name] for own in signatures.values()], number, distance, algorithm, settings.seed)
-            parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_found(grouping, registry)}
+            parts[part] = {"adapter": adapters[name], "dimensions": sizes[name], **_grouping_json(grouping, registry)}
     return {
         "form": settings.signature_form,
         "examples": {site: _num_examples(settings, registry, site) for site in registry.expected},
@@ -80,7 +80,7 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
     }
 
 
-def _found(grouping: "Grouping", registry: Registry) -> dict[str, Any]:
+def _grouping_json(grouping: "Grouping", registry: Registry) -> dict[str, Any]:
     clusters = named("gradients", grouping.labels, registry.expected)
     return {
         "distances": grouping.distances.tolist(),
@@ -91,7 +91,7 @@ def _found(grouping: "Grouping", registry: Registry) -> dict[str, Any]:
     }
 
 
-def _said_before(size: int, epsilon: float | None, settings: Settings) -> str:
+def _announcement(size: int, epsilon: float | None, settings: Settings) -> str:
     """size: numbers of all signatures of a site together; epsilon: of all of them too."""
     of = " and ".join(settings.signature_adapters.values())
     if epsilon is None:
@@ -109,15 +109,15 @@ def _signatures(
     """(site -> its signatures, site -> bytes of its reply), in federation order."""
     sent: dict[str, int] = {}
 
-    def read(site: str, reply: Message, num_bytes: int) -> Mapping[str, Array]:
+    def parse(site: str, reply: Message, num_bytes: int) -> Mapping[str, Array]:
         sent[site] = num_bytes
-        return read_signatures(reply, sizes)
+        return parse_signatures(reply, sizes)
 
     need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
-    return ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, read, need, lambda _: most), sent
+    return ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, parse, need, lambda _: most), sent
 
 
-def read_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Array]:
+def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Array]:
     """The signatures in a reply, by name: (sizes[name],) float32 each.
 
     Raises:
