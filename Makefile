@@ -36,14 +36,15 @@ deploy-demo: .venv/ready
 deploy-demo-newest: .venv-newest/ready
 	.venv-newest/bin/python deploy/demo.py $(OPTIONS)
 
-# An index that cannot be reached costs a few seconds, and wheels that pip finds elsewhere serve.
+# An index that cannot be reached costs a few seconds, and wheels that pip finds elsewhere serve. Python compiles what it imports; most of what
+# is installed never is.
 .venv/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or 3.12 found; install one, or give make PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -c 'import torch' 2>/dev/null \
-	  || { test -n "$(TORCH_INDEX)" && $(BIN)/python -m pip install -q --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
-	  || $(BIN)/python -m pip install -q $(TORCH)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	  || { test -n "$(TORCH_INDEX)" && $(BIN)/python -m pip install -q --no-compile --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
+	  || $(BIN)/python -m pip install -q --no-compile $(TORCH)
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 # What computes stays as it is pinned; what only carries is as new as that Flower wants it.
@@ -53,9 +54,9 @@ COMPUTES = torch|transformers|tokenizers|safetensors|numpy|sentencepiece|sacrebl
 	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
 	grep -iE '^($(COMPUTES))==' constraints.txt > .venv-newest/constraints.txt
 	.venv-newest/bin/python -c 'import torch' 2>/dev/null \
-	  || { test -n "$(TORCH_INDEX)" && .venv-newest/bin/python -m pip install -q --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
-	  || .venv-newest/bin/python -m pip install -q $(TORCH)
-	.venv-newest/bin/python -m pip install -q -c .venv-newest/constraints.txt 'flwr[simulation]>=1.40,<1.43' -e .
+	  || { test -n "$(TORCH_INDEX)" && .venv-newest/bin/python -m pip install -q --no-compile --retries 0 --timeout 5 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null; } \
+	  || .venv-newest/bin/python -m pip install -q --no-compile $(TORCH)
+	.venv-newest/bin/python -m pip install -q --no-compile -c .venv-newest/constraints.txt 'flwr[simulation]>=1.40,<1.43' -e .
 	touch $@
 
 clean:
