@@ -146,7 +146,8 @@ def find_strategy(settings: Settings) -> type[SiteStrategy]:
     if not (issubclass(found, FedMean) and found.rule is None):
         if settings.missing == "renormalise" and settings.selected_by != "all":
             raise ConfigError(
-                f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; leave it 'previous'"
+                f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; "
+                "leave it 'previous'"
             )
         if settings.aggregation != "fed-mean":
             raise ConfigError(

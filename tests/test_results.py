@@ -13,8 +13,8 @@ from fedlingua.corpora.recipe import read_recipe
 from fedlingua.desk.pretraining.card import model_card
 from fedlingua.desk.suites.result import rebuild
 from fedlingua.evaluation.scores import averages
-from fedlingua.settings.checks import settings_from
-from fedlingua.settings.experiment import default_run_config
+from fedlingua.runs.finished import settings_of
+from fedlingua.settings.kinds import flat_keys
 from fedlingua.settings.methods import METHODS, SELECTIONS
 from fedlingua.settings.metrics import BLEU, metrics_of
 
@@ -57,7 +57,7 @@ def test_a_kept_run_adds_up_and_names_no_place(folder):
     assert scores[f"micro_{metric.key}"] == pytest.approx(micro)
     assert not run["config"]["data-dir"]
     assert not run["config"]["run-dir"]
-    settings_from({**default_run_config(), **run["config"]})
+    settings_of(run["config"])
 
 
 @pytest.mark.parametrize("folder", SUITES, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
@@ -178,9 +178,9 @@ def test_all_phrasebook_suites_of_sending_take_three_and_a_half_hours_at_most():
 def test_a_committed_suite_is_the_one_whose_file_is_there_and_nothing_failed(folder):
     name = f"{folder.parent.name}/{folder.name}"
     wanted, result = tomllib.loads((ROOT / f"experiments/{name}.toml").read_text()), suite(name)
-    assert (result["settings"], result["seeds"]) == (wanted["settings"], wanted["seeds"])
-    assert [row["keys"] for row in result["rows"]] == [
-        {key: value for key, value in row.items() if key not in ("name", "seeds")} for row in wanted["row"]
+    assert (flat_keys(result["settings"]), result["seeds"]) == (flat_keys(wanted["settings"]), wanted["seeds"])
+    assert [flat_keys(row["keys"]) for row in result["rows"]] == [
+        flat_keys({key: value for key, value in row.items() if key not in ("name", "seeds")}) for row in wanted["row"]
     ]
     assert {run["status"] for run in result["runs"].values()} == {"completed"}
 

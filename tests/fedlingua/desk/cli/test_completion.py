@@ -61,7 +61,7 @@ def test_values_of_a_key_are_gone_on_with(folder: Path) -> None:
     [
         (["run", "small.toml", "--set", "method", "=", "adapter-f"], {"adapter-fed", "adapter-families"}),
         (["run", "small.toml", "--set", "device", "="], {"cpu", "cuda"}),
-        (["run", "small.toml", "--set", "rounds", "=", "3", "--set", "num-cl"], {"num-clusters="}),
+        (["run", "small.toml", "--set", "rounds", "=", "3", "--set", "cluster.n"], {"cluster.number="}),
     ],
 )
 def test_bash_itself_is_offered_what_stands_behind_the_equals_sign(words: list[str], wanted: set[str], folder: Path) -> None:

@@ -304,7 +304,8 @@ def test_too_little_memory_is_told_with_what_would_help(
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: memory(free))
         found = findings(site, settings)["memory"]
         assert found.good is good
-        assert ("smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk" in found.told) is not good
+        smaller = "smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk"
+    assert (smaller in found.told) is not good
 
 
 def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
