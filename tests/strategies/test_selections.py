@@ -207,7 +207,7 @@ def test_tensors_of_zeros_are_refused_where_no_rule_is_given_for_them(config, tm
     [
         ({"method": "adapter-local", "selection": "dp-g"}, "under method adapter-local nothing leaves a site"),
         ({"selection": "dp"}, "dp-g"),
-        ({"selection": "top-k", "send-share": 0.0}, "no share of an update"),
+        ({"selection": "top-k", "send-share": 0.0}, "too small; wanted more than 0 and at most 1"),
         ({"selection": "fixed-g", "fixed-threshold": "half"}, "wanted a number"),
         ({"selection": "fixed-g", "fixed-threshold": "-1"}, "wanted a number"),
         ({"selection": "metasend-g", "meta-temperature": 0.0}, "wanted more than 0"),

@@ -207,7 +207,7 @@ def test_a_first_step_goes_against_the_pseudo_gradient_by_the_servers_rate(
         ({"method": "adapter-local", "server_optimizer": "adam"}, "the server gets no update"),
         ({"method": "metasend-g", "server_optimizer": "adam"}, "learns its threshold from what it does to the sites' mean"),
         ({"method": "server-adam", "server_beta2": 1.0}, "server-beta2 = 1"),
-        ({"method": "server-adam", "server_epsilon": 0.0}, "divides by it where gradients are 0"),
+        ({"method": "server-adam", "server_epsilon": 0.0}, "too small; wanted more than 0"),
         ({"method": "server-adma"}, "did you mean 'server-adam'"),
         ({"aggregation": "by-loss", "loss_temperature": 0.0}, "loss-temperature = 0"),
     ],

@@ -17,6 +17,8 @@ from fedlingua.settings.table import OLD_NAMES, OPTIONS
 
 _KINDS = {int: "a whole number, such as 3", float: "a number, such as 0.5", str: "text", bool: "true or false"}
 """Types of values -> in words."""
+MOST_PRIVATE_DIM = 64
+"""Numbers of a private signature: noise grows with each."""
 _MEANS = ("fed-mean", "fed-avg", "by-loss")
 
 
@@ -125,6 +127,11 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
         )
     if number == -1 and clustering != "gradients":
         yield "cluster.number = -1 leaves the number to the silhouette of gradients; give adapter-random a number, or 0"
+    if settings.signature_form == "private" and settings.signature_dim > MOST_PRIVATE_DIM:
+        yield (
+            f"signature.dim = {settings.signature_dim}; a private signature has at most {MOST_PRIVATE_DIM} numbers; give so many or less, "
+            "or signature.form = 'raw'"
+        )
     if settings.cluster_parts != "both" and clustering in ("none", "alone"):
         yield f"cluster.parts = {settings.cluster_parts!r}, and method {settings.method} has no clusters; leave it 'both'"
     places = [re.fullmatch(r"(encoder|decoder)\.-?\d+\.\w+", name.strip()) for name in settings.signature_adapter.split(",")]
@@ -155,7 +162,7 @@ def _of_training(settings: Settings) -> Iterator[str]:
         )
     if settings.evaluate_every > 1 and settings.learns_threshold:
         yield (
-            f"evaluate-every = {settings.evaluate_every}, and send.rule {settings.selected_by} learns from every round's dev text; "
+            f"evaluate-every = {settings.evaluate_every}, and selection {settings.selected_by} learns from every round's dev text; "
             "leave it 1"
         )
 
@@ -176,7 +183,7 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
     aggregation, optimizer, rule = settings.aggregation, settings.optimized_by, settings.selected_by
     if aggregation in ("median", "trimmed-mean", "krum", "multi-krum") and rule != "all":
         yield (
-            f"aggregation = {aggregation!r} compares what all sites made of every number, and send.rule {rule} leaves some out; "
+            f"aggregation = {aggregation!r} compares what all sites made of every number, and selection {rule} leaves some out; "
             "give send.rule = 'all', or aggregation = 'norm-clip' or 'fed-mean'"
         )
     if not settings.how.travels:
@@ -187,7 +194,7 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
             yield f"server.optimizer = {settings.server_optimizer!r}, {without} empty, or choose a federated method"
     if optimizer != "none" and settings.learns_threshold:
         yield (
-            f"server.optimizer = {optimizer!r}, and send.rule {rule} learns its threshold from what it does to the sites' mean; "
+            f"server.optimizer = {optimizer!r}, and selection {rule} learns its threshold from what it does to the sites' mean; "
             "give server.optimizer = 'none', or another send.rule"
         )
 
@@ -202,7 +209,7 @@ def _of_sending(settings: Settings) -> Iterator[str]:
         yield (f"send.fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'")
     if settings.second_filter and not (settings.learns_threshold and not settings.meta_frozen):
         yield (
-            f"meta.second-filter = true looks at what a learned threshold leaves, and send.rule {settings.selected_by} learns none; "
+            f"meta.second-filter = true looks at what a learned threshold leaves, and selection {settings.selected_by} learns none; "
             "give metasend-g or metasend-l, not frozen, or meta.second-filter = false"
         )
     if settings.learns_threshold and not settings.meta_frozen and not settings.meta_learning_rate > 0:
