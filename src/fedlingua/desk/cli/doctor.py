@@ -2,62 +2,62 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
-
-from rich.console import Console
 
 from fedlingua.common.errors import DeploymentError, FedlinguaError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.processes import program
-from fedlingua.desk.cli.findings import show_finding
+from fedlingua.desk.check_result import CheckResult, Remark, run_check
+from fedlingua.desk.cli.output import Answer, Commands, example, show_result
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.deployment.server_file import CONTROL, FLEET
 from fedlingua.desk.doctor import machine, requirements
-from fedlingua.desk.findings import Finding, Note, finding_of
 from fedlingua.evaluation.comet.environment import VERSION, comet_directory, is_ready
 
+commands = Commands()
 PROGRAMS = ("flwr", "flower-superlink", "flower-supernode")
 
 
-def examine(console: Console) -> dict[str, Any]:
-    """Print a line for each thing that was looked at; all of them.
+@commands.command(epilog=example("fedlingua doctor"))
+def doctor() -> Answer:
+    """Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing is changed.
 
     Raises:
         DeploymentError: something is wrong; the lines before say what, and what to do.
     """
-    told = [show_finding(finding, console) for finding in findings()]
-    answer = {"checks": told}
-    if wrong := sum(not each["good"] for each in told):
-        raise DeploymentError(f"{wrong} of {len(told)} checks failed; the lines above say what to do", answer=answer)
-    return answer
+    checks = [show_result(result) for result in check_machine()]
+    if wrong := sum(not each["good"] for each in checks):
+        raise DeploymentError(
+            f"{wrong} of {len(checks)} checks failed; the lines above say what to do", answer={"checks": checks}
+        )
+    return {"checks": checks}
 
 
-def findings() -> Iterator[Finding]:
+def check_machine() -> Iterator[CheckResult]:
     """One after the other; nothing is changed, and nothing but loopback is opened."""
     try:
         wanted = requirements.Wanted.of_checkout(APP_DIR)
     except FedlinguaError as error:
-        yield Finding("project", False, str(error))
+        yield CheckResult("project", False, str(error))
         return
-    yield finding_of("python", lambda: requirements.check_python(wanted))
-    yield finding_of("packages", lambda: requirements.check_packages(wanted))
-    yield finding_of("versions", lambda: requirements.check_pins(wanted))
-    yield finding_of("advisories", lambda: requirements.check_held_back(APP_DIR))
-    yield finding_of("GPU", machine.check_gpu)
-    yield finding_of("processors", machine.check_cores)
-    yield finding_of("memory", machine.check_memory)
-    yield finding_of("Ray", machine.check_shared_memory)
+    yield run_check("python", lambda: requirements.check_python(wanted))
+    yield run_check("packages", lambda: requirements.check_packages(wanted))
+    yield run_check("versions", lambda: requirements.check_pins(wanted))
+    yield run_check("advisories", lambda: requirements.check_held_back(APP_DIR))
+    yield run_check("GPU", machine.check_gpu)
+    yield run_check("processors", machine.check_cores)
+    yield run_check("memory", machine.check_memory)
+    yield run_check("Ray", machine.check_shared_memory)
     for what, place in machine.places().items():
-        yield finding_of(f"disk for {what}", partial(machine.check_disk, place))
-    yield finding_of("Flower", _flower)
-    yield finding_of("profiles", _profiles)
-    yield finding_of("ports", machine.check_loopback)
-    yield finding_of("port of a server", lambda: machine.check_port(FLEET, "where sites join a server of one's own"))
-    yield finding_of("port of a server", lambda: machine.check_port(CONTROL, "where runs are submitted to it"))
+        yield run_check(f"disk for {what}", partial(machine.check_disk, place))
+    yield run_check("Flower", _flower)
+    yield run_check("profiles", _profiles)
+    yield run_check("ports", machine.check_loopback)
+    yield run_check("port of a server", lambda: machine.check_port(FLEET, "where sites join a server of one's own"))
+    yield run_check("port of a server", lambda: machine.check_port(CONTROL, "where runs are submitted to it"))
     for extra in wanted.extras:
         if extra != "dev":
-            yield finding_of(f"extra {extra}", partial(requirements.check_extra, wanted, extra))
-    yield finding_of("COMET", _comet)
+            yield run_check(f"extra {extra}", partial(requirements.check_extra, wanted, extra))
+    yield run_check("COMET", _comet)
 
 
 def _flower() -> str:
@@ -73,4 +73,4 @@ def _profiles() -> str:
 def _comet() -> str:
     if is_ready():
         return f"unbabel-comet {VERSION} in {comet_directory()}"
-    return Note(f"no environment yet; the first --metric comet makes it in {comet_directory()}, with a network and 1.2 GB")
+    return Remark(f"no environment yet; the first --metric comet makes it in {comet_directory()}, with a network and 1.2 GB")

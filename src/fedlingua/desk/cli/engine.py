@@ -208,8 +208,7 @@ class Engine:
         for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
             environment.pop(key, None)
         if self.profile.local:
-            for name in ("NO_PROXY", "no_proxy"):  # Flower's HTTP client would send even loopback to a proxy
-                environment[name] = ",".join(filter(None, [environment.get(name), HOST, "localhost"]))
+            environment |= beside_proxies(environment)
             self._ray_dir = _short_directory()
             environment["RAY_TMPDIR"] = str(self._ray_dir)
         self._environment = environment
@@ -344,6 +343,12 @@ class Engine:
         if threading.current_thread() is threading.main_thread():
             while self._old_handlers:
                 signal.signal(*self._old_handlers.popitem())
+
+
+def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables with which loopback goes to no proxy, to which Flower's HTTP client would send even that."""
+    names = ("NO_PROXY", "no_proxy")
+    return {name: ",".join(filter(None, [environment.get(name), HOST, "localhost"])) for name in names}
 
 
 def _short_directory() -> Path:

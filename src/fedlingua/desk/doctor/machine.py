@@ -19,7 +19,7 @@ from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, DeploymentError
 from fedlingua.common.processes import HOST
-from fedlingua.desk.findings import Note
+from fedlingua.desk.check_result import Remark
 
 LEAST_MEMORY, LITTLE_MEMORY = 10**9, 4 * 10**9
 """Free bytes below which not even the demo's server and one client run (0.7 GB each, shared in part), and below which few clients do."""
@@ -53,7 +53,7 @@ def check_cores() -> str:
     allowed, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     told = f"{allowed} cores" + (f" of {all_of_them}, as this process may use no others" if allowed < all_of_them else "")
     told += "; native bf16" if computed_in("bf16", "cpu") == "bf16" else "; no native bf16: precision = 'bf16' computes in fp32"
-    return told if allowed > 1 else Note(f"{told}: the clients of a simulation work one after the other")
+    return told if allowed > 1 else Remark(f"{told}: the clients of a simulation work one after the other")
 
 
 def check_memory() -> str:
@@ -66,16 +66,18 @@ def check_memory() -> str:
     told = f"{units.data(memory.available)} of {units.data(memory.total)} are free"
     if memory.available < LEAST_MEMORY:
         raise DeploymentError(f"{told}; a run of the demo needs {units.data(LEAST_MEMORY)} or more: end something else first")
-    return told if memory.available >= LITTLE_MEMORY else Note(f"{told}; a client process takes about 0.7 GB and its backbone")
+    return told if memory.available >= LITTLE_MEMORY else Remark(f"{told}; a client process takes about 0.7 GB and its backbone")
 
 
 def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
     """Where Ray keeps what its actors share."""
     if not place.is_dir():
-        return Note(f"there is no {place}: Ray keeps what its actors share on the disk, which is slower")
+        return Remark(f"there is no {place}: Ray keeps what its actors share on the disk, which is slower")
     free = shutil.disk_usage(place).free
     told = f"{units.data(free)} are free in {place}"
-    return told if free >= LITTLE_SHARED_MEMORY else Note(f"{told}: Ray goes over to the disk; in a container give --shm-size=1g")
+    return (
+        told if free >= LITTLE_SHARED_MEMORY else Remark(f"{told}: Ray goes over to the disk; in a container give --shm-size=1g")
+    )
 
 
 def check_disk(place: Path) -> str:
@@ -91,7 +93,7 @@ def check_disk(place: Path) -> str:
     told = f"{units.data(free)} are free in {place}"
     if free < LEAST_DISK:
         raise DeploymentError(f"{told}; wanted {units.data(LEAST_DISK)} or more: make room, or take another place")
-    return told if free >= LITTLE_DISK else Note(f"{told}; checkpoints of a large model take gigabytes")
+    return told if free >= LITTLE_DISK else Remark(f"{told}; checkpoints of a large model take gigabytes")
 
 
 def places() -> dict[str, Path]:
@@ -132,7 +134,7 @@ def check_port(address: str, what: str) -> str:
                 if error.errno == errno.EADDRINUSE
                 else f"it cannot be opened ({error.strerror})"
             )
-            return Note(f"{address}, {what}: {why}; a server of another folder needs another port, in its server.toml")
+            return Remark(f"{address}, {what}: {why}; a server of another folder needs another port, in its server.toml")
     return f"{address} is free, {what}"
 
 
@@ -178,7 +180,9 @@ def check_gpu(
     told = f"torch {torch.version} is built for {made_for}"
     if not (torch.cuda or torch.hip):
         if driver:
-            return Note(f"{told}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it")
+            return Remark(
+                f"{told}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it"
+            )
         return f"none; {told}: device = 'cpu'"
     try:
         found = devices()
@@ -188,7 +192,7 @@ def check_gpu(
             f"{told}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or install torch anew"
         ) from error
     if not found:
-        return Note(f"{told} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
+        return Remark(f"{told} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
     listed = "; ".join(
         f"{each.name}, {units.data(each.free)} of {units.data(each.total)} free, {'bf16' if each.bf16 else 'no bf16, so precision = fp32'}"
         for each in found

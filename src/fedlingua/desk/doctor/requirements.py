@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
-from fedlingua.desk.findings import Note
+from fedlingua.desk.check_result import Remark
 
 SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu", "sentencepiece", "numpy")
 """What decides most of what a run does; the others are named where something is wrong with them."""
@@ -100,7 +100,7 @@ def check_pins(wanted: Wanted) -> str:
     """Whether the versions are those that the project was tested with; others in the ranges may change the last bits of a result."""
     told = "those of constraints.txt"
     if not wanted.pins:
-        return Note("there is no constraints.txt here, so nobody knows whether these versions were tested together")
+        return Remark("there is no constraints.txt here, so nobody knows whether these versions were tested together")
     names = {canonicalize_name(each.name) for each in wanted.packages} | {canonicalize_name(name) for name in SHOWN}
     other = [
         f"{name} {version} (tested: {wanted.pins[name]})"
@@ -108,7 +108,7 @@ def check_pins(wanted: Wanted) -> str:
         if (version := _installed(name)) and Version(version).public != wanted.pins[name]
     ]
     if other:
-        return Note(f"{', '.join(other)}: other versions than {told}; results may differ in their last bits")
+        return Remark(f"{', '.join(other)}: other versions than {told}; results may differ in their last bits")
     return told
 
 
@@ -118,7 +118,7 @@ def check_held_back(app: Path) -> str:
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
     found = [(name, _installed(name), one["wanted"], one["why"]) for name, one in held.items()]
     old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in found if has and Version(has) < Version(new)]
-    return Note("; ".join(old)) if old else "nothing is held below a known advisory"
+    return Remark("; ".join(old)) if old else "nothing is held below a known advisory"
 
 
 def check_extra(wanted: Wanted, extra: str) -> str:
@@ -126,7 +126,7 @@ def check_extra(wanted: Wanted, extra: str) -> str:
     missing = [told for each in wanted.extras[extra] if each.name != "fedlingua" for told in unmet(each)]
     if missing:
         use = f"; for {NEEDED_FOR[extra]}" if extra in NEEDED_FOR else ""
-        return Note(f"{', '.join(missing)}{use}: {INSTALL.format(extra=f'[{extra}]')}")
+        return Remark(f"{', '.join(missing)}{use}: {INSTALL.format(extra=f'[{extra}]')}")
     return ", ".join(f"{each.name} {_installed(each.name)}" for each in wanted.extras[extra] if each.name != "fedlingua")
 
 

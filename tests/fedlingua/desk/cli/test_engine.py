@@ -171,7 +171,7 @@ def test_runs_that_complete_fail_and_are_refused(app_dir: Path, user_home: Path,
 INTERRUPTED = """
 import sys, time
 from pathlib import Path
-from fedlingua.cli.engine import Engine
+from fedlingua.desk.cli.engine import Engine
 
 app, home, folder = map(Path, sys.argv[1:])
 with Engine(app, home) as engine:

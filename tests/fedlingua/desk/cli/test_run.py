@@ -1,7 +1,6 @@
 """`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, and what it leaves behind; and all that it refuses."""
 
 import importlib.util
-import io
 import json
 import os
 import signal
@@ -13,13 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.app import app
-from fedlingua.desk.cli.run import check_experiment, resume_run, run_experiment
+from fedlingua.desk.cli.run import check_experiment, run
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -165,16 +163,15 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Federatio
     """What would be handed to Flower."""
     handed: list[tuple[Settings, Federation]] = []
 
-    def carry_out(settings: Settings, federation: Federation, *rest: object) -> Path:
+    def carry_out(settings: Settings, federation: Federation, *rest: object) -> None:
         handed.append((settings, federation))
-        return Path(settings.run_dir)
 
-    monkeypatch.setattr("fedlingua.desk.cli.run._carry_out", carry_out)
+    monkeypatch.setattr("fedlingua.desk.cli.run.carry_out", carry_out)
     return handed
 
 
 def resumed(folder: Path, *overrides: str, data: Path | None = None, server: Path | None = None) -> None:
-    resume_run(folder, data, list(overrides), "simulation", None, server, Console(file=io.StringIO()))
+    run(data=data, set_=list(overrides), server=server, resume=folder)
 
 
 def test_a_run_that_was_broken_off_is_gone_on_with_under_its_own_settings(broken_off, no_engine):
@@ -210,7 +207,7 @@ def test_a_run_of_before_there_was_a_place_of_adapters_is_gone_on_with_where_the
 
 
 @pytest.mark.parametrize(("flags", "told"), [(set(), True), ({"amx_bf16"}, False)])
-def test_a_run_says_before_it_starts_that_this_cpu_has_no_bf16(experiment, tmp_path, monkeypatch, flags, told):
+def test_a_run_says_before_it_starts_that_this_cpu_has_no_bf16(experiment, tmp_path, monkeypatch, capsys, flags, told):
     class StartedError(Exception):
         pass
 
@@ -219,10 +216,9 @@ def test_a_run_says_before_it_starts_that_this_cpu_has_no_bf16(experiment, tmp_p
 
     monkeypatch.setattr("fedlingua.common.devices.cpu_flags", lambda: frozenset(flags))
     monkeypatch.setattr("fedlingua.desk.cli.run.Engine", engine)
-    out = io.StringIO()
     with pytest.raises(StartedError):
-        run_experiment(experiment, None, ["precision=bf16"], None, tmp_path / "run", "simulation", None, None, Console(file=out))
-    assert ("this CPU has no native bf16 and computes in fp32" in " ".join(out.getvalue().split())) == told
+        run(experiment, set_=["precision=bf16"], to=tmp_path / "run")
+    assert ("this CPU has no native bf16 and computes in fp32" in " ".join(capsys.readouterr().out.split())) == told
 
 
 def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_off, no_engine, tmp_path, monkeypatch):
