@@ -1,8 +1,6 @@
 """`fedlingua run`: check everything that can be checked, hand the run to Flower, watch it, and see it to its end."""
 
 import dataclasses
-import shutil
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,10 +97,9 @@ def carry_out(
     say(f"run folder: {folder.directory}")
     place = _announce(settings, federation, server)
     make_built_in(settings.backbone)
-    home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     attempt = None
     try:
-        with Engine(APP_DIR, home, place or profile) as engine:
+        with Engine(APP_DIR, None, place or profile) as engine:
             attempt = Attempt(engine, settings, folder, num_nodes(settings, federation, nodes), view_on(console()))
             reason = attempt.end(follow(attempt.watch))
     except RunError as error:
@@ -116,7 +113,6 @@ def carry_out(
         warn(f"interrupted; all has ended, and {folder.directory} says so", style="")
         raise
     finally:
-        shutil.rmtree(home, ignore_errors=True)
         if attempt:
             attempt.keep_revision()
             attempt.close()

@@ -88,7 +88,7 @@ def server_start(file: ServerFileArgument) -> Answer:
     with Service("the SuperLink", superlink_command(server), environment, server.home) as superlink:
         authority = None if server.insecure else server.authority
         superlink.wait_until(lambda: answers(control_address(server), authority), "its control API", START_S)
-        with tempfile.TemporaryDirectory(prefix="fedlingua-") as home, Engine(APP_DIR, Path(home), profile_of(server)) as engine:
+        with Engine(APP_DIR, None, profile_of(server)) as engine:
             joined: set[str] = set()
             _let_join(engine, keys, joined)
             say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")

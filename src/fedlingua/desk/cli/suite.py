@@ -2,8 +2,6 @@
 
 import csv
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -138,17 +136,14 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -
         return
     for name in {run.settings.backbone for run in queue.waiting}:
         make_built_in(name)
-    home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     try:
         place = Profile.read(APP_DIR / PROFILES_FILE, profile).side_by_side(jobs, os.cpu_count() or 1)
-        with Engine(APP_DIR, home, place) as engine:
+        with Engine(APP_DIR, None, place) as engine:
             queue.work(engine, jobs)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         queue.interrupt()
         warn("interrupted; all that was started has ended; the same command goes on", style="")
         raise
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 class RunQueue:
