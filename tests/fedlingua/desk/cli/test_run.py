@@ -14,7 +14,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.errors import ConfigError, CorpusError, RunError
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.run import check_experiment, run
@@ -123,30 +123,27 @@ def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--set", "method=adapter-famlies"], ["method", "adapter-famlies", "did you mean 'adapter-families'"]),
-        (["--set", "batchsize=3"], ["batchsize", "did you mean 'batch-size'"]),
-        (["--set", "rounds=many"], ["rounds = 'many'", "wanted int"]),
-        (["--set", "federation=nowhere.toml"], ["nowhere.toml", "no such file"]),
-        (["--set", "rounds"], ["key=value"]),
+        (["method=adapter-famlies"], ["method", "adapter-famlies", "did you mean 'adapter-families'"]),
+        (["batchsize=3"], ["batchsize", "did you mean 'batch-size'"]),
+        (["rounds=many"], ["rounds = 'many'", "wanted int"]),
+        (["federation=nowhere.toml"], ["nowhere.toml", "no such file"]),
+        (["rounds"], ["key=value"]),
     ],
 )
 def test_a_wrong_key_or_value_is_refused_before_anything_starts(experiment, tmp_path, arguments, words):
-    done = subprocess.run(
-        command("run", experiment, "--to", tmp_path / "run", *arguments), capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 1
+    with pytest.raises(ConfigError) as refused:
+        run(experiment, to=tmp_path / "run", set_=arguments)
     for word in words:
-        assert word in done.stderr
+        assert word in str(refused.value)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_missing_corpus_file_is_refused_before_anything_starts(experiment, tmp_path):
+def test_a_missing_corpus_file_is_refused_before_anything_starts(experiment, tmp_path, monkeypatch):
     federation = tmp_path / "files.toml"
     federation.write_text('[[site]]\nname = "a"\ndirection = "de-fr"\ntsv = "none.tsv.gz"\n')
-    done = finished(command("run", experiment, "--data", tmp_path, "--set", f"federation={federation}"), tmp_path)
-    assert done.returncode == 1
-    assert "site a" in done.stderr
-    assert "none.tsv.gz" in done.stderr
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CorpusError, match=r"site a(.|\n)*none\.tsv\.gz"):
+        run(experiment, data=tmp_path, set_=[f"federation={federation}"])
     assert not (tmp_path / "runs").exists()
 
 
