@@ -1,6 +1,6 @@
 """`fedlingua doctor`: everything that can be looked at on this machine in a moment, a line each, and what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from fedlingua.common.errors import DeploymentError, FedlinguaError
@@ -33,31 +33,31 @@ def doctor() -> Answer:
 
 
 def check_machine() -> Iterator[CheckResult]:
-    """One after the other; nothing is changed, and nothing but loopback is opened."""
+    """One check after the other; nothing is changed, and nothing but loopback is opened."""
     try:
         wanted = requirements.Wanted.of_checkout(APP_DIR)
     except FedlinguaError as error:
         yield CheckResult("project", False, str(error))
         return
-    yield run_check("python", lambda: requirements.check_python(wanted))
-    yield run_check("packages", lambda: requirements.check_packages(wanted))
-    yield run_check("versions", lambda: requirements.check_pins(wanted))
-    yield run_check("advisories", lambda: requirements.check_held_back(APP_DIR))
-    yield run_check("GPU", machine.check_gpu)
-    yield run_check("processors", machine.check_cores)
-    yield run_check("memory", machine.check_memory)
-    yield run_check("Ray", machine.check_shared_memory)
-    for what, place in machine.places().items():
-        yield run_check(f"disk for {what}", partial(machine.check_disk, place))
-    yield run_check("Flower", _flower)
-    yield run_check("profiles", _profiles)
-    yield run_check("ports", machine.check_loopback)
-    yield run_check("port of a server", lambda: machine.check_port(FLEET, "where sites join a server of one's own"))
-    yield run_check("port of a server", lambda: machine.check_port(CONTROL, "where runs are submitted to it"))
-    for extra in wanted.extras:
-        if extra != "dev":
-            yield run_check(f"extra {extra}", partial(requirements.check_extra, wanted, extra))
-    yield run_check("COMET", _comet)
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("python", partial(requirements.check_python, wanted)),
+        ("packages", partial(requirements.check_packages, wanted)),
+        ("versions", partial(requirements.check_pins, wanted)),
+        ("advisories", partial(requirements.check_held_back, APP_DIR)),
+        ("GPU", machine.check_gpu),
+        ("processors", machine.check_cores),
+        ("memory", machine.check_memory),
+        ("Ray", machine.check_shared_memory),
+        *((f"disk for {what}", partial(machine.check_disk, place)) for what, place in machine.places().items()),
+        ("Flower", _flower),
+        ("profiles", _profiles),
+        ("ports", machine.check_loopback),
+        ("port of a server", partial(machine.check_port, FLEET, "where sites join a server of one's own")),
+        ("port of a server", partial(machine.check_port, CONTROL, "where runs are submitted to it")),
+        *((f"extra {extra}", partial(requirements.check_extra, wanted, extra)) for extra in wanted.extras if extra != "dev"),
+        ("COMET", _comet),
+    ]
+    yield from (run_check(what, check) for what, check in checks)
 
 
 def _flower() -> str:
