@@ -126,54 +126,54 @@ def _answer(found: "Comparison") -> dict[str, Any]:
         "scores": found.scores,
         "beside": [
             {
-                "run": one.run,
-                "sites": {site: _object(each) for site, each in one.sites.items()},
-                MACRO: _object(one.macro),
-                POOLED: _object(one.pooled) if one.pooled else None,
+                "run": each.run,
+                "sites": {site: _object(of) for site, of in each.sites.items()},
+                MACRO: _object(each.macro),
+                POOLED: _object(each.pooled) if each.pooled else None,
             }
-            for one in found.beside
+            for each in found.beside
         ],
-        "fairness": [asdict(one) | {"gain": one.gain, "left_behind": one.left_behind} for one in found.fairness],
-        "over_seeds": [asdict(one) for one in found.over_seeds],
-        "sentences": [asdict(one) for one in found.sentences],
+        "fairness": [asdict(each) | {"gain": each.gain, "left_behind": each.left_behind} for each in found.fairness],
+        "over_seeds": [asdict(each) for each in found.over_seeds],
+        "sentences": [asdict(each) for each in found.sentences],
     }
 
 
-def _object(one: "Difference") -> dict[str, float | None]:
-    return {**asdict(one), "difference": one.value}
+def _object(each: "Difference") -> dict[str, float | None]:
+    return {**asdict(each), "difference": each.value}
 
 
 def _scores_table(found: "Comparison") -> Table:
     """A line a site: the first run's score, and of every other its score, the difference, its 95 % interval and p."""
     table = _table(f"{found.metric.name}, beside {found.runs[0].name}", "site", found.runs[0].name)
-    sampled = any(one.macro.p is not None for one in found.beside)
-    for one in found.beside:
-        for header in (one.run, "difference", *(("95 % from", "to", "p") if sampled else ())):
+    sampled = any(each.macro.p is not None for each in found.beside)
+    for each in found.beside:
+        for header in (each.run, "difference", *(("95 % from", "to", "p") if sampled else ())):
             table.add_column(header, justify="right")
     for site in found.scores:
         table.add_row(
             site,
             _score(found, found.scores[site][0]),
-            *(cell for one in found.beside for cell in _cells(found, one.sites[site], sampled)),
+            *(cell for each in found.beside for cell in _cells(found, each.sites[site], sampled)),
         )
     table.add_section()
-    for name, of_all in ((MACRO, [one.macro for one in found.beside]), (POOLED, [one.pooled for one in found.beside])):
-        differences = [one for one in of_all if one]
+    for name, of_all in ((MACRO, [each.macro for each in found.beside]), (POOLED, [each.pooled for each in found.beside])):
+        differences = [each for each in of_all if each]
         if len(differences) == len(of_all):
-            cells = [cell for one in differences for cell in _cells(found, one, sampled)]
+            cells = [cell for each in differences for cell in _cells(found, each, sampled)]
             table.add_row(name, _score(found, differences[0].first), *cells, style="bold")
     return table
 
 
-def _cells(found: "Comparison", one: "Difference", sampled: bool) -> list[str]:
+def _cells(found: "Comparison", each: "Difference", sampled: bool) -> list[str]:
     scale = found.metric.scale
-    cells = [_score(found, one.second), units.gain(scale * one.value)]
+    cells = [_score(found, each.second), units.gain(scale * each.value)]
     if not sampled:
         return cells
-    if one.p is None or one.low is None or one.high is None:
+    if each.p is None or each.low is None or each.high is None:
         return [*cells, units.NOTHING, units.NOTHING, units.NOTHING]
-    mark = "*" if one.p < SIGNIFICANT else ""
-    return [*cells, units.gain(scale * one.low), units.gain(scale * one.high), f"{one.p:.3f}{mark}"]
+    mark = "*" if each.p < SIGNIFICANT else ""
+    return [*cells, units.gain(scale * each.low), units.gain(scale * each.high), f"{each.p:.3f}{mark}"]
 
 
 def _costs_table(found: "Comparison") -> Table:
@@ -204,9 +204,9 @@ def _seeds_table(found: "Comparison") -> Table:
     table = _table("over seeds, mean ± sample standard deviation", "method")
     for header in ("seeds", MACRO, "worst site", "spread", "gain of joining"):
         table.add_column(header, justify="right")
-    for one in found.over_seeds:
-        values = (one.macro, one.worst, one.spread, one.gain)
-        table.add_row(one.method, str(len(one.seeds)), *(_mean_and_sd(found, each) for each in values))
+    for each in found.over_seeds:
+        values = (each.macro, each.worst, each.spread, each.gain)
+        table.add_row(each.method, str(len(each.seeds)), *(_mean_and_sd(found, each) for each in values))
     return table
 
 

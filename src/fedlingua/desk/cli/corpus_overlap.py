@@ -136,8 +136,8 @@ def _sites_table(found: Found) -> Table:
         *columns,
         caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
     )
-    for site, told in found.items():
-        for language, of in _common(told):
+    for site, overlap in found.items():
+        for language, of in _common(overlap):
             have, shared = of["sentences"], of["elsewhere"]
             numbers = [f"{shared[split]:,} of {have[split]:,}" for split in SPLITS]
             table.add_row(site, language, f"{have['all']:,}", f"{shared['all']:,}", _share(shared["all"], have["all"]), *numbers)
@@ -147,15 +147,15 @@ def _sites_table(found: Found) -> Table:
 def _pairs_table(found: Found) -> Table:
     caption = "share of a row's sentences that stand at a column's site; in brackets those of dev + test that it trains on"
     table = Table("site", "side", *found, caption=caption)
-    for site, told in found.items():
-        for language, of in _common(told):
+    for site, overlap in found.items():
+        for language, of in _common(overlap):
             table.add_row(site, language, *_cells(of, list(found)))
     return table
 
 
-def _common(told: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _common(overlap: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The languages that another site has, too."""
-    return [(language, of) for language, of in told["languages"].items() if of["at"]]
+    return [(language, of) for language, of in overlap["languages"].items() if of["at"]]
 
 
 def _cells(of: Mapping[str, Any], sites: Sequence[str]) -> list[str]:

@@ -184,12 +184,12 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         _unread()
     except OSError as error:
         if error.filename is None and error.errno in OF_THE_DISK:
-            told = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
-            _end(as_json, FAILED, type(error).__name__, told)
+            message = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
+            _end(as_json, FAILED, type(error).__name__, message)
         if error.filename is None:  # of no file that a user could look at
             _fault(as_json, error)
-        told = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
-        _end(as_json, FAILED, type(error).__name__, told)
+        message = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
+        _end(as_json, FAILED, type(error).__name__, message)
     except Exception as error:
         _fault(as_json, error)
     sys.exit(code if isinstance(code, int) else 0)
@@ -198,8 +198,8 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 def _fault(as_json: bool, error: Exception) -> NoReturn:
     """Of fedlingua's own."""
     sys.stderr.write(printable(traceback.format_exc()))
-    told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
-    _end(as_json, FAULT, type(error).__name__, told)
+    message = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
+    _end(as_json, FAULT, type(error).__name__, message)
 
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:

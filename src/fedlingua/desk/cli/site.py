@@ -296,7 +296,7 @@ def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeS
 
 def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
     """The folder of what was delivered last, or by `run`."""
-    names = [one.name for one in site.sites]
+    names = [each.name for each in site.sites]
     if site_name is None and len(names) > 1:
         raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")
     name = site_name or names[0]

@@ -59,13 +59,11 @@ def suite(
     Raises:
         ConfigError, CorpusError: before anything is started. RunError: a run failed, and the result names it; or no result to rebuild.
     """
-    # What draws pages takes a while to load, and completion does without.
-    from fedlingua.desk.report import write_suite_report
-    from fedlingua.desk.suites.result import write_result, write_tables
-
     if (file is None) == (rebuild is None):
         raise typer.BadParameter("give a suite file, or --rebuild with a result's folder")
     if rebuild is not None:
+        from fedlingua.desk.suites.result import write_tables
+
         write_tables(rebuild)
         _show_result(rebuild)
         return _answer(rebuild)
@@ -78,6 +76,10 @@ def suite(
     started, shared = time.monotonic(), RunFolder(runs.resolve())
     if shared.is_held():
         raise RunError(f"{runs}: another suite is at work there; wait for its end, or give another folder with --runs")
+    # What draws pages takes a while to load; a mistake, and completion, do without.
+    from fedlingua.desk.report import write_suite_report
+    from fedlingua.desk.suites.result import write_result
+
     with shared.held():
         say(f"{wanted.title}: {len(planned)} runs in {runs}")
         for precision, device in {(run.settings.precision, run.settings.device) for run in planned}:

@@ -264,8 +264,8 @@ def _table(snapshot: Snapshot, room: int, now: float, overflow: OverflowMethod) 
 
 def _cells(site: SiteStatus, loss: float | None, now: float) -> list[Text]:
     """Text, since a site's own words are neither markup nor control characters for this terminal."""
-    told = "" if loss is None else f"{loss:.4f}"
-    cells = (str(site.round), one_line(site.phase), told, last_seen(site, now), units.data(site.uplink_bytes))
+    shown = "" if loss is None else f"{loss:.4f}"
+    cells = (str(site.round), one_line(site.phase), shown, last_seen(site, now), units.data(site.uplink_bytes))
     return [*map(Text, cells), Text(str(site.failures), style="bold red" if site.trouble else "")]
 
 

@@ -179,6 +179,7 @@ with Engine(app, home) as engine:
 """
 
 
+@pytest.mark.slow  # a Ctrl-C of the command itself is tested in test_run.py
 def test_an_exception_while_a_run_is_going_leaves_nothing_and_another_engine_goes_on(
     app_dir: Path, user_home: Path, tmp_path: Path
 ) -> None:

@@ -300,6 +300,7 @@ def command(*arguments: object) -> list[str]:
     return [str(Path(sys.executable).with_name("fedlingua")), "suite", *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_a_suite_runs_in_one_engine_side_by_side_and_again_in_none(tiny: Path, tmp_path: Path) -> None:
     words = command(tiny, "--nodes", 2, "--jobs", 2)
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=tmp_path)
