@@ -14,7 +14,7 @@ from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import check_new_folder
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.finetuning.pairs import read_pairs_folder
 from fedlingua.desk.finetuning.run_encoder import encoder_run
@@ -103,7 +103,7 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, layout: str = "iob") 
 
     encoder = encoder_directory(how.run, how.site) if how.run else _named(how.encoder or "")
     training = FineTuning(how.epochs, how.learning_rate, how.batch_size, how.seed, precision)
-    where = tasks.Setting(encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, say)
+    where = tasks.Setting(encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer())
     tagging = task == "ner"
     result = tasks.finetune_tagging(where, training, layout, report) if tagging else tasks.finetune_pairs(where, training, report)
     console().print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")

@@ -147,6 +147,11 @@ def say(text: str, **style: Any) -> None:
     console().print(text, soft_wrap=True, **style)
 
 
+def sayer() -> Callable[[str], None]:
+    """`say` for other threads too, which do not know what the command was asked for."""
+    return functools.partial(console().print, soft_wrap=True)
+
+
 def warn(text: str, style: str = "bold red") -> None:
     """Print a line on standard error."""
     AnsweringConsole(stderr=True).print(text, style=style, soft_wrap=True)

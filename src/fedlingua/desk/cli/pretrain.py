@@ -20,7 +20,7 @@ from fedlingua.common.pace import Pace
 from fedlingua.corpora.recipe import BaseText, Recipe, base_text, made_of, read_recipe
 from fedlingua.desk.cli.completion import toml_files
 from fedlingua.desk.cli.options import Data
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.pretraining.card import model_card
 from fedlingua.desk.pretraining.demo_encoder import demo_encoder
@@ -80,7 +80,8 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
     if translates:
         check_tokenizers(recipe.trained)
-    with Pace(say):
+    note = sayer()
+    with Pace(note):
         text = base_text(recipe)
     from fedlingua.desk.pretraining import loop
 
@@ -106,7 +107,7 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
 
     dev = first(text.dev, recipe.watching.dev_sentences)
     scored = partial(dev_bleu, pairs=dev, max_tokens=recipe.training.max_tokens) if translates else loop.Around.score
-    around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, say)
+    around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
     outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
     if outcome.kept.bleu:
         console().print(_table(outcome.kept, text, recipe))

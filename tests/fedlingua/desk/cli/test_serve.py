@@ -90,8 +90,8 @@ def test_signals_while_it_translates_end_it_with_their_code_too(finished_run: Pa
 
 LEFT_BEHIND = """
 import sys, torch
-from fedlingua.cli.serve import _leave_if_translating
-from fedlingua.serving.batching import Batcher
+from fedlingua.desk.cli.serve import _leave_if_translating
+from fedlingua.desk.serving.batching import Batcher
 
 def endless(who, sentences):
     while True:
