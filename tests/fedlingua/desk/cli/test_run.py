@@ -93,7 +93,7 @@ def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experi
     assert "hospital" in rendered.output
 
 
-def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
+def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path, request):
     process = subprocess.Popen(
         command("run", experiment, "--to", tmp_path / "run", "--set", "rounds=500", "--set", f"track={TRACK}"),
         stdout=subprocess.DEVNULL,
@@ -103,7 +103,8 @@ def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path):
         # A shell's background job ignores Ctrl-C, and the suite may be one.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    ends = time.monotonic() + 120
+    request.addfinalizer(lambda: process.poll() is None and (process.send_signal(signal.SIGINT), process.wait(60)))
+    ends = time.monotonic() + 240
     while not (tmp_path / "run" / "rounds.jsonl").is_file():
         assert time.monotonic() < ends, "no round ended"
         assert process.poll() is None, process.stderr.read()
