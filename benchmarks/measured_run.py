@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import psutil
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.cli.engine import Engine
+from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.settings.config import Settings
 
 GIB = 2**30
@@ -43,9 +44,9 @@ class Measured:
 def run_measured(settings: Settings, sites: int, home: Path) -> Measured:
     """Carry a run out on two actors and read its folder; ends the program with the run's reason when it fails."""
     started, cores = time.monotonic(), os.cpu_count() or ACTORS
-    cpus = max(1, cores // ACTORS)
-    with Engine(APP_DIR, home) as engine, watched(home) as peak:
-        run_id = engine.submit(settings.flat(), num_nodes=sites, cpus_per_node=cpus)
+    place = replace(Profile.read(APP_DIR / PROFILES_FILE, "simulation"), cpus_per_node=max(1, cores // ACTORS))
+    with Engine(APP_DIR, home, place) as engine, watched(home) as peak:
+        run_id = engine.submit(settings.flat(), num_nodes=sites)
         while not (status := engine.status(run_id)).finished:
             time.sleep(5)
     run = Path(settings.run_dir)
@@ -54,7 +55,7 @@ def run_measured(settings: Settings, sites: int, home: Path) -> Measured:
     return Measured(
         peak=peak,
         seconds=time.monotonic() - started,
-        actors=cores // cpus,
+        actors=cores // place.cpus_per_node,
         scores=json.loads((run / "scores.json").read_text()),
         rounds=[json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()],
     )

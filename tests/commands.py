@@ -4,6 +4,8 @@ import click
 import typer
 from typer.main import get_command
 
+from fedlingua.desk.cli.app import LazyCommands, load_command
+
 
 def leaf_commands(app: typer.Typer) -> dict[str, click.Command]:
     """Name, as in `corpus check` -> the command."""
@@ -12,7 +14,7 @@ def leaf_commands(app: typer.Typer) -> dict[str, click.Command]:
     def walk(command: click.Command, name: str) -> None:
         if isinstance(command, click.Group):
             for word, below in command.commands.items():
-                walk(below, f"{name} {word}".strip())
+                walk(load_command(word) if isinstance(command, LazyCommands) else below, f"{name} {word}".strip())
         else:
             found[name] = command
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 from clients.masked_language import MaskedLanguageClient
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.progress import PlainView
-from fedlingua.desk.cli.status import show_status
+from fedlingua.desk.cli.status import status
 from fedlingua.desk.report import score_table, write_report, write_suite_report
 from fedlingua.desk.suites.read import OF_THE_SUITE, read_suite
 from fedlingua.desk.suites.result import write_result
@@ -63,9 +64,10 @@ def shown(folder: RunFolder) -> str:
     view = PlainView(console)
     for line in (folder.directory / "progress.jsonl").read_text().splitlines():
         view.show(json.loads(line))
-    show_status(folder.directory, console)
+    with redirect_stdout(StringIO()) as out:
+        status(folder.directory)
     console.print(score_table(folder.directory))
-    return write_report(folder.directory).read_text(encoding="utf-8") + console.export_text()
+    return write_report(folder.directory).read_text(encoding="utf-8") + console.export_text() + out.getvalue()
 
 
 def suite_of(folder: RunFolder, config, to: Path) -> str:

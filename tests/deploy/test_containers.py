@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import typer
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
 from fedlingua.desk.cli.app import app
+from tests.commands import leaf_commands
 from tests.deploy.deployment import DEPLOY, ROOT, VARIABLE, compose, dockerfile
 
 SITES = ("hospital", "court", "school")
@@ -108,10 +108,10 @@ def test_there_is_one_superlink_and_three_supernodes():
 
 
 def test_the_commands_are_fedlinguas():
-    commands = typer.main.get_command(app).commands
+    commands = leaf_commands(app)
     for service in SERVICES.values():
         group, command, _ = service["command"]
-        assert command in commands[group].commands
+        assert f"{group} {command}" in commands
 
 
 def test_all_services_run_the_one_image_of_this_version():

@@ -12,7 +12,7 @@ from rich.text import Text
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.terminal import one_line, printable, printable_json
 from fedlingua.desk.cli.output import AnsweringConsole, print_json
-from fedlingua.desk.cli.status import show_status
+from fedlingua.desk.cli.status import status
 
 HOSTILE = {
     "colour": "a\x1b[31mb",
@@ -68,15 +68,17 @@ def test_json_escapes_what_would_steer(capsys: pytest.CaptureFixture[str]) -> No
     assert printable_json('"é\u200d"') == '"é\u200d"'
 
 
-def test_status_shows_a_hostile_run_folder_as_words(tmp_path: Path) -> None:
+def test_status_shows_a_hostile_run_folder_as_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     reason = "\x1b[2J[red]gone[/red]\x9b1A\u202e\nschool: fine"
     (tmp_path / "run.json").write_text(json.dumps({"name": "a\x1b]0;x\x07", "status": "failed", "reason": reason}))
     (tmp_path / "sites.json").write_text(json.dumps({"co\x1b[31murt [b]": {}}))
     event = {"event": "failure", "site": "co\x1b[31murt [b]", "round": 1, "phase": "tr\x1b[1main", "kind": "", "reason": reason}
     (tmp_path / "progress.jsonl").write_text(json.dumps(event) + "\n")
-    out = io.StringIO()
-    show_status(tmp_path, AnsweringConsole(file=out, width=200))
-    shown = out.getvalue()
+    monkeypatch.setenv("COLUMNS", "200")
+    status(tmp_path)
+    shown = capsys.readouterr().out
     assert not STEERING.search(shown)
     assert "[red]gone[/red]" in shown.split("\n")[0]
     assert "school: fine" in shown.split("\n")[0]

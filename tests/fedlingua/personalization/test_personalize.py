@@ -4,17 +4,17 @@ import csv
 import io
 import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.app import main
-from fedlingua.desk.cli.personalize import personalize_run
+from fedlingua.desk.cli.personalize import personalize as personalize_command
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.personalize import chosen_alpha, personalize
 from fedlingua.personalization.result_files import MOST_POINTS, thinned
@@ -26,9 +26,10 @@ METRICS = {"translation": ["bleu", "chrf"], "masked-language": ["perplexity", "a
 
 
 def go_on(folder: RunFolder, *sites: str, number: int | None = None, **how: Any) -> tuple[list[dict[str, Any]], str]:
-    console = Console(file=io.StringIO(), width=140)
-    results = personalize_run(folder.directory, None, sites, number, Personalizing(**how), console)
-    return results, console.file.getvalue()
+    with redirect_stdout(io.StringIO()) as out, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "140")
+        results = personalize_command(folder.directory, None, list(sites), number, **how)
+    return results, out.getvalue()
 
 
 def left(folder: RunFolder, site: str) -> Path:

@@ -2,13 +2,13 @@
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
-from fedlingua.desk.cli.personalize import personalize_run
+from fedlingua.desk.cli.personalize import personalize
 from fedlingua.exchange import trainable
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
@@ -35,7 +35,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(folder: Path, *sites: str, number: int | None = None, how: Personalizing | None = None) -> str:
     with pytest.raises(FedlinguaError) as caught:
-        personalize_run(folder, None, sites, number, how or Personalizing(), Console(quiet=True))
+        personalize(folder, None, list(sites), number, **asdict(how or Personalizing()))
     return str(caught.value)
 
 
@@ -103,7 +103,7 @@ def test_a_run_without_a_model_of_the_federations_is_refused(four_sites, tmp_pat
 )
 def test_options_that_train_nothing_are_refused(translating, how, reason):
     with pytest.raises(ConfigError, match=reason):
-        personalize_run(translating.directory, None, [], None, how, Console(quiet=True))
+        personalize(translating.directory, **asdict(how))
 
 
 @pytest.mark.usefixtures("unloaded")

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.engine import RunStatus
-from fedlingua.desk.cli.progress import PROGRESS_FILE, Event, View, Watch
+from fedlingua.desk.cli.progress import PROGRESS_FILE, PlainView, Watch
 from fedlingua.desk.tracking.start import Tracking
 from fedlingua.runs.folder import RunFolder, git_revision
 from fedlingua.settings.config import Scalar, Settings
@@ -35,14 +35,14 @@ def num_nodes(settings: Settings, federation: Federation, asked: int | None) -> 
 class Attempt:
     """A run that an engine has taken. log: the last lines of its log, where the run itself could not say why it failed."""
 
-    def __init__(self, engine: TakesRuns, settings: Settings, folder: RunFolder, num_nodes: int, view: View) -> None:
+    def __init__(self, engine: TakesRuns, settings: Settings, folder: RunFolder, num_nodes: int, view: PlainView) -> None:
         self.folder = folder
         self.log = ""
         self._engine, self._revision = engine, git_revision()
-        seen = folder.directory / PROGRESS_FILE
-        before = seen.stat().st_size if seen.is_file() else 0
+        events = folder.directory / PROGRESS_FILE
+        before = events.stat().st_size if events.is_file() else 0
         self._run_id = engine.submit({**settings.flat(), "run-dir": str(folder.directory)}, num_nodes)
-        self._tracking = Tracking(folder.directory, tracker_names(settings.track), lambda text: view.show(_note(text)))
+        self._tracking = Tracking(folder.directory, tracker_names(settings.track), view.note)
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)
 
     def end(self, status: RunStatus) -> str:
@@ -62,17 +62,13 @@ class Attempt:
         self.keep_revision()
 
     def close(self) -> None:
-        """Let the trackers hear how the run ended; the last word on it, so after run.json says so."""
+        """Tell the trackers how the run ended; after run.json says so."""
         self._tracking.close()
 
     def keep_revision(self) -> None:
         """Enter the checkout's revision at the start: the server ran from an unpacked bundle, which is no checkout."""
         if self.folder.read("run.json"):
             self.folder.update(git_revision=self._revision)
-
-
-def _note(text: str) -> Event:
-    return {"event": "note", "text": text}
 
 
 def close_run(folder: RunFolder, status: str, reason: str) -> None:

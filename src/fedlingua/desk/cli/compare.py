@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich import box
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
@@ -16,13 +16,16 @@ from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.desk.cli.corpus_input import corpus_input
-from fedlingua.desk.cli.output import AnsweringConsole
-from fedlingua.desk.comparison.bootstrap import Difference
-from fedlingua.desk.comparison.compare import Comparison, compare
-from fedlingua.desk.comparison.runs import ComparedRun, read_runs
-from fedlingua.desk.report.comparison_page import check_page, write_comparison
+from fedlingua.desk.cli.completion import metrics, run_folders
+from fedlingua.desk.cli.corpus_input import CorpusInput
+from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, console, example, say
 
+if TYPE_CHECKING:  # what draws pages takes a while to load, and completion does without
+    from fedlingua.desk.comparison.bootstrap import Difference
+    from fedlingua.desk.comparison.compare import Comparison
+    from fedlingua.desk.comparison.runs import ComparedRun
+
+commands = Commands()
 MACRO, POOLED = "macro", "pooled"
 SIGNIFICANT = 0.05
 """A difference with a smaller p is marked."""
@@ -30,13 +33,16 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class PublicText:
-    """Text of nobody's own that all runs translate anew: a corpus, its directions, at most so many pairs of each (0: all)."""
+    """Text of nobody's own that all runs translate anew: a corpus and its directions."""
 
-    corpus: str
-    directions: Sequence[str]
-    kind: str | None = None
-    options: Sequence[str] = ()
-    limit: int = 0
+    public: Annotated[
+        str | None, typer.Option(help="Corpus that all runs translate anew, instead of what their sites' test text tells.")
+    ] = None
+    direction: Annotated[list[str] | None, typer.Option(help="Of --public, such as de-fr; again for each.")] = None
+    kind: Annotated[str | None, typer.Option(help="Of --public, where its ending does not tell.")] = None
+    option: Annotated[list[str] | None, typer.Option(help="More of --public, as in a federation file.")] = None
+    limit: Annotated[int, typer.Option(min=0, help="Of --public, at most so many pairs a direction; 0: all.")] = 0
+    model: Annotated[str, typer.Option(help="Of COMET, with --public: a checkpoint or a name on the hub.")] = "wmt22-comet-da"
 
     def read(self) -> dict[Direction, list[Pair]]:
         """Direction -> its pairs, as they stand: a test set is left as its publisher made it.
@@ -44,69 +50,78 @@ class PublicText:
         Raises:
             ConfigError: no direction, or a kind that is not known. CorpusError: it cannot be read.
         """
-        if not self.directions:
+        if not self.direction:
             raise ConfigError("--public needs --direction, such as de-fr, once for each direction that is to be compared")
-        found = {}
-        for direction in self.directions:
-            given = corpus_input(self.corpus, direction, self.kind, self.options)
-            found[given.direction] = list(islice(given.read(), self.limit or None))
-        return found
+        corpora = [CorpusInput(str(self.public), each, self.kind, self.option) for each in self.direction]
+        return {corpus.parsed: list(islice(corpus.read(), self.limit or None)) for corpus in corpora}
+
+    def translated(self, folders: Sequence[Path], metric: str) -> "list[ComparedRun]":
+        """The runs with their translations of this text, which are made here."""
+        from fedlingua.desk.comparison.public import (
+            on_public_text,
+        )  # loads models, which what runs have told already does without
+
+        with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
+            bar = progress.add_task("")
+
+            def report(what: str, done: int, of: int) -> None:
+                progress.update(bar, description=what, completed=done, total=of)
+
+            return on_public_text(folders, self.read(), metric, self.model, report)
 
 
-def compare_runs(
-    folders: Sequence[Path],
-    metric: str,
-    samples: int,
-    sentences: int,
-    console: Console,
-    public: PublicText | None = None,
-    model: str = "wmt22-comet-da",
-    to: Path | None = None,
-) -> Comparison:
-    """Print how runs differ from the first of them, on their sites' test text, or on `public`, which they translate here. to: of a page
-    that shows it as well.
+@commands.command(epilog=example("fedlingua compare runs/demo-adapter-local-2022 runs/demo-adapter-families-2022"))
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Run folders, or RESULT/METHOD-SEED of a kept one; the first is what the others are compared with.",
+            shell_complete=run_folders,
+        ),
+    ],
+    text: PublicText,
+    metric: Annotated[
+        str,
+        typer.Option(help="bleu, chrf, chrf++, ter, comet, ...; default: the first of the runs' task.", shell_complete=metrics),
+    ] = "",
+    samples: Annotated[int, typer.Option(min=40, help="Of the paired bootstrap.")] = 1000,
+    sentences: Annotated[
+        int, typer.Option(min=0, help="Of each site, those that the first two runs translate most differently.")
+    ] = 0,
+    to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write it as a page, with plots.")] = None,
+) -> Answer:
+    """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site.
 
     Raises:
         ConfigError: fewer than two runs, or no such metric. RunError: runs that cannot stand beside each other, with site and reason.
     """
-    if len(folders) < 2:
-        raise ConfigError(f"{len(folders)} run is nothing to compare; give two run folders or more")
+    from fedlingua.desk.comparison.compare import compare as compare_runs
+    from fedlingua.desk.comparison.runs import read_runs
+    from fedlingua.desk.report.comparison_page import check_page, write_comparison
+
+    if text.public is None and (text.direction or text.kind or text.option or text.limit):
+        raise typer.BadParameter("--direction, --kind, --option and --limit go with --public")
+    if len(runs) < 2:
+        raise ConfigError(f"{len(runs)} run is nothing to compare; give two run folders or more")
     if to:
         check_page(to)
-    runs = _on_public_text(folders, public, metric, model) if public else read_runs(folders)
-    found = compare(runs, metric, samples, sentences)
+    compared = text.translated(runs, metric) if text.public is not None else read_runs(runs)
+    found = compare_runs(compared, metric, samples, sentences)
     if to:
         write_comparison(found, to)
-    console.print(_scores_table(found))
-    console.print(_costs_table(found))
-    if found.over_seeds:
-        console.print(_seeds_table(found))
+    for table in (_scores_table, _costs_table, *([_seeds_table] if found.over_seeds else [])):
+        console().print(table(found))
     for sentence in found.sentences:
-        console.print(Text(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold"))
-        for name, text in zip(
-            ("source", "reference", found.runs[0].name, found.runs[1].name),
-            (sentence.source, sentence.reference, sentence.first, sentence.second),
-            strict=True,
-        ):
-            console.print(Text(f"  {name}: {text}"))
+        say(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold")
+        names = ("source", "reference", found.runs[0].name, found.runs[1].name)
+        for name, words in zip(names, (sentence.source, sentence.reference, sentence.first, sentence.second), strict=True):
+            console().print(f"  {name}: {words}")
     if to:
-        console.print(f"report: {to}", soft_wrap=True)
-    return found
+        say(f"report: {to}")
+    return {**_answer(found), "report": to}
 
 
-def _on_public_text(folders: Sequence[Path], public: PublicText, metric: str, model: str) -> list[ComparedRun]:
-    from fedlingua.desk.comparison.public import on_public_text  # loads models, which what runs have told already does without
-
-    with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
-        bar = progress.add_task("")
-
-        def report(what: str, done: int, of: int) -> None:
-            progress.update(bar, description=what, completed=done, total=of)
-
-        return on_public_text(folders, public.read(), metric, model, report)
-
-
-def as_object(found: Comparison) -> dict[str, Any]:
+def _answer(found: "Comparison") -> dict[str, Any]:
     """All of it, for programs."""
     return {
         "metric": found.metric.key,
@@ -114,57 +129,57 @@ def as_object(found: Comparison) -> dict[str, Any]:
         "scores": found.scores,
         "beside": [
             {
-                "run": one.run,
-                "sites": {site: _object(each) for site, each in one.sites.items()},
-                MACRO: _object(one.macro),
-                POOLED: _object(one.pooled) if one.pooled else None,
+                "run": each.run,
+                "sites": {site: _object(of) for site, of in each.sites.items()},
+                MACRO: _object(each.macro),
+                POOLED: _object(each.pooled) if each.pooled else None,
             }
-            for one in found.beside
+            for each in found.beside
         ],
-        "fairness": [asdict(one) | {"gain": one.gain, "left_behind": one.left_behind} for one in found.fairness],
-        "over_seeds": [asdict(one) for one in found.over_seeds],
-        "sentences": [asdict(one) for one in found.sentences],
+        "fairness": [asdict(each) | {"gain": each.gain, "left_behind": each.left_behind} for each in found.fairness],
+        "over_seeds": [asdict(each) for each in found.over_seeds],
+        "sentences": [asdict(each) for each in found.sentences],
     }
 
 
-def _object(one: Difference) -> dict[str, float | None]:
-    return {**asdict(one), "difference": one.value}
+def _object(each: "Difference") -> dict[str, float | None]:
+    return {**asdict(each), "difference": each.value}
 
 
-def _scores_table(found: Comparison) -> Table:
+def _scores_table(found: "Comparison") -> Table:
     """A line a site: the first run's score, and of every other its score, the difference, its 95 % interval and p."""
     table = _table(f"{found.metric.name}, beside {found.runs[0].name}", "site", found.runs[0].name)
-    sampled = any(one.macro.p is not None for one in found.beside)
-    for one in found.beside:
-        for header in (one.run, "difference", *(("95 % from", "to", "p") if sampled else ())):
+    sampled = any(each.macro.p is not None for each in found.beside)
+    for each in found.beside:
+        for header in (each.run, "difference", *(("95 % from", "to", "p") if sampled else ())):
             table.add_column(header, justify="right")
     for site in found.scores:
         table.add_row(
             site,
             _score(found, found.scores[site][0]),
-            *(cell for one in found.beside for cell in _cells(found, one.sites[site], sampled)),
+            *(cell for each in found.beside for cell in _cells(found, each.sites[site], sampled)),
         )
     table.add_section()
-    for name, of_all in ((MACRO, [one.macro for one in found.beside]), (POOLED, [one.pooled for one in found.beside])):
-        differences = [one for one in of_all if one]
+    for name, of_all in ((MACRO, [each.macro for each in found.beside]), (POOLED, [each.pooled for each in found.beside])):
+        differences = [each for each in of_all if each]
         if len(differences) == len(of_all):
-            cells = [cell for one in differences for cell in _cells(found, one, sampled)]
+            cells = [cell for each in differences for cell in _cells(found, each, sampled)]
             table.add_row(name, _score(found, differences[0].first), *cells, style="bold")
     return table
 
 
-def _cells(found: Comparison, one: Difference, sampled: bool) -> list[str]:
+def _cells(found: "Comparison", each: "Difference", sampled: bool) -> list[str]:
     scale = found.metric.scale
-    cells = [_score(found, one.second), units.gain(scale * one.value)]
+    cells = [_score(found, each.second), units.gain(scale * each.value)]
     if not sampled:
         return cells
-    if one.p is None or one.low is None or one.high is None:
+    if each.p is None or each.low is None or each.high is None:
         return [*cells, units.NOTHING, units.NOTHING, units.NOTHING]
-    mark = "*" if one.p < SIGNIFICANT else ""
-    return [*cells, units.gain(scale * one.low), units.gain(scale * one.high), f"{one.p:.3f}{mark}"]
+    mark = "*" if each.p < SIGNIFICANT else ""
+    return [*cells, units.gain(scale * each.low), units.gain(scale * each.high), f"{each.p:.3f}{mark}"]
 
 
-def _costs_table(found: Comparison) -> Table:
+def _costs_table(found: "Comparison") -> Table:
     """A line a run: what it cost, and how its sites fare."""
     table = _table("cost and fairness", "run")
     headers = ("up", "down", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
@@ -188,21 +203,21 @@ def _costs_table(found: Comparison) -> Table:
     return table
 
 
-def _seeds_table(found: Comparison) -> Table:
+def _seeds_table(found: "Comparison") -> Table:
     table = _table("over seeds, mean ± sample standard deviation", "method")
     for header in ("seeds", MACRO, "worst site", "spread", "gain of joining"):
         table.add_column(header, justify="right")
-    for one in found.over_seeds:
-        values = (one.macro, one.worst, one.spread, one.gain)
-        table.add_row(one.method, str(len(one.seeds)), *(_mean_and_sd(found, each) for each in values))
+    for each in found.over_seeds:
+        values = (each.macro, each.worst, each.spread, each.gain)
+        table.add_row(each.method, str(len(each.seeds)), *(_mean_and_sd(found, each) for each in values))
     return table
 
 
-def _mean_and_sd(found: Comparison, pair: tuple[float, float] | None) -> str:
+def _mean_and_sd(found: "Comparison", pair: tuple[float, float] | None) -> str:
     return units.NOTHING if pair is None else " ± ".join(units.score(found.metric.scale * value) for value in pair)
 
 
-def _score(found: Comparison, value: float) -> str:
+def _score(found: "Comparison", value: float) -> str:
     return units.score(found.metric.scale * value)
 
 

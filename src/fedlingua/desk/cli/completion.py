@@ -1,4 +1,8 @@
-"""What a shell offers where TAB is pressed: files of the right kind, runs, sites, keys, values. Light: somebody waits for each answer."""
+"""What a shell offers where TAB is pressed: files of the right kind, runs, sites, keys, values. Light: somebody waits for each answer.
+
+click asks these functions, each the `shell_complete` of the options in fedlingua.desk.cli.options; the shells' scripts are typer's. Own is
+only what values there are, which no library can know, and `mend_words`, since neither typer nor click puts bash's words together again.
+"""
 
 import json
 import os
@@ -10,36 +14,39 @@ import click
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
-
-def experiments(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Experiment files, and folders on the way to them."""
-    from fedlingua.settings.kinds import EXPERIMENT
-
-    return _toml_files(incomplete, EXPERIMENT)
+VARIABLE = "_FEDLINGUA_COMPLETE"
+"""Set by the shell's script, to what is asked for."""
+_SPLIT = "_FEDLINGUA_SPLIT"
 
 
-def suites(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Suite files, and folders on the way to them."""
-    from fedlingua.settings.kinds import SUITE
+def toml_files(kind: str) -> Complete:
+    """Complete to TOML files of a kind of fedlingua.settings.kinds, and to folders on the way to them."""
 
-    return _toml_files(incomplete, SUITE)
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from fedlingua.settings.kinds import kind_of
+
+        found = []
+        for path in _beginning_with(incomplete):
+            if path.is_dir():
+                found.append(f"{path}/")
+            elif path.suffix == ".toml":
+                try:
+                    is_kind = kind_of(tomllib.loads(path.read_text(encoding="utf-8"))) == kind
+                except (OSError, ValueError):  # one that does not read may still be meant
+                    is_kind = True
+                found += [str(path)] if is_kind else []
+        return found
+
+    return complete
 
 
-def recipes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Recipes of backbones, and folders on the way to them."""
-    from fedlingua.settings.kinds import RECIPE
-
-    return _toml_files(incomplete, RECIPE)
-
-
-def runs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def run_folders(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Run folders below what is typed, or below ./runs; folders on the way to them."""
-    beginning = incomplete or "runs/"
-    folders = [path for path in _beginning_with(beginning) if path.is_dir()]
+    folders = [path for path in _beginning_with(incomplete or "runs/") if path.is_dir()]
     return [str(path) if (path / "run.json").is_file() else f"{path}/" for path in folders]
 
 
-def sites(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def sites_of_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Sites of the run that --run names."""
     run = ctx.params.get("run")
     try:
@@ -90,51 +97,6 @@ def mend_words(environment: MutableMapping[str, str]) -> None:
     if "=" in typed[-2:]:
         environment[_SPLIT] = "1"
     environment["COMP_WORDS"], environment["COMP_CWORD"] = " ".join(mended), str(len(mended) - 1)
-
-
-def offered(command: str, parameter: click.Parameter, names: Iterable[str]) -> Complete | None:
-    """What is offered for a command's parameter, by what it is called; None: what the shell itself offers.
-
-    names: of all the command's parameters.
-    """
-    name, takes_path = parameter.name or "", isinstance(parameter.type, click.Path)
-    if name in ("run", "resume") or (name == "runs" and isinstance(parameter, click.Argument)):
-        return runs if takes_path else None
-    if name == "site":
-        return sites if "run" in names else None
-    return _BY_NAME.get((command, name)) or _BY_NAME.get(("", name))
-
-
-VARIABLE = "_FEDLINGUA_COMPLETE"
-"""Set by the shell's script, to what is asked for."""
-_SPLIT = "_FEDLINGUA_SPLIT"
-_BY_NAME: dict[tuple[str, str], Complete] = {
-    ("run", "set_"): settings,
-    ("suite", "set_"): settings,
-    ("suite", "file"): suites,
-    ("", "experiment"): experiments,
-    ("", "recipe"): recipes,
-    ("", "metric"): metrics,
-    ("", "profile"): profiles,
-}
-"""(command, parameter), or "" for every command -> what is offered."""
-
-
-def _toml_files(incomplete: str, kind: str) -> list[str]:
-    """Files of one kind of TOML, and folders; those of ./experiments where nothing is typed and such a folder is there."""
-    from fedlingua.settings.kinds import kind_of
-
-    found = []
-    for path in _beginning_with(incomplete):
-        if path.is_dir():
-            found.append(f"{path}/")
-        elif path.suffix == ".toml":
-            try:
-                told = kind_of(tomllib.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError):  # one that does not read may still be meant
-                told = kind
-            found += [str(path)] if told == kind else []
-    return found
 
 
 def _beginning_with(incomplete: str) -> list[Path]:

@@ -1,111 +1,222 @@
-"""`fedlingua corpus prepare`: the papers' splits from the corpora's downloads, with their account beside them."""
+"""`fedlingua corpus`: text for the sites of a federation. What it shows of text is for the corpus's owner."""
 
-import dataclasses
-import gzip
-import json
-import os
-import shutil
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Literal
 
-from rich.console import Console
-from rich.progress import Progress
+import typer
 from rich.table import Table
+from rich.text import Text
 
-from fedlingua.common.errors import ConfigError
+from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_folder_to_write
-from fedlingua.common.languages import Direction, nearest
+from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import Pair
-from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.desk.corpora.mtnt import prepare_mtnt
-from fedlingua.desk.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
-from fedlingua.desk.corpora.prepared import Prepared, Report
-from fedlingua.desk.corpora.uncorpus import prepare_uncorpus
+from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
+from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
+from fedlingua.desk.cli.options import Data
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.corpora.prepared import Prepared, account_of, has_tab, leaks_of_pairs, without_tabs
+from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
+from fedlingua.desk.corpora.write import target_of, write_pairs
+
+commands = Commands(help="Text for the sites of a federation: look at it, convert it, divide it.")
+_WIDTH = 60
+"""Characters of a sample that a terminal is shown."""
+_NOTE = "in train: pairs with a sentence that train has too"
 
 
-class Preparing(Protocol):
-    """One corpus, from the folder of its downloads to what is written."""
+@commands.command("prepare", epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
+def corpus_prepare(
+    name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
+    source: Annotated[
+        Path, typer.Option("--from", help="Folder of the downloads: OPUS's Moses files, zipped or not; the other two unpacked.")
+    ],
+    to: Annotated[Path, typer.Option(help="Data folder; the splits go into a folder in it.")],
+    uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (Liu et al. 2023, appendix C).")] = False,
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="No sentence in two splits, at any two sites.")] = False,
+    key: Annotated[str, typer.Option(help="Key of the shuffle and of the choice.")] = "fedlingua",
+) -> Answer:
+    """Turn downloads into the papers' splits and sizes: of Liu et al. 2023 (ted2020, europarl), of MetaSend (mtnt, uncorpus)."""
+    from fedlingua.desk.cli.corpus_prepare import prepare_corpus
 
-    def __call__(self, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared: ...
-
-
-CORPORA: dict[str, Preparing] = {
-    **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
-    "mtnt": prepare_mtnt,
-    "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
-}
-WITHOUT_LEAKS = ("uncorpus",)
-"""Corpora that are only ever prepared without them."""
-
-
-def prepare_corpus(
-    name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str, console: Console
-) -> dict[str, Any]:
-    """Write TO/<name>/<direction>.<split>.tsv.gz and account.json, all at once or not at all; returns that folder and the account.
-
-    The folder is called <name>, <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
-
-    Raises:
-        ConfigError: a corpus that is not known, an option that it has not, or a folder that is there already. CorpusError: as `prepare`.
-    """
-    preparing = _preparing(name, uniform, no_leaks)
-    target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
-    if target.exists():
-        raise ConfigError(f"{target} is there already; remove it, or give another folder with --to")
-    check_folder_to_write(target, "--to")
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(name)
-
-        def report(direction: Direction, done: int, of: int) -> None:
-            progress.update(task, description=f"{name} {direction}", completed=done, total=of)
-
-        prepared = preparing(source, key, no_leaks, report)
-    write_splits(prepared, target)
-    console.print(splits_table(prepared))
-    console.print(f"prepared: {target}", soft_wrap=True)
+    target, prepared = prepare_corpus(name, source, to, uniform, no_leaks, key)
+    console().print(_splits_table(prepared))
+    say(f"prepared: {target}")
     return {"folder": target, **prepared.account}
 
 
-def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:
-    if name not in CORPORA:
-        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
-    if no_leaks and name in WITHOUT_LEAKS:
-        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
-    if not uniform:
-        return CORPORA[name]
-    if name not in PAPER_CORPORA:
-        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
-    corpus = PAPER_CORPORA[name]
-    return partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
+@commands.command("check", epilog=example("fedlingua corpus check de-fr.tsv.gz --direction de-fr --set max-words=80"))
+def corpus_check(
+    corpus: CorpusInput,
+    cleaning: CleaningOptions,
+    samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
+) -> Answer:
+    """Read a corpus to its end: what is in it, what cleaning drops of it and why.
+
+    Raises:
+        CorpusError: it cannot be read, its sides are swapped, or rules are strict and something would be dropped; then after
+            the statistics.
+    """
+    pairs, rules = corpus.read(), cleaning.read()
+    found = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
+    answer = {"corpus": corpus.corpus, **as_json(found, corpus.parsed)}
+    _show_statistics(corpus, found)
+    account = found.account
+    if rules.strict and account.kept < account.read:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items())
+        raise CorpusError(
+            f"{corpus.corpus}: {account.read - account.kept} of {account.read} pairs would be dropped ({reasons})", answer=answer
+        )
+    return answer
 
 
-def write_splits(prepared: Prepared, target: Path) -> None:
-    """Write target/<direction>.<split>.tsv.gz and account.json, all at once or not at all."""
-    write_named({str(direction): splits for direction, splits in prepared.splits.items()}, prepared.account, target)
+@commands.command("convert", epilog=example("fedlingua corpus convert memory.tmx --direction de-fr --to de-fr.tsv.gz --clean"))
+def corpus_convert(
+    corpus: CorpusInput,
+    cleaning: CleaningOptions,
+    to: Annotated[
+        Path, typer.Option(help="The file: .tsv, .jsonl, .tmx (also .gz) or .parquet; with --as moses the stem of two.")
+    ],
+    as_: Annotated[
+        Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
+        typer.Option("--as", help="Form; default: by the ending of --to."),
+    ] = None,
+    clean_: Annotated[bool, typer.Option("--clean", help="Drop what cleaning drops; so do --rules, --set and --strict.")] = False,
+) -> Answer:
+    """Write a corpus in another form, whole or not at all.
+
+    Raises:
+        CorpusError: it cannot be read or written, or nothing is kept of it; then nothing is written.
+    """
+    pairs, account, name = corpus.read(), Account(), corpus.corpus
+    rules = cleaning.read() if clean_ or cleaning != CleaningOptions() else None
+    target = target_of(to, as_, corpus.parsed)
+    if rules is None:
+        written = write_pairs(pairs, target)
+    else:
+        written = write_pairs(clean(pairs, corpus.parsed, rules, account, name), target, lambda: account.check(name))
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in account.dropped.items())
+        say(f"read {account.read:,}, kept {account.kept:,}, dropped {reasons or 'none'}")
+    say(f"written: {' and '.join(map(str, target.paths))}, {written:,} pairs")
+    cleaned = {} if rules is None else {"read": account.read, "kept": account.kept, "dropped": account.dropped}
+    return {"files": list(target.paths), "pairs": written, **cleaned}
 
 
-def write_named(named: Mapping[str, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
-    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all."""
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    aside.mkdir(parents=True)
+@commands.command(
+    "split", epilog=example("fedlingua corpus split de-fr.tsv.gz --direction de-fr --to data/de-fr --shares 0.8,0.1,0.1")
+)
+def corpus_split(
+    corpus: CorpusInput,
+    cleaning: CleaningOptions,
+    to: Annotated[Path, typer.Option(help="Folder of the splits, which must not be there yet.")],
+    mode: Annotated[
+        Literal["components", "shared-side", "paper"], typer.Option(help="components: no sentence in two splits; see [split].")
+    ] = "components",
+    shares: Annotated[str, typer.Option(help="Of train, dev and test.")] = "0.6,0.2,0.2",
+    key: Annotated[str, typer.Option(help="Decides what goes where.")] = "fedlingua",
+) -> Answer:
+    """Clean a corpus and divide it into train, dev and test, as `splits` of a federation file reads them.
+
+    TO/<direction>.<split>.tsv.gz and account.json are written all at once or not at all. Same text and key, same bytes.
+
+    Raises:
+        ConfigError: shares that do not add up to 1, or a folder that is there already. CorpusError: text that cannot be read, or of which a
+            split gets nothing.
+    """
+    from fedlingua.desk.cli.corpus_prepare import write_splits
+
+    rules = SplitRules(mode, key, *_shares(shares))
+    pairs, cleaned = corpus.read(), cleaning.read()
+    check_shares(rules, "--shares")
+    if to.exists():
+        raise ConfigError(f"{to} is there already; remove it, or give another folder with --to")
+    check_folder_to_write(to, "--to")
+    prepared = _split(corpus, pairs, cleaned, rules)
+    write_splits(prepared, to)
+    console().print(_splits_table(prepared))
+    say(f"written: {to}")
+    return {"folder": to, **prepared.account}
+
+
+@commands.command("overlap", epilog=example("fedlingua corpus overlap federation.toml --data data --to apart"))
+def corpus_overlap(
+    where: Annotated[
+        Path, typer.Argument(metavar="FEDERATION|RUN", help="Federation file with corpora, or the folder of a run.")
+    ],
+    data: Data = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="All of the sites' cleaned text: no limits, no sizes, nothing kept for the backbone.")
+    ] = False,
+    to: Annotated[
+        Path | None, typer.Option(help="Write the text without the dev and test pairs that leak: TO/SITE.SPLIT.tsv.gz.")
+    ] = None,
+) -> Answer:
+    """What of each site's text stands at other sites, and what of its dev and test they train on. Of a run: what its sites' hashes told."""
+    from fedlingua.desk.cli.corpus_overlap import compare_files, overlap_of_run, show_overlap
+
+    if where.is_dir() and (data or whole or to):
+        raise typer.BadParameter("of a run only counts are known; --data, --whole and --to go with a federation file")
+    return show_overlap(overlap_of_run(where) if where.is_dir() else compare_files(where, data, whole, to), to)
+
+
+def _shares(text: str) -> tuple[float, float, float]:
     try:
-        for name, splits in named.items():
-            for split, pairs in splits.items():
-                (aside / f"{name}.{split}.tsv.gz").write_bytes(_packed(pairs))
-        (aside / "account.json").write_text(json.dumps(account, indent=2) + "\n", encoding="utf-8")
-        os.replace(aside, target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        train, dev, test = map(float, text.split(","))
+    except ValueError:
+        raise ConfigError(f"--shares {text}: wanted three shares that add up to 1, as in 0.6,0.2,0.2") from None
+    return train, dev, test
 
 
-def _packed(pairs: Sequence[Pair]) -> bytes:
-    """Two columns, gzipped without name and time, so that the same text gives the same bytes."""
-    return gzip.compress("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs).encode(), mtime=0)
+def _split(corpus: CorpusInput, read: Iterator[Pair], cleaning: CleaningRules, rules: SplitRules) -> Prepared:
+    direction, account, name = corpus.parsed, Account(), corpus.corpus
+    pairs = list(clean(read, direction, cleaning, account, name))
+    account.check(name)
+    found = split_sites({name: (direction, pairs)}, rules)[name]
+    for split in SPLITS:
+        if not found[split]:
+            sizes = ", ".join(f"{part} {len(found[part])}" for part in SPLITS)
+            raise CorpusError(f"{name}: no {split} sentence is left ({sizes}); give more text, or other --shares")
+    tabs = sum(has_tab(pair) for pair in pairs)
+    splits = {direction: {split: [without_tabs(pair) for pair in found[split]] for split in SPLITS}}
+    counts = account_of([Path(name).name], account, {split: len(found[split]) for split in SPLITS})
+    directions = {str(direction): {**counts, "tabs": tabs, "also_in_train": leaks_of_pairs(splits)[direction]}}
+    return Prepared(splits, {"mode": rules.mode, "key": rules.key, "directions": directions}, _NOTE)
 
 
-def splits_table(prepared: Prepared) -> Table:
+# --- Showing ---------------------------------------------------------------------------------------------------------------------
+
+
+def _show_statistics(corpus: CorpusInput, found: Statistics) -> None:
+    account, sides = found.account, (corpus.parsed.source, corpus.parsed.target)
+    console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
+    console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
+    if account.dropped:
+        dropped = Table("dropped", "pairs", "share")
+        for reason, count in account.dropped.items():
+            dropped.add_row(reason, f"{count:,}", f"{100 * count / account.read:.2f} %")
+        console().print(dropped)
+    lengths = Table("length", "in", "least", "median", "mean", "95 %", "most")
+    for language, counts in zip(sides, found.lengths, strict=True):
+        of = summary(counts, language)
+        lengths.add_row(language, of["unit"], *(f"{of[key]:g}" for key in ("least", "median", "mean", "p95", "most")))
+    console().print(lengths)
+    console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in found.repeated.items())}")
+    if any(found.samples.values()):
+        samples = Table("dropped for", "pair", *sides)
+        for reason, some in found.samples.items():
+            for sample in some:
+                samples.add_row(reason, str(sample.number), *map(_clipped, sample.pair))
+        console().print(samples)
+
+
+def _clipped(sentence: str) -> Text:
+    """A sentence's beginning, without what a terminal would act on."""
+    shown = "".join(letter if letter.isprintable() else "·" for letter in sentence[:_WIDTH])
+    return Text(f"{shown}…" if len(sentence) > _WIDTH else shown)
+
+
+def _splits_table(prepared: Prepared) -> Table:
     """The account of every direction."""
     table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train")
     for direction, account in prepared.account["directions"].items():

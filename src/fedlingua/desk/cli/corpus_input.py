@@ -1,10 +1,13 @@
-"""What the commands over one corpus have in common: which corpus is meant, by which rules it is cleaned, and how far the reading is."""
+"""A corpus and cleaning rules as commands are given them."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -23,31 +26,69 @@ _OFTEN = 5000
 
 @dataclass(frozen=True)
 class CorpusInput:
-    """One corpus as a command is given it. name: as it was written."""
+    """One corpus, of the kind that its ending tells unless one is named."""
 
-    name: str
-    direction: Direction
-    corpus: Corpus[Pair]
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, .zip of OPUS, X of X.de and X.fr, dev.{}.txt, a folder."
+        ),
+    ]
+    direction: Annotated[str, typer.Option(help="Source and target, such as de-fr.")]
+    kind: Annotated[
+        str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet, dataset; default: by the name's ending.")
+    ] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="More of the corpus, as in a federation file: columns=[1,0], fields, subset, split."),
+    ] = None
+
+    @cached_property
+    def parsed(self) -> Direction:
+        """The direction.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        return parse_direction(self.direction, "--direction")
+
+    @cached_property
+    def files(self) -> Corpus[Pair]:
+        """The corpus, opened by its kind.
+
+        Raises:
+            ConfigError: a kind that is not known or cannot be told, or an option that it has not.
+        """
+        kind = self.kind or _kind(self.corpus, self.parsed)
+        if kind not in FILE_FORMATS:
+            raise ConfigError(f"--kind {kind} is not known; choose one of {', '.join(FILE_FORMATS)}")
+        values = dict(parse_override(text, "--option", "columns=[1,0]") for text in self.option or ())
+        refuse_unknown(values, set(options_of(FILE_FORMATS)), "--option")
+        return corpus_of({kind: self.corpus, **values}, self.parsed, self.corpus, Path(), FILE_FORMATS)
 
     def read(self) -> Iterator[Pair]:
         """The pairs as they stand, counted on the terminal while they come."""
-        return _watched(self.corpus.read(), self.name)
+        return _watched(self.files.read(), self.corpus)
 
 
-def corpus_input(name: str, direction: str, kind: str | None, options: Sequence[str]) -> CorpusInput:
-    """The corpus of a name, of the kind that its ending tells unless one is named. options: key=value as in a federation file.
+@dataclass(frozen=True)
+class CleaningOptions:
+    """The rules of a file's [cleaning], a federation's or a recipe's, or the defaults; with changes before both."""
 
-    Raises:
-        ConfigError: a kind that is not known or cannot be told, or an option that it has not.
-    """
-    parsed = parse_direction(direction, "--direction")
-    found = kind or _kind(name, parsed)
-    if found not in FILE_FORMATS:
-        raise ConfigError(f"--kind {found} is not known; choose one of {', '.join(FILE_FORMATS)}")
-    values = dict(parse_override(text, "--option", "columns=[1,0]") for text in options)
-    refuse_unknown(values, set(options_of(FILE_FORMATS)), "--option")
-    entry = {found: name, **values}
-    return CorpusInput(name, parsed, corpus_of(entry, parsed, name, Path(), FILE_FORMATS))
+    rules: Annotated[Path | None, typer.Option("--rules", help="File with [cleaning]: a federation file or a recipe.")] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of [cleaning]; goes before the file's.")] = None
+    strict: Annotated[bool, typer.Option("--strict", help="Fail where a pair would be dropped.")] = False
+
+    def read(self) -> CleaningRules:
+        """
+        Raises:
+            ConfigError: a file that is not there, or a key or value that is no rule.
+        """
+        raw = table(read_toml(self.rules), "cleaning", str(self.rules)) if self.rules else {}
+        read_cleaning(raw, f"{self.rules} [cleaning]")  # by itself, so that --set is not blamed for what stands in the file
+        changes = dict(parse_override(text, "--set", "min-words=1") for text in self.set_ or ())
+        rules = read_cleaning({**raw, **changes}, "--set")
+        return dataclasses.replace(rules, strict=rules.strict or self.strict)
 
 
 def _kind(name: str, direction: Direction) -> str:
@@ -62,31 +103,6 @@ def _kind(name: str, direction: Direction) -> str:
     if side_paths(Path(name), direction)[0].is_file():
         return "moses"
     raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(FILE_FORMATS)}")
-
-
-def cleaning_rules(file: Path | None, changes: Sequence[str], strict: bool) -> CleaningRules:
-    """The rules of a file's [cleaning], a federation's or a recipe's, or the defaults; with changes (key=value) before both.
-
-    Raises:
-        ConfigError: a file that is not there, or a key or value that is no rule.
-    """
-    raw = table(read_toml(file), "cleaning", str(file)) if file else {}
-    read_cleaning(raw, f"{file} [cleaning]")  # by itself, so that --set is not blamed for what stands in the file
-    rules = read_cleaning({**raw, **dict(parse_override(text, "--set", "min-words=1") for text in changes)}, "--set")
-    return dataclasses.replace(rules, strict=rules.strict or strict)
-
-
-def parse_shares(text: str) -> tuple[float, float, float]:
-    """Three numbers with commas between them.
-
-    Raises:
-        ConfigError: anything else.
-    """
-    try:
-        train, dev, test = map(float, text.split(","))
-    except ValueError:
-        raise ConfigError(f"--shares {text}: wanted three shares that add up to 1, as in 0.6,0.2,0.2") from None
-    return train, dev, test
 
 
 def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from fedlingua.common.errors import ConfigError, RunError
@@ -15,7 +14,8 @@ from fedlingua.corpora.sites import Federation, check_files, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
-from fedlingua.desk.cli.corpus import write_named
+from fedlingua.desk.cli.corpus_prepare import write_named
+from fedlingua.desk.cli.output import console, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -25,24 +25,24 @@ MOST_COLUMNS = 12
 """Sites that a table of pairs has room for."""
 
 
-def told_by_run(run_dir: Path) -> Found:
+def overlap_of_run(run_dir: Path) -> Found:
     """What a run's sites were found to have in common.
 
     Raises:
         RunError: no run, or one that compared nothing.
     """
     run_about(run_dir)
-    told = RunFolder(run_dir).read("overlap.json")
-    if told is None:
+    overlap = RunFolder(run_dir).read("overlap.json")
+    if overlap is None:
         raise RunError(
             f"{run_dir} has no overlap.json: a run compares its sites' text only where it is asked to; give a run with overlap = 'report' "
             "or 'remove', or a federation file"
         )
-    sites: Found = told["sites"]
+    sites: Found = overlap["sites"]
     return sites
 
 
-def compared_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Found:
+def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Found:
     """What a federation file's sites have in common, all of them read here; with `to`, their text is written without what leaks.
 
     whole: all of their cleaned text; else what a run uses of it, as each site holds it.
@@ -115,19 +115,17 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
 # --- Showing ------------------------------------------------------------------------------------------------------------------------
 
 
-def show_overlap(found: Found, to: Path | None, console: Console) -> dict[str, Any]:
+def show_overlap(found: Found, to: Path | None) -> dict[str, Any]:
     """Print tables of it; returns it for programs."""
-    console.print(_sites_table(found))
+    console().print(_sites_table(found))
     if len(found) <= MOST_COLUMNS:
-        console.print(_pairs_table(found))
-    pairs = ", ".join(
-        f"{site} {told['leaks']['dev']} + {told['leaks']['test']}" for site, told in found.items() if any(told["leaks"].values())
-    )
-    console.print(f"pairs of dev + test with a sentence that another site trains on: {pairs or 'none'}", soft_wrap=True)
+        console().print(_pairs_table(found))
+    leaking = {site: of["leaks"] for site, of in found.items() if any(of["leaks"].values())}
+    pairs = ", ".join(f"{site} {leaks['dev']} + {leaks['test']}" for site, leaks in leaking.items())
+    say(f"pairs of dev + test with a sentence that another site trains on: {pairs or 'none'}")
     if to is not None:
-        console.print(f"written: {to}", markup=False, highlight=False, soft_wrap=True)
-        form = f'splits = "{to.name}/SITE.{{}}.tsv.gz" at each site, [split] mode = "given"'
-        console.print(f"a federation file reads it with {form}", markup=False, highlight=False, soft_wrap=True)
+        say(f"written: {to}")
+        say(f'a federation file reads it with splits = "{to.name}/SITE.{{}}.tsv.gz" at each site, [split] mode = "given"')
     return {"sites": found, "folder": to}
 
 
@@ -137,8 +135,8 @@ def _sites_table(found: Found) -> Table:
         *columns,
         caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
     )
-    for site, told in found.items():
-        for language, of in _common(told):
+    for site, overlap in found.items():
+        for language, of in _common(overlap):
             have, shared = of["sentences"], of["elsewhere"]
             numbers = [f"{shared[split]:,} of {have[split]:,}" for split in SPLITS]
             table.add_row(site, language, f"{have['all']:,}", f"{shared['all']:,}", _share(shared["all"], have["all"]), *numbers)
@@ -148,15 +146,15 @@ def _sites_table(found: Found) -> Table:
 def _pairs_table(found: Found) -> Table:
     caption = "share of a row's sentences that stand at a column's site; in brackets those of dev + test that it trains on"
     table = Table("site", "side", *found, caption=caption)
-    for site, told in found.items():
-        for language, of in _common(told):
+    for site, overlap in found.items():
+        for language, of in _common(overlap):
             table.add_row(site, language, *_cells(of, list(found)))
     return table
 
 
-def _common(told: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _common(overlap: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The languages that another site has, too."""
-    return [(language, of) for language, of in told["languages"].items() if of["at"]]
+    return [(language, of) for language, of in overlap["languages"].items() if of["at"]]
 
 
 def _cells(of: Mapping[str, Any], sites: Sequence[str]) -> list[str]:

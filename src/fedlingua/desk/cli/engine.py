@@ -1,8 +1,12 @@
-"""One Flower engine: starts a SuperLink or finds one, hands runs to it, asks how they fare, and leaves no process behind."""
+"""One Flower engine: starts a SuperLink or finds one, hands runs to it, asks how they fare, and leaves no process behind.
+
+Flower's own way of an address ":local:" starts one SuperLink for a user at a fixed port and leaves it there for good, with all that runs
+beneath it: two commands would share it, and a Ctrl-C would end neither it nor the run. `flwr run --stream` prints a run's log, and says at
+its end neither how the run ended nor why. So the SuperLink here is the command's own; everything else is asked of the `flwr` command.
+"""
 
 import atexit
 import contextlib
-import http.client
 import os
 import shutil
 import signal
@@ -15,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self, cast
 
 import psutil
 import tomli_w
@@ -34,11 +38,9 @@ from fedlingua.common.processes import (
     program,
     signals_held,
 )
-from fedlingua.desk.cli.profile import PROFILES_FILE, Profile, whole_cpus
+from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.deployment.service import answers
 from fedlingua.settings.config import Scalar
-
-State = Literal["pending", "starting", "running", "finished"]
-Outcome = Literal["completed", "failed", "stopped", ""]
 
 MARK = "FEDLINGUA_ENGINE"
 """Environment variable with which every process beneath an engine can be told from all others, whatever session it moved to."""
@@ -57,8 +59,8 @@ _ACCESS = "[uvicorn.access]"
 class RunStatus:
     """What Flower says of a run: `outcome` is "" until it has finished."""
 
-    state: State
-    outcome: Outcome
+    state: Literal["pending", "starting", "running", "finished"]
+    outcome: Literal["completed", "failed", "stopped", ""]
     details: str = ""
 
     @property
@@ -69,26 +71,25 @@ class RunStatus:
     def parse(cls, text: str, details: str = "") -> Self:
         """From Flower's "running" or "finished:failed"."""
         state, _, outcome = text.partition(":")
-        if state not in get_args(State) or outcome not in get_args(Outcome):
+        if state not in ("pending", "starting", "running", "finished") or outcome not in ("completed", "failed", "stopped", ""):
             raise RunError(f"Flower names a run's status '{text}', which this version does not know.")
-        return cls(cast(State, state), cast(Outcome, outcome), "" if details == "N/A" else details)
+        return cls(cast(Any, state), cast(Any, outcome), "" if details == "N/A" else details)
 
 
 class Engine:
     """Carries out runs of one app on one profile, as a context manager.
 
-    `home` becomes FLWR_HOME of every process below, one engine at a time; the user's own ~/.flwr is neither read nor written.
+    Args:
+        home: FLWR_HOME of every process below, one engine at a time, so that the user's own ~/.flwr is neither read nor written;
+            without one a temporary directory, which is gone at the end.
     """
 
-    def __init__(
-        self, app_dir: Path, home: Path, profile: Profile | str = "simulation", profiles_file: Path | None = None
-    ) -> None:
+    def __init__(self, app_dir: Path, home: Path | None = None, profile: Profile | str = "simulation") -> None:
         self.app_dir = app_dir.resolve()
-        self.home = Path(os.path.abspath(home))
-        if isinstance(profile, str):
-            profile = Profile.read(profiles_file or self.app_dir / PROFILES_FILE, profile)
-        self.profile = profile
+        self.profile = Profile.read(self.app_dir / PROFILES_FILE, profile) if isinstance(profile, str) else profile
         self.address = self.profile.address
+        self._own_home = home is None
+        self.home = Path(os.path.abspath(home or tempfile.mkdtemp(prefix="fedlingua-")))
         self._mark = uuid.uuid4().hex
         self._superlink: subprocess.Popen[bytes] | None = None
         self._ray_dir: Path | None = None
@@ -115,23 +116,18 @@ class Engine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def submit(
-        self,
-        run_config: Mapping[str, Scalar],
-        num_nodes: int,
-        cpus_per_node: float | None = None,
-    ) -> str:
-        """Start a run and return Flower's id of it. None takes the profile's share; a deployment has its own nodes."""
+    def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
+        """Start a run and return Flower's id of it; a deployment has its own nodes."""
         # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
         self._files += 1
         config_file = self.home / f"run-config-{self._files}.toml"
         config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
         command = ["run", str(self.app_dir), self.profile.name, "--run-config", str(config_file)]
         if self.profile.local:
-            cpus = self.profile.cpus_per_node if cpus_per_node is None else whole_cpus(cpus_per_node)
-            gpus = self.profile.gpus_per_node
-            size = f"num-supernodes={int(num_nodes)} client-resources-num-cpus={cpus} client-resources-num-gpus={gpus}"
-            command += ["--federation-config", size]
+            share = (
+                f"client-resources-num-cpus={self.profile.cpus_per_node} client-resources-num-gpus={self.profile.gpus_per_node}"
+            )
+            command += ["--federation-config", f"num-supernodes={int(num_nodes)} {share}"]
         run_id = str(self._ask(command)["run-id"])
         self._runs.append(run_id)
         self._going.add(run_id)
@@ -147,14 +143,6 @@ class Engine:
         if status.finished:
             self._going.discard(run_id)
         return status
-
-    def stop(self, run_id: str) -> None:
-        """Stop a run that is still going."""
-        self._ask(["stop", run_id, self.profile.name], _STOP_S)
-        self._going.discard(run_id)
-        # Flower marks a simulation as stopped and lets a ServerApp that does not look at its grid, and Ray, go on for good.
-        if self.profile.local and not self._going:
-            end(self._run_processes(), _GRACE_S)
 
     def register(self, public_key_file: Path, name: str) -> bool:
         """Let the node with this key join, under a name for people; False where the key is registered already."""
@@ -196,6 +184,8 @@ class Engine:
             if self._ray_dir is not None:
                 shutil.rmtree(self._ray_dir, ignore_errors=True)
                 self._ray_dir = None
+            if self._own_home:
+                shutil.rmtree(self.home, ignore_errors=True)
             self._going.clear()
             atexit.unregister(self.close)
         self._restore_signals()
@@ -208,8 +198,7 @@ class Engine:
         for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
             environment.pop(key, None)
         if self.profile.local:
-            for name in ("NO_PROXY", "no_proxy"):  # Flower's HTTP client would send even loopback to a proxy
-                environment[name] = ",".join(filter(None, [environment.get(name), HOST, "localhost"]))
+            environment |= beside_proxies(environment)
             self._ray_dir = _short_directory()
             environment["RAY_TMPDIR"] = str(self._ray_dir)
         self._environment = environment
@@ -248,7 +237,7 @@ class Engine:
             if self._superlink.poll() is not None:
                 return False
             # Another's SuperLink may answer on a port that ours could not take.
-            if _listens(self._superlink.pid, port) and _healthy(port):
+            if _listens(self._superlink.pid, port) and answers(self.address, None):
                 return True
             time.sleep(0.1)
         raise RunError(f"The SuperLink did not answer within {_START_S:.0f} s. Its log ends with:\n{self._superlink_tail(40)}")
@@ -324,14 +313,6 @@ class Engine:
                 family |= {top, *top.children(recursive=True)}
         return list(family)
 
-    def _run_processes(self) -> list[psutil.Process]:
-        """The simulations: everything below the SuperLink's own child, the SuperExec."""
-        with contextlib.suppress(psutil.Error):
-            if self._superlink is not None:
-                executors = psutil.Process(self._superlink.pid).children()
-                return [process for executor in executors for process in executor.children(recursive=True)]
-        return []
-
     def _end_on_signals(self) -> None:
         """Let SIGTERM and a closed terminal unwind the stack as Ctrl-C does, unless the program has handlers of its own."""
         if threading.current_thread() is not threading.main_thread():
@@ -346,6 +327,12 @@ class Engine:
                 signal.signal(*self._old_handlers.popitem())
 
 
+def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables with which loopback goes to no proxy, to which Flower's HTTP client would send even that."""
+    names = ("NO_PROXY", "no_proxy")
+    return {name: ",".join(filter(None, [environment.get(name), HOST, "localhost"])) for name in names}
+
+
 def _short_directory() -> Path:
     """A directory for Ray, which makes sockets in it: however long `home` is, their paths have to stay short."""
     usual = tempfile.gettempdir()
@@ -357,14 +344,3 @@ def _listens(pid: int, port: int) -> bool:
         sockets = psutil.Process(pid).net_connections(kind="tcp")
         return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets)
     return False
-
-
-def _healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()

@@ -1,31 +1,39 @@
-"""`fedlingua export` and `fedlingua site export`: take what was trained away."""
+"""`fedlingua export`: take what was trained away."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import parse_direction
-from fedlingua.desk.export.forms import check_form, check_place
+from fedlingua.desk.cli.completion import sites_of_run
+from fedlingua.desk.cli.options import ExportOptions, RunOption
+from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.models import RunModels
 from fedlingua.runs.completed import CompletedRun
 
 if TYPE_CHECKING:  # an unknown form, or a folder that is there, is told without torch
     from fedlingua.desk.export.model import Export
 
+commands = Commands()
 
-def export_run(
-    run: Path, site: str | None, direction: str | None, to: Path, form: str, quantization: str, force: bool, console: Console
-) -> dict[str, Any]:
-    """Export what a site uses after a run, or what the run has for a direction.
+
+@commands.command(epilog=example("fedlingua export --run runs/demo-adapter-families-2022 --site hospital --to hospital-model"))
+def export(
+    run: RunOption,
+    how: ExportOptions,
+    site: Annotated[str | None, typer.Option(help="What this site uses.", shell_complete=sites_of_run)] = None,
+    direction: Annotated[
+        str | None, typer.Option(help="Or what the run has for this direction, also one that no site holds.")
+    ] = None,
+) -> Answer:
+    """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card.
 
     Raises:
         ConfigError: neither site nor direction, or both; an unknown form; a folder that is not to be written. RunError, BackboneError: what
             the run cannot give.
     """
-    check_form(form, quantization)
-    check_place(to, force)
+    how.check()
     if (site is None) == (direction is None):
         sites = ", ".join(CompletedRun.of(run).folder.read("sites.json") or {})
         raise ConfigError(f"export needs either --site or --direction; the run's sites are {sites}")
@@ -34,26 +42,23 @@ def export_run(
     model = models.of_direction(wanted) if wanted else models.of_site(site or "")
     from fedlingua.desk.export.model import export_model  # loads torch
 
-    return told_export(export_model(model, to, form, run, force, quantization), console)
+    return export_answer(export_model(model, how.to, how.form, run, how.force, how.quantization))
 
 
-def told_export(done: "Export", console: Console) -> dict[str, Any]:
+def export_answer(done: "Export") -> dict[str, Any]:
     """Say where it went and what it still needs; the same as an answer for programs."""
-    size = sum(file.stat().st_size for file in done.directory.iterdir())
-    console.print(f"{done.form}: {done.directory}", soft_wrap=True, highlight=False, markup=False)
+    files = sorted(done.directory.iterdir())
+    say(f"{done.form}: {done.directory}")
     if done.form in ("peft", "adapter"):
-        console.print(f"it fits on the backbone in {done.backbone}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"how to load it: {done.directory / 'README.md'}", soft_wrap=True, highlight=False, markup=False)
+        say(f"it fits on the backbone in {done.backbone}")
+    say(f"how to load it: {done.directory / 'README.md'}")
+    backbone = {key: done.facts["backbone"][key] for key in ("name", "fingerprint")}
     return {
         "directory": done.directory,
         "form": done.form,
-        "bytes": size,
-        "backbone": {
-            "name": done.facts["backbone"]["name"],
-            "directory": done.backbone,
-            "fingerprint": done.facts["backbone"]["fingerprint"],
-        },
+        "bytes": sum(file.stat().st_size for file in files),
+        "backbone": {"name": backbone["name"], "directory": done.backbone, "fingerprint": backbone["fingerprint"]},
         "site": done.facts["site"],
         "direction": done.facts["direction"],
-        "files": sorted(file.name for file in done.directory.iterdir()),
+        "files": [file.name for file in files],
     }

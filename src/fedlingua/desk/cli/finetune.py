@@ -1,13 +1,11 @@
 """`fedlingua finetune`: an encoder learns to tag or to label, with its progress and a table of scores."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from rich.console import Console
+import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +13,8 @@ from fedlingua.backbones.directories import backbone_directory, known_backbone
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.common.files import check_new_folder
+from fedlingua.desk.cli.completion import run_folders, sites_of_run
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.finetuning.run_encoder import encoder_run
 from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
@@ -24,59 +24,104 @@ if TYPE_CHECKING:  # a mistake is told without torch
     from fedlingua.desk.finetuning.loop import Epoch
     from fedlingua.desk.finetuning.result import Result
 
+commands = Commands(help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 
-def finetune(
-    task: str,
-    of: tuple[str | None, Path | None, str | None],
-    data: Path,
-    to: Path | None,
-    how: FineTuning,
-    max_tokens: int | None,
-    device: str,
-    threads: int,
-    console: Console,
-    layout: str = "iob",
-) -> dict[str, Any]:
-    """Fine-tune, show the epochs and the scores, and return them with the folder; default: ./runs/<task>-<data>-<encoder>-<seed>.
 
-    of: the encoder's directory or name, or a run that has pre-trained it, with the site whose it is.
-    """
+@dataclass(frozen=True)
+class FineTuneOptions:
+    """The encoder, how it is trained, and where the result goes."""
+
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT), or as a run's backbone is named: demo-encoder, a "
+            "recipe's name, a hub id that is pinned here."
+        ),
+    ] = None
+    run: Annotated[
+        Path | None, typer.Option(help="Or a run: the encoder that it has pre-trained.", shell_complete=run_folders)
+    ] = None
+    site: Annotated[
+        str | None, typer.Option(help="With --run: whose, where sites end with different ones.", shell_complete=sites_of_run)
+    ] = None
+    to: Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
+    epochs: Annotated[int, typer.Option(min=1, help="Times through the training text; the best on dev is kept.")] = 10
+    learning_rate: Annotated[float, typer.Option(help="AdamW's, at its highest.")] = 5e-5
+    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of a step.")] = 16
+    seed: Annotated[int, typer.Option(help="Decides the head, order and dropout.")] = 2022
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Subwords of a sequence; default: what the encoder can, up to 256.", show_default=False)
+    ] = None
+    threads: Annotated[int, typer.Option(min=1, help="torch threads; other counts change the last bits.")] = 1
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it trains.")] = "cpu"
+    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="Of the arithmetic; weights stay fp32.")] = "fp32"
+
+
+@commands.command("ner", epilog=example("fedlingua finetune ner --encoder demo-encoder --data NCBI-disease --epochs 3"))
+def finetune_ner(
+    data: Annotated[Path, typer.Option(help="Folder with train, devel and test.")],
+    how: FineTuneOptions,
+    layout: Annotated[
+        Literal["iob", "i2b2"], typer.Option(help="iob: token and tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
+    ] = "iob",
+) -> Answer:
+    """Named entities: micro, macro and weighted F1, strict and type matching."""
+    return _finetune("ner", data, how, layout)
+
+
+@commands.command("pairs", epilog=example("fedlingua finetune pairs --run runs/encoder --data relations --to runs/relations"))
+def finetune_pairs(
+    data: Annotated[Path, typer.Option(help="Folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz.")],
+    how: FineTuneOptions,
+) -> Answer:
+    """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
+    return _finetune("pairs", data, how)
+
+
+def _finetune(task: str, data: Path, how: FineTuneOptions, layout: str = "iob") -> Answer:
+    """Fine-tune, show the epochs and the scores, and return them with the folder."""
     if not 0 < how.learning_rate < math.inf:
         raise ConfigError(f"--learning-rate {how.learning_rate}: wanted a number above 0, for example 5e-5")
-    how = replace(how, precision=computed_in(how.precision, device, console.print))
-    given, run, site = of
-    if (given is None) == (run is None):
-        raise ConfigError(f"got {'--encoder and --run' if run else 'no encoder'}; wanted one of --encoder and --run")
-    name = (run or Path(given or "")).resolve().name
-    folder = to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{how.seed}"
-    _check(task, given, run, site, data, layout, folder)
+    precision = computed_in(how.precision, how.device, console().print)
+    if (how.encoder is None) == (how.run is None):
+        raise ConfigError(f"got {'--encoder and --run' if how.run else 'no encoder'}; wanted one of --encoder and --run")
+    name = (how.run or Path(how.encoder or "")).resolve().name
+    folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{how.seed}"
+    _check(task, data, how, layout, folder)
+    from fedlingua.desk.finetuning import tasks
     from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
     from fedlingua.desk.finetuning.loop import best_epoch
     from fedlingua.desk.finetuning.result import FILE
-    from fedlingua.desk.finetuning.tasks import Setting
-    from fedlingua.desk.finetuning.tasks import finetune as train
 
-    encoder = encoder_directory(run, site) if run else _named(given or "")
-    note = partial(console.print, soft_wrap=True)
-    where = Setting(encoder, data, folder, max_tokens, device, threads, "" if run else name, note, layout)
-    result = train(task, where, how, _reporter(how.epochs, console))
-    console.print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")
-    for table in score_tables(result):
-        console.print(table)
-    console.print(f"scores: {folder.resolve() / FILE}", soft_wrap=True, markup=False)
+    def report(epoch: "Epoch") -> None:
+        console().print(
+            f"epoch {epoch.number} of {how.epochs}  train loss {epoch.loss:.3f}  dev F1 {epoch.dev_f1:.4f}  "
+            f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
+        )
+
+    encoder = encoder_directory(how.run, how.site) if how.run else _named(how.encoder or "")
+    training = FineTuning(how.epochs, how.learning_rate, how.batch_size, how.seed, precision)
+    where = tasks.Setting(
+        encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
+    )
+    result = tasks.finetune(task, where, training, report)
+    console().print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")
+    for table in _score_tables(result):
+        console().print(table)
+    say(f"scores: {folder.resolve() / FILE}")
     return {"folder": folder, **result.as_json()}
 
 
-def _check(task: str, encoder: str | None, run: Path | None, site: str | None, data: Path, layout: str, folder: Path) -> None:
+def _check(task: str, data: Path, how: FineTuneOptions, layout: str, folder: Path) -> None:
     """Refuse what can be seen to be wrong before torch is loaded, or an encoder made ready; text is read for it, which takes a moment."""
     check_new_folder(folder, "--to")
-    if run:
-        encoder_run(run, site)
+    if how.run:
+        encoder_run(how.run, how.site)
     else:
         try:
-            known_backbone(encoder or "")
+            known_backbone(how.encoder or "")
         except BackboneError as error:
-            raise BackboneError(f"--encoder {encoder}: {error}") from error
+            raise BackboneError(f"--encoder {how.encoder}: {error}") from error
     read_annotated(task, data, layout)
 
 
@@ -89,7 +134,7 @@ def _named(encoder: str) -> Path:
         raise BackboneError(f"--encoder {encoder}: {error}") from error
 
 
-def score_tables(result: "Result") -> list[Table]:
+def _score_tables(result: "Result") -> list[Table]:
     """F1 of dev and test in every reckoning, and test's by label."""
     names = [name for name in result.scores["test"].overall if name.endswith("_f1") or name == "accuracy"]
     overall = Table("split", *(name.removesuffix("_f1") for name in names), title=Text(f"{result.data}: F1, 0 to 1"))
@@ -99,13 +144,3 @@ def score_tables(result: "Result") -> list[Table]:
     for label, score in result.scores["test"].by_label.items():
         by_label.add_row(Text(label), f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", str(score.support))
     return [overall, by_label]
-
-
-def _reporter(epochs: int, console: Console) -> Callable[["Epoch"], None]:
-    def report(epoch: "Epoch") -> None:
-        console.print(
-            f"epoch {epoch.number} of {epochs}  train loss {epoch.loss:.3f}  dev F1 {epoch.dev_f1:.4f}  "
-            f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
-        )
-
-    return report

@@ -5,6 +5,8 @@ with a traceback; 130, ended by Ctrl-C; 141, nobody reads the output any more (a
 """
 
 import errno
+import functools
+import inspect
 import itertools
 import json
 import os
@@ -12,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +27,8 @@ from typer.core import TyperCommand, TyperOption
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.terminal import printable, printable_json
-from fedlingua.desk.cli.completion import mend_words, offered
+from fedlingua.desk.check_result import CheckResult
+from fedlingua.desk.cli.completion import mend_words
 
 FAILED, USAGE, FAULT, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -41,11 +45,6 @@ class AnsweringCommand(TyperCommand):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.params.append(_format_option())
-        names = [parameter.name or "" for parameter in self.params]
-        for parameter in self.params:
-            if complete := offered(self.name or "", parameter, names):
-                # What `shell_complete` of click's constructor sets, which typer fills itself; so a new command has it by its names alone.
-                parameter._custom_shell_complete = complete
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's; a key of a run that was given as an option is told how to be given."""
@@ -96,9 +95,42 @@ class AnsweringConsole(Console):
 class Commands(typer.Typer):
     """A group of commands that all answer as asked."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, **options})
+
     def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
-        """As typer's; the command takes `--format` too."""
-        return super().command(name, cls=options.pop("cls", AnsweringCommand), **options)
+        """As typer's; the command takes `--format` too, and its help is the first paragraph of its docstring."""
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            text = (inspect.getdoc(function) or "").partition("\n\n")[0]
+            super(Commands, self).command(name, cls=AnsweringCommand, help=text, **options)(_with_grouped_options(function))
+            return function
+
+        return add
+
+
+def _with_grouped_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace each parameter that is a dataclass by an option for each of its fields, so that commands can share them."""
+    signature = inspect.signature(function, eval_str=True)
+    groups: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        if is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+    fields = {name: inspect.signature(group, eval_str=True).parameters for name, group in groups.items()}
+    parameters = [
+        each.replace(kind=each.KEYWORD_ONLY)
+        for name, parameter in signature.parameters.items()
+        for each in (fields[name].values() if name in groups else (parameter,))
+    ]
+
+    @functools.wraps(function)
+    def called(**given: Any) -> Any:
+        made = {name: group(**{field: given.pop(field) for field in fields[name]}) for name, group in groups.items()}
+        return function(**given, **made)
+
+    called.__dict__["__signature__"] = signature.replace(parameters=parameters)
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
 
 
 def example(*lines: str) -> str:
@@ -109,6 +141,28 @@ def example(*lines: str) -> str:
 def console() -> Console:
     """Where a command says what it does: standard output, or standard error where that is left to the answer."""
     return AnsweringConsole(stderr=asks_json())
+
+
+def say(text: str, **style: Any) -> None:
+    """Print a line where a command says what it does; it is not broken, however narrow the terminal."""
+    console().print(text, soft_wrap=True, **style)
+
+
+def sayer() -> Callable[[str], None]:
+    """`say` for other threads too, which do not know what the command was asked for."""
+    return functools.partial(console().print, soft_wrap=True)
+
+
+def warn(text: str, style: str = "bold red") -> None:
+    """Print a line on standard error."""
+    AnsweringConsole(stderr=True).print(text, style=style, soft_wrap=True)
+
+
+def show_result(result: CheckResult) -> dict[str, Any]:
+    """Print the result of a check, its mark first; as programs read it."""
+    mark, style = ("note", "yellow") if result.remark else ("ok", "green") if result.good else ("wrong", "bold red")
+    console().print(Text.assemble((f"{mark:5}", style), f" {result.what}: {result.text}"), soft_wrap=True)
+    return {"what": result.what, "good": result.good, "note": result.remark, "told": result.text}
 
 
 def asks_json() -> bool:
@@ -136,12 +190,12 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         _unread()
     except OSError as error:
         if error.filename is None and error.errno in OF_THE_DISK:
-            told = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
-            _end(as_json, FAILED, type(error).__name__, told)
+            message = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
+            _end(as_json, FAILED, type(error).__name__, message)
         if error.filename is None:  # of no file that a user could look at
             _fault(as_json, error)
-        told = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
-        _end(as_json, FAILED, type(error).__name__, told)
+        message = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
+        _end(as_json, FAILED, type(error).__name__, message)
     except Exception as error:
         _fault(as_json, error)
     sys.exit(code if isinstance(code, int) else 0)
@@ -150,8 +204,8 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 def _fault(as_json: bool, error: Exception) -> NoReturn:
     """Of fedlingua's own."""
     sys.stderr.write(printable(traceback.format_exc()))
-    told = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
-    _end(as_json, FAULT, type(error).__name__, told)
+    message = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
+    _end(as_json, FAULT, type(error).__name__, message)
 
 
 def _end(as_json: bool, code: int, kind: str, message: str, answer: Any = None) -> NoReturn:

@@ -1,30 +1,40 @@
 """`fedlingua personalize`: each site goes on from a round's model by itself; its files and page, and a table over sites."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
+from fedlingua.desk.cli import options
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs.folder import replace_text
 
+commands = Commands()
 TABLE = "personalization"
 
 
-def personalize_run(
-    run: Path, data: Path | None, sites: Sequence[str], number: int | None, how: Personalizing, console: Console
-) -> list[dict[str, Any]]:
-    """Personalize some of a run's sites, or all, and then write the run's table too; returns what each personalization.json says.
+@commands.command(epilog=example("fedlingua personalize --run runs/demo-adapter-families-2022 --site hospital --epochs 2"))
+def personalize(
+    run: options.RunOption,
+    data: options.Data = None,
+    site: options.SitesOption = None,
+    round_: Annotated[int | None, typer.Option("--round", help="Whose model it goes on from; default: the best one's.")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the site's training text.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the site's own model; default: the run's.")] = None,
+    alpha_rate: Annotated[float, typer.Option(help="Of alpha's own steps.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Decides order, masks and dropout; default: the run's.")] = None,
+) -> Answer:
+    """Let sites go on by themselves from a round's model, and find how much of their own model they should use.
 
     Raises:
         RunError, ConfigError, CorpusError: what cannot be gone on from, before a model is loaded.
     """
+    how = Personalizing(epochs, learning_rate, alpha_rate, seed)
     how.check()
-    start = Start.of(run, sites, number, str(data.expanduser().resolve()) if data else "")
+    start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
     # What loads torch comes after all that can be refused without it.
     from fedlingua.desk.report.personal_page import write_personal_page
     from fedlingua.personalization.personalize import personalize
@@ -32,16 +42,16 @@ def personalize_run(
 
     trainable = start.run.trainable()
     results = []
-    for site in start.sites:
-        result = personalize(site, start.texts[site], start.federated(site, trainable), trainable, start.settings, how)
-        results.append(store(start, site, trainable, how, result))
-        page = write_personal_page(results[-1], start.run.folder.directory / "sites" / site / FOLDER)
+    for name in start.sites:
+        result = personalize(name, start.texts[name], start.federated(name, trainable), trainable, start.settings, how)
+        results.append(store(start, name, trainable, how, result))
+        page = write_personal_page(results[-1], start.run.folder.directory / "sites" / name / FOLDER)
         alphas = f"alpha {result.alphas['apfl']:.2f} learned, {result.alphas['chosen']:.2f} chosen on dev"
-        console.print(f"{site}: {result.training.steps} steps, {alphas}, {duration(result.seconds)}; {page}", soft_wrap=True)
-    console.print(personal_table(results))
-    if not sites:
+        say(f"{name}: {result.training.steps} steps, {alphas}, {duration(result.seconds)}; {page}")
+    console().print(personal_table(results))
+    if not site:
         table = start.run.folder.directory / TABLE
         replace_text(table.with_suffix(".md"), personal_markdown(results))
         replace_text(table.with_suffix(".csv"), personal_csv(results))
-        console.print(f"table: {table.with_suffix('.md')}", soft_wrap=True, markup=False)
+        say(f"table: {table.with_suffix('.md')}")
     return results

@@ -7,9 +7,9 @@ from functools import partial
 from math import exp
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.table import Table
 
 from fedlingua.backbones.sizes import ModelSize
@@ -17,14 +17,19 @@ from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_device, computed_in
 from fedlingua.common.files import check_new_folder
 from fedlingua.corpora.recipe import Recipe, read_recipe
+from fedlingua.desk.cli.completion import toml_files
+from fedlingua.desk.cli.options import Data
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
 from fedlingua.desk.cli.progress import duration
 from fedlingua.desk.pace import Pace
 from fedlingua.desk.pretraining.card import model_card
 from fedlingua.desk.pretraining.checkpoints import Progress
+from fedlingua.desk.pretraining.demo import demo_encoder
 from fedlingua.desk.pretraining.text import BaseText, base_text, made_of
 from fedlingua.evaluation.scores import bleu_score, check_tokenizers, score_sums, signatures
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.experiment import parse_override
+from fedlingua.settings.kinds import RECIPE
 from fedlingua.settings.pretraining import EncoderSettings
 
 if TYPE_CHECKING:  # a recipe that is wrong is told without torch
@@ -35,39 +40,63 @@ if TYPE_CHECKING:  # a recipe that is wrong is told without torch
     from fedlingua.desk.pretraining.material import Corpora, Material
 
 
-def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str], console: Console) -> Path:
-    """Train, or go on where a training was broken off, and write the model directory with `pretraining.json` and its model card beside the
-    weights; returns the directory.
+commands = Commands()
+
+
+@commands.command(epilog=example("fedlingua pretrain experiments/backbones/tatoeba_half.toml --data ../shared/data"))
+def pretrain(
+    recipe: Annotated[
+        Path,
+        typer.Argument(help="Recipe file (TOML): corpora, share, size, schedule.", shell_complete=toml_files(RECIPE)),
+    ],
+    data: Data = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Directory of the model; default: the user's cache, under the recipe's name.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=value, as training.device=cpu; goes before the recipe's.")
+    ] = None,
+) -> Answer:
+    """Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "masked-language" an XLM-R. The same command
+    goes on with a training that was broken off.
+
+    The model's directory holds `pretraining.json` and the model card beside the weights.
     """
+    if str(recipe) == "demo-encoder":
+        return {"backbone": demo_encoder()}
+    directory = _pretrain(recipe, data or Path(), to, set_ or [])
+    return {"backbone": directory, **json.loads((directory / "pretraining.json").read_text(encoding="utf-8"))}
+
+
+def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str]) -> Path:
+    """Train, or go on where a training was broken off; returns the model's directory."""
     recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
     if to is not None:
         check_new_folder(to, "--to")
     check_device(recipe.training.device)
-    precision: Any = computed_in(recipe.training.precision, recipe.training.device, console.print)
-    recipe = dataclasses.replace(
-        recipe, training=dataclasses.replace(recipe.training, precision=precision)
-    )  # as the card says it
+    precision: Any = computed_in(recipe.training.precision, recipe.training.device, console().print)
+    training = dataclasses.replace(recipe.training, precision=precision)  # as the card says it
+    recipe = dataclasses.replace(recipe, training=training)
     directory = (to or cache_dir() / "backbones" / recipe.name).resolve()
     translates = isinstance(recipe.model, ModelSize) and recipe.watching.dev_sentences > 0
     if translates:
         check_tokenizers(recipe.trained)
-
-    def note(told: str) -> None:
-        console.print(told, soft_wrap=True)
-
+    note = sayer()
     with Pace(note):
         text = base_text(recipe)
-    from fedlingua.desk.pretraining.loop import Around, pretrain
+    from fedlingua.desk.pretraining import loop
 
     for direction, account in text.accounts.items():
         dropped = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items()) or "none"
         used = len(text.train.get(direction, []))
-        console.print(f"{direction}: read {account.read}, kept {account.kept} (dropped: {dropped}); trains the backbone: {used}")
+        console().print(
+            f"{direction}: read {account.read}, kept {account.kept} (dropped: {dropped}); trains the backbone: {used}"
+        )
 
     def report(progress: Progress) -> None:
         left = progress.seconds / progress.done - progress.seconds if progress.done else 0.0
         bleu = f"dev BLEU {fmean(progress.bleu.values()):.2f}  " if progress.bleu else ""
-        console.print(
+        console().print(
             f"step {progress.step}  {progress.done:.0%}  train loss {progress.train_loss:.3f}  dev loss {progress.dev_loss:.3f}  "
             f"{bleu}{duration(progress.seconds)}, {duration(left)} left"
         )
@@ -77,27 +106,15 @@ def pretrain_recipe(recipe_file: Path, data: Path, to: Path | None, overrides: S
         (folder / "pretraining.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(model_card(content), encoding="utf-8")
 
-    versions = library_versions()
-    around = Around(
-        recipe.watching,
-        made_of(recipe, text, versions),
-        partial(dev_bleu, pairs=first(text.dev, recipe.watching.dev_sentences), max_tokens=recipe.training.max_tokens)
-        if translates
-        else Around.score,
-        describe,
-        note,
-    )
-    outcome = pretrain(_material(recipe, text), recipe.training, directory, report, around)
+    dev = first(text.dev, recipe.watching.dev_sentences)
+    scored = partial(dev_bleu, pairs=dev, max_tokens=recipe.training.max_tokens) if translates else loop.Around.score
+    around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
+    outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
     if outcome.kept.bleu:
-        console.print(_table(outcome.kept, text, recipe))
-        console.print(signatures(next(iter(text.dev)).target)[0])
-    console.print(f"backbone: {directory}", soft_wrap=True)
+        console().print(_table(outcome.kept, text, recipe))
+        console().print(signatures(next(iter(text.dev)).target)[0])
+    say(f"backbone: {directory}")
     return directory
-
-
-def told_backbone(directory: Path) -> dict[str, Any]:
-    """Of a trained backbone, for programs: where it is, and its pretraining.json."""
-    return {"backbone": directory, **json.loads((directory / "pretraining.json").read_text(encoding="utf-8"))}
 
 
 def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:

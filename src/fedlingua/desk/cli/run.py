@@ -1,168 +1,171 @@
 """`fedlingua run`: check everything that can be checked, hand the run to Flower, watch it, and see it to its end."""
 
 import dataclasses
-import shutil
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rich.console import Console
+import typer
 
-from fedlingua.backbones.directories import check_backbone
-from fedlingua.common.devices import check_device, computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
 from fedlingua.common.languages import nearest
-from fedlingua.consent.approval import approval_hash
-from fedlingua.consent.bundle import bundle_hash
 from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run, num_nodes
+from fedlingua.desk.cli.completion import run_folders, settings, toml_files
 from fedlingua.desk.cli.engine import Engine
-from fedlingua.desk.cli.output import AnsweringConsole
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say, warn
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.cli.progress import follow, view_on
-from fedlingua.desk.cli.server import profile_of
-from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
-from fedlingua.desk.pretraining.demo import make_built_in
-from fedlingua.desk.report import score_table, write_report
-from fedlingua.desk.suites.read import is_suite
-from fedlingua.evaluation.comet.scores import is_checkpoint
-from fedlingua.evaluation.measuring import check_measuring
-from fedlingua.evaluation.tasks import check_task
-from fedlingua.runs.completed import settings_of
 from fedlingua.runs.folder import RunFolder, check_resumable
-from fedlingua.runs.plan import planned_clusters
-from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.settings.experiment import given_settings, read_experiment
+from fedlingua.settings.kinds import EXPERIMENT
 from fedlingua.settings.trackers import check_trackers, tracker_names
 
+commands = Commands()
+Overrides = list[str] | None
 
-def run_experiment(
-    experiment: Path,
-    data: Path | None,
-    overrides: list[str],
-    seed: int | None,
-    to: Path | None,
-    profile: str,
-    nodes: int | None,
-    server: Path | None,
-    console: Console,
-) -> Path:
-    """Run one experiment file; returns the run folder. server: a server's file, whose federation and addresses the run takes.
+
+@commands.command(
+    epilog=example(
+        "fedlingua run experiments/demo.toml --set rounds=3 --seed 2023", "fedlingua run --resume runs/demo-adapter-families-2022"
+    )
+)
+def run(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Experiment file (TOML); it holds the keys that differ from the defaults.", shell_complete=toml_files(EXPERIMENT)
+        ),
+    ] = None,
+    data: options.Data = None,
+    set_: Annotated[
+        Overrides, typer.Option("--set", help="key=value; goes before the experiment's.", shell_complete=settings)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the run.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,
+    profile: options.Profile = "simulation",
+    nodes: options.Nodes = None,
+    server: Annotated[Path | None, typer.Option(help="A server's folder or file: run where its sites are.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Run folder to go on with, after its last whole round.", shell_complete=run_folders)
+    ] = None,
+) -> Answer:
+    """Run a federation to its end, show its progress, and write its folder and report.
 
     Raises:
-        ConfigError, CorpusError: before anything is started. RunError: the run failed; its folder says why.
+        ConfigError, CorpusError: before anything is started. RunError: nothing to resume, or the run failed; its folder says why.
     """
-    at = read_server_file(server) if server else None
-    settings, federation = check_experiment(experiment, data, overrides, seed, at)
+    if (experiment is None) == (resume is None):
+        raise typer.BadParameter("give an experiment file, or --resume with a run folder")
+    if resume is not None and (seed is not None or to is not None):
+        raise typer.BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
+    if resume is not None:
+        folder = RunFolder(resume.resolve())
+        chosen = _resumed_settings(resume, _given(data, set_, None))
+        at = read_server_file(server) if server else None
+        federation = _federation(chosen, at)
+        check_trackers(tracker_names(chosen.track))
+    else:
+        assert experiment is not None
+        at = read_server_file(server) if server else None
+        chosen, federation = check_experiment(experiment, data, set_, seed, at)
+        folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
     if at is None:
         Profile.read(APP_DIR / PROFILES_FILE, profile)
-    folder = RunFolder(_new_folder(experiment, settings, to, at.runs if at else Path("runs")))
-    return _carry_out(settings, federation, folder, profile, nodes, at, console)
+    if resume is not None:
+        with folder.held():  # refused here rather than after everything has been started
+            pass
+    carry_out(chosen, federation, folder, profile, nodes, at)
+    return _answer(folder)
 
 
-def resume_run(
-    run: Path, data: Path | None, overrides: list[str], profile: str, nodes: int | None, server: Path | None, console: Console
-) -> Path:
-    """Go on with a run that was broken off, after its last whole round; returns the run folder.
+def carry_out(
+    settings: Settings, federation: Federation, folder: RunFolder, profile: str, nodes: int | None, server: ServerFile | None
+) -> None:
+    """Start an engine, follow the run to its end, and write its report.
 
     Raises:
-        ConfigError: a setting that a resumed run has to keep. RunError: nothing to resume, or it failed again.
+        RunError: the run failed, or its engine did.
     """
-    folder = RunFolder(run.resolve())
-    content = folder.read("run.json")
-    check_resumable(folder.directory, content)
-    assert content is not None
-    given = _given(data, overrides, None)
-    if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
-        raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
-    try:
-        before = settings_of(content["config"])
-    except ConfigError as error:
-        raise ConfigError(f"{run}: its run.json is of another version of fedlingua, or was changed: {error}") from error
-    settings = settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)})
-    settings = _at_home_anywhere(settings)
-    at = read_server_file(server) if server else None
-    federation = _federation(settings, at)
-    check_trackers(tracker_names(settings.track))
-    if at is None:
-        Profile.read(APP_DIR / PROFILES_FILE, profile)
-    with folder.held():  # refused here rather than after everything has been started
-        pass
-    return _carry_out(settings, federation, folder, profile, nodes, at, console)
+    from fedlingua.desk.pretraining.demo import make_built_in
+    from fedlingua.desk.report import score_table, write_report
 
-
-def _carry_out(
-    settings: Settings,
-    federation: Federation,
-    folder: RunFolder,
-    profile: str,
-    nodes: int | None,
-    server: ServerFile | None,
-    console: Console,
-) -> Path:
-    console.print(f"run folder: {folder.directory}", soft_wrap=True)
-    if not server:
-        computed_in(settings.precision, settings.device, console.print)
-    if server:
-        bundle = bundle_hash(build_bundle(APP_DIR))
-        console.print(f"bundle: {bundle}", soft_wrap=True, highlight=False)
-        run = approval_hash(bundle, settings, federation.rules)
-        console.print(f"run: {run}, which the sites approve", soft_wrap=True, highlight=False)
+    say(f"run folder: {folder.directory}")
+    place = _announce(settings, federation, server)
     make_built_in(settings.backbone)
-    home = Path(tempfile.mkdtemp(prefix="fedlingua-"))
     attempt = None
     try:
-        with Engine(APP_DIR, home, profile_of(server) if server else profile) as engine:
-            attempt = Attempt(engine, settings, folder, num_nodes(settings, federation, nodes), view_on(console))
+        with Engine(APP_DIR, None, place or profile) as engine:
+            attempt = Attempt(engine, settings, folder, num_nodes(settings, federation, nodes), view_on(console()))
             reason = attempt.end(follow(attempt.watch))
     except RunError as error:
         if server and folder.checkpoints.rounds():  # the server may be gone, and the run with it
-            raise RunError(
-                f"{error}\nOnce the server is back: fedlingua run --resume {folder.directory} --server {server.path}"
-            ) from error
+            again = f"fedlingua run --resume {folder.directory} --server {server.path}"
+            raise RunError(f"{error}\nOnce the server is back: {again}") from error
         raise
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         close_run(folder, "interrupted", STOPPED)
         write_report(folder.directory)
-        AnsweringConsole(stderr=True).print(f"interrupted; all has ended, and {folder.directory} says so", soft_wrap=True)
+        warn(f"interrupted; all has ended, and {folder.directory} says so", style="")
         raise
     finally:
-        shutil.rmtree(home, ignore_errors=True)
         if attempt:
             attempt.keep_revision()
             attempt.close()
     page = write_report(folder.directory)
     if reason:
         if attempt.log:
-            console.print(attempt.log, markup=False, highlight=False)
+            console().print(attempt.log)
         where = f" --server {server.path}" if server else ""
         resumable = bool(folder.checkpoints.rounds())
         again = f"go on with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
         raise RunError(f"the run failed: {reason}; {again}")
-    console.print(score_table(folder.directory))
-    console.print(f"report: {page}", soft_wrap=True)
-    return folder.directory
+    console().print(score_table(folder.directory))
+    say(f"report: {page}")
 
 
-def told_run(folder: Path) -> dict[str, Any]:
-    """Of a finished run, for programs."""
-    run, scores = (RunFolder(folder).read(name) or {} for name in ("run.json", "scores.json"))
+def _announce(settings: Settings, federation: Federation, server: ServerFile | None) -> Profile | None:
+    """Say what precision this machine computes in, or of a deployment what the sites approve; returns how its server is reached."""
+    if server is None:
+        from fedlingua.common.devices import computed_in
+
+        computed_in(settings.precision, settings.device, console().print)
+        return None
+    from fedlingua.consent.approval import approval_hash
+    from fedlingua.consent.bundle import bundle_hash
+    from fedlingua.desk.cli.server import profile_of
+    from fedlingua.desk.deployment.build import build_bundle
+
+    bundle = bundle_hash(build_bundle(APP_DIR))
+    say(f"bundle: {bundle}")
+    say(f"run: {approval_hash(bundle, settings, federation.rules)}, which the sites approve")
+    return profile_of(server)
+
+
+def _answer(folder: RunFolder) -> dict[str, Any]:
+    run, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
     keys = ("status", "method", "seed", "rounds", "best_round", "seconds")
-    return {"run": folder, "report": folder / "report.html", **{key: run.get(key) for key in keys}, "scores": scores}
+    report = folder.directory / "report.html"
+    return {"run": folder.directory, "report": report, **{key: run.get(key) for key in keys}, "scores": scores}
 
 
 def check_experiment(
-    experiment: Path, data: Path | None, overrides: list[str], seed: int | None, server: ServerFile | None = None
+    experiment: Path, data: Path | None, overrides: Overrides, seed: int | None, server: ServerFile | None = None
 ) -> tuple[Settings, Federation]:
     """Settings and federation of an experiment file, with everything refused that can be seen without loading anything.
 
     Raises:
         ConfigError: a key, value or name. CorpusError: a corpus file that is not there.
     """
+    from fedlingua.backbones.directories import check_backbone
+    from fedlingua.desk.suites.read import is_suite
+    from fedlingua.evaluation.tasks import check_task
+    from fedlingua.runs.plan import planned_clusters
+
     if is_suite(read_toml(experiment)):
         raise ConfigError(f"{experiment} has [[row]], so it is a suite; run it with `fedlingua suite {experiment}`")
     given = _given(data, overrides, seed)
@@ -177,10 +180,35 @@ def check_experiment(
     check_backbone(settings)
     check_trackers(tracker_names(settings.track))
     _check_strategy(settings.strategy)
-    if server is None:
-        check_device(settings.device)  # each deployed site sees to its own, see `fedlingua site check`
-        check_measuring(settings.more_metrics, settings.comet_model, AnsweringConsole(stderr=True).print)
+    if server is None:  # each deployed site sees to its own, see `fedlingua site check`
+        from fedlingua.common.devices import check_device
+        from fedlingua.evaluation.measuring import check_measuring
+
+        check_device(settings.device)
+        check_measuring(settings.more_metrics, settings.comet_model, lambda text: warn(text, style=""))
     return settings, federation
+
+
+def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
+    """The settings of a run that was broken off, with those changed that may be.
+
+    Raises:
+        ConfigError: a setting that a resumed run has to keep. RunError: nothing to resume.
+    """
+    from fedlingua.runs.completed import settings_of
+    from fedlingua.settings.checks import settings_from
+
+    folder = RunFolder(run.resolve())
+    content = folder.read("run.json")
+    check_resumable(folder.directory, content)
+    assert content is not None
+    if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
+        raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
+    try:
+        before = settings_of(content["config"])
+    except ConfigError as error:
+        raise ConfigError(f"{run}: its run.json is of another version of fedlingua, or was changed: {error}") from error
+    return _at_home_anywhere(settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)}))
 
 
 def _check_strategy(strategy: str) -> None:
@@ -195,14 +223,15 @@ def _check_strategy(strategy: str) -> None:
 
 def _at_home_anywhere(settings: Settings) -> Settings:
     """The settings with an absolute data-dir: server and sites work in other directories than this command; COMET's model too."""
+    from fedlingua.evaluation.comet.scores import is_checkpoint
+
     data, model = (path and str(Path(path).expanduser().resolve()) for path in (settings.data_dir, settings.comet_model))
-    return dataclasses.replace(
-        settings, data_dir=data, comet_model=model if is_checkpoint(settings.comet_model) else settings.comet_model
-    )
+    of_comet = model if is_checkpoint(settings.comet_model) else settings.comet_model
+    return dataclasses.replace(settings, data_dir=data, comet_model=of_comet)
 
 
-def _given(data: Path | None, overrides: list[str], seed: int | None) -> dict[str, Scalar]:
-    given = given_settings(overrides)
+def _given(data: Path | None, overrides: Overrides, seed: int | None) -> dict[str, Scalar]:
+    given: dict[str, Scalar] = given_settings(overrides or ())
     if seed is not None:
         given["seed"] = seed
     if data is not None:

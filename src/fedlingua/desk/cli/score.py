@@ -4,17 +4,19 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich import box
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from fedlingua.common import units
 from fedlingua.common.languages import parse_direction
-from fedlingua.desk.cli.output import AnsweringConsole
+from fedlingua.desk.cli.completion import metrics, run_folders
+from fedlingua.desk.cli.options import SitesOption
+from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, console, example, say
 from fedlingua.evaluation.comet.scores import checked_model
 from fedlingua.evaluation.measuring import COMET, Measured, measure, score_of
 from fedlingua.evaluation.site_translations import read_files, read_site_translations
@@ -22,6 +24,7 @@ from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.metrics import OF_TEXT, Metric, metric_names
 
+commands = Commands()
 Json = dict[str, Any]
 MACRO, POOLED = "macro", "pooled"
 DEFAULT_METRICS = tuple(name for name in TEXT_METRICS if name != "off-target" or find_spec("py3langid"))
@@ -31,13 +34,58 @@ SIDES = ("base_", "")
 """Before and after, as scores.json has them."""
 
 
-def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: str, console: Console) -> Json:
-    """Score what every site of a run has translated, and the base's beside it; scores.json keeps them, its other scores stay.
+@commands.command(
+    epilog=example(
+        "fedlingua score --run runs/demo-adapter-families-2022 --metric bleu --metric ter",
+        "fedlingua score --source text.de --hypothesis mt.fr --reference text.fr --direction de-fr",
+    )
+)
+def score(
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="Run folder: what its sites translated; or the files below.", shell_complete=run_folders),
+    ] = None,
+    site: SitesOption = None,
+    source: Annotated[Path | None, typer.Option(help="Sentences, one a line.")] = None,
+    hypothesis: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="What they are compared with.")] = None,
+    direction: Annotated[str, typer.Option(help="Of the files, as de-fr.")] = "",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bleu, chrf, chrf++, ter, length-ratio, off-target, comet; default: all but comet.", shell_complete=metrics
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")] = "wmt22-comet-da",
+) -> Answer:
+    """Score translations: of a run, whose scores.json keeps the result, or of files.
 
     Raises:
-        ConfigError: no such metric, or COMET cannot be had. RunError: the run is not over, or its translations are not here.
+        ConfigError: no such metric or direction, or COMET cannot be had. RunError: the run is not over, or its translations are not here.
+        CorpusError: the files do not fit together.
     """
-    names = _checked(metrics, model)
+    files = (source, hypothesis, reference)
+    if (run is None) == (None in files) and (run is None or any(files)):
+        raise typer.BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
+    names = metric_names(",".join(metric or DEFAULT_METRICS))
+    if COMET in names:
+        checked_model(model)
+    if run is not None:
+        return _score_run(run, site or [], names, model)
+    assert source
+    assert hypothesis
+    assert reference
+    text = read_files(source, hypothesis, reference, parse_direction(direction, "--direction").target)
+    (found,) = _measure({str(hypothesis): text}, names, model).values()
+    for name, measured in found.items():
+        of = OF_TEXT[name]
+        say(f"{of.name} {units.score(of.scale * measured.corpus)}  {measured.signature}")
+    scores = {name: {"score": measured.corpus, "signature": measured.signature} for name, measured in found.items()}
+    return {"sentences": len(text.hypotheses), "metrics": scores}
+
+
+def _score_run(run: Path, sites: Sequence[str], names: Sequence[str], model: str) -> Json:
+    """Score what every site of a run has translated, and the base's beside it; scores.json keeps them, its other scores stay."""
     texts = read_site_translations(run, sites)
     found = _measure({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
     of_base, of_run = ({name: found[f"{side}{name}"] for name in texts} for side in SIDES)
@@ -46,42 +94,11 @@ def score_run(run: Path, sites: Sequence[str], metrics: Sequence[str], model: st
         scores = folder.read("scores.json") or {}
         _enter(scores, of_run, of_base, whole=not sites)
         folder.write("scores.json", scores)
-    console.print(_table(texts, scores, names))
-    for signature in dict.fromkeys(f"{name}: {one[name].signature}" for one in of_run.values() for name in names):
-        console.print(signature, highlight=False, soft_wrap=True)
+    console().print(_table(texts, scores, names))
+    for signature in dict.fromkeys(f"{name}: {each[name].signature}" for each in of_run.values() for name in names):
+        say(signature)
     averages = {key: value for key, value in scores.items() if key.startswith(AVERAGES)} if not sites else {}
     return {"sites": {name: scores["sites"][name] for name in texts}, **averages}
-
-
-def score_files(
-    source: Path,
-    hypothesis: Path,
-    reference: Path,
-    direction: str,
-    metrics: Sequence[str],
-    model: str,
-    console: Console,
-) -> Json:
-    """Score three files, a sentence a line, and print what they come to.
-
-    Raises:
-        ConfigError: no such metric or direction, or COMET cannot be had. CorpusError: the files do not fit together.
-    """
-    names = _checked(metrics, model)
-    text = read_files(source, hypothesis, reference, parse_direction(direction, "--direction").target)
-    (found,) = _measure({str(hypothesis): text}, names, model).values()
-    for name, one in found.items():
-        metric = OF_TEXT[name]
-        console.print(f"{metric.name} {units.score(metric.scale * one.corpus)}  {one.signature}", highlight=False, soft_wrap=True)
-    told = {name: {"score": one.corpus, "signature": one.signature} for name, one in found.items()}
-    return {"sentences": len(text.hypotheses), "metrics": told}
-
-
-def _checked(metrics: Sequence[str], model: str) -> list[str]:
-    names = metric_names(",".join(metrics))
-    if COMET in names:
-        checked_model(model)
-    return names
 
 
 def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Measured]]:

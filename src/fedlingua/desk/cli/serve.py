@@ -4,56 +4,68 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
+import typer
 import uvicorn
 
-from fedlingua.desk.cli.output import INTERRUPTED, AnsweringConsole, asks_json, print_json
+from fedlingua.desk.cli.options import DecodingOptions, RunOption
+from fedlingua.desk.cli.output import INTERRUPTED, Commands, asks_json, example, print_json, warn
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving.api import application
 from fedlingua.desk.serving.batching import is_translating
 from fedlingua.desk.serving.guard import Connection, Guard, Limits
 from fedlingua.desk.serving.listening import is_loopback, listen, url_of
 from fedlingua.desk.serving.models import Models
-from fedlingua.desk.translator import Decoding
 
+commands = Commands()
 GRACE_S = 20
 """Time for what is being answered when a signal comes."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def serve_run(run: Path, host: str, port: int, decoding: Decoding, limits: Limits, threads: int) -> None:
-    """Serve until SIGTERM (exit code 0) or Ctrl-C (130). threads: of torch; 0: as many as it takes by itself.
+@commands.command(epilog=example("fedlingua serve --run runs/demo-adapter-families-2022 --port 8000"))
+def serve(
+    run: RunOption,
+    how: DecodingOptions,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; another than loopback lets everybody there translate.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    max_sentences: Annotated[int, typer.Option(min=1, help="Of one request.")] = 100,
+    max_characters: Annotated[int, typer.Option(min=1, help="Of one sentence.")] = 2000,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Requests that wait; more are sent away with 503.")] = 64,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
+    ] = 60.0,
+) -> None:
+    """Translate over HTTP, for all sites and directions of a run, with a page to type in.
 
-    Where JSON is asked for, the answer is printed once the server answers, so that a program knows where.
+    It ends with SIGTERM (exit code 0) or Ctrl-C (130). Where JSON is asked for, the answer is printed once the server answers, so that a
+    program knows where.
 
     Raises:
         DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
     """
-    console = AnsweringConsole(stderr=True)
-    decoding.check()
+    limits = Limits(max_sentences, max_characters, max_waiting, timeout)
+    decoding = how.checked()
     run_models = RunModels(run)
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as listening:
         if not is_loopback(listening):
-            console.print(
+            warn(
                 f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
-                "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it",
-                style="bold red",
-                soft_wrap=True,
+                "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it"
             )
-        if threads:
-            import torch  # takes seconds, and what speaks against a start is told before
-
-            torch.set_num_threads(threads)
+        how.set_threads()  # imports torch, and what speaks against a start is told before
         models = Models(run_models, decoding)
         app = Guard(
             application(models, limits),
             limits.body_bytes,
             (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
         )
-        console.print(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", soft_wrap=True)
+        warn(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", style="")
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})
         try:

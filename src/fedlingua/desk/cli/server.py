@@ -1,57 +1,77 @@
 """`fedlingua server`: set one up, enter its sites, run it."""
 
 import os
+import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
 from fedlingua.common.errors import DeploymentError, FedlinguaError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.processes import check_free, flower_environment
 from fedlingua.consent.keys import key_fingerprint, read_public_key
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.cli.engine import Engine
+from fedlingua.desk.cli.engine import Engine, beside_proxies
+from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.deployment.certificates import subject_alternative_names
 from fedlingua.desk.deployment.programs import control_address, superlink_command
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server, read_server_file
 from fedlingua.desk.deployment.service import Service, answers
 
+commands = Commands(help="The server of a federation across machines.")
+ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
 START_S = 90.0
 LOOK_S = 5.0
 """Between two looks at the federation file for sites that have been added."""
+INSECURE = "warning: insecure = true: no TLS, and any node may join under any name; only for a trial on one machine"
 
 
-def init(
-    directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool, console: Console
-) -> dict[str, Any]:
-    """Make a server's folder and say what comes next."""
-    server = init_server(directory, name, hosts, fleet, control, insecure)
-    console.print(f"server: {server.path}", soft_wrap=True, highlight=False)
+@commands.command("init", epilog=example("fedlingua server init --host server.example.org --name hospitals --to server"))
+def server_init(
+    to: Annotated[Path, typer.Option(help="The server's folder.")] = Path("server"),
+    name: Annotated[str, typer.Option(help="The federation's name.")] = "federation",
+    host: Annotated[
+        list[str] | None, typer.Option(help="A name or address that sites reach the server by; again for each.")
+    ] = None,
+    fleet: Annotated[str, typer.Option(help="Where sites connect: host:port to listen on.")] = "0.0.0.0:9092",
+    control: Annotated[str, typer.Option(help="Where runs are submitted; whoever reaches it may start one.")] = "127.0.0.1:9093",
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication: for a trial on one machine.")] = False,
+) -> Answer:
+    """Make certificates, a federation file and server.toml; asks for the host when none is given."""
+    if not host and not insecure and sys.stdin.isatty():
+        host = typer.prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
+    if not host and not insecure:
+        raise typer.BadParameter("give --host, a name or address that sites reach this server by; its certificate is for it")
+    server = init_server(to, name, host or [], fleet, control, insecure)
+    say(f"server: {server.path}")
     if insecure:
-        _warn(console)
+        say(INSECURE, style="bold red")
     else:
-        names = ", ".join(str(name.value) for name in subject_alternative_names(hosts))
-        console.print(f"certificate for: {names}", highlight=False, soft_wrap=True)
-        console.print(f"give every site: {server.authority} (nothing in it is secret)", soft_wrap=True, highlight=False)
-        console.print("keep for yourself: ca.key and server.key beside it", highlight=False)
+        say(f"certificate for: {', '.join(str(name.value) for name in subject_alternative_names(host or []))}")
+        say(f"give every site: {server.authority} (nothing in it is secret)")
+        say("keep for yourself: ca.key and server.key beside it")
     return {"server": server.path, "federation": server.federation, "authority": None if insecure else server.authority}
 
 
-def add(file: Path, join_files: Sequence[Path], console: Console) -> dict[str, Any]:
-    """Enter sites into the federation file."""
+@commands.command("add", epilog=example("fedlingua server add server hospital.join.toml"))
+def server_add(
+    file: ServerFileArgument,
+    join_files: Annotated[list[Path], typer.Argument(help="Files that the sites' `site init` wrote.")],
+) -> Answer:
+    """Enter sites into the federation file; a running server lets them join within seconds."""
     server, names = read_server_file(file), []
     for join_file in join_files:
         names.append(add_site(server, join_file))
-        console.print(f"{names[-1]} stands in {server.federation}", soft_wrap=True, highlight=False)
+        say(f"{names[-1]} stands in {server.federation}")
     return {"federation": server.federation, "added": names}
 
 
-def start(file: Path, console: Console) -> dict[str, Any]:
-    """Run the SuperLink until a signal ends it, and let each site of the federation file join.
+@commands.command("start", epilog=example("fedlingua server start server"))
+def server_start(file: ServerFileArgument) -> Answer:
+    """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM.
 
     Raises:
         DeploymentError: it cannot start, or ends by itself.
@@ -62,33 +82,26 @@ def start(file: Path, console: Console) -> dict[str, Any]:
         check_free(address, f"{server.path} {what} =")
     os.umask(0o077)
     if server.insecure:
-        _warn(console)
+        say(INSECURE, style="bold red")
     environment = flower_environment(server.home)
-    # It asks itself, on loopback, which no proxy may come between.
-    environment |= {
-        name: ",".join(filter(None, [environment.get(name), "127.0.0.1,localhost"])) for name in ("NO_PROXY", "no_proxy")
-    }
+    environment |= beside_proxies(environment)  # it asks itself, on loopback
     with Service("the SuperLink", superlink_command(server), environment, server.home) as superlink:
         authority = None if server.insecure else server.authority
         superlink.wait_until(lambda: answers(control_address(server), authority), "its control API", START_S)
-        with tempfile.TemporaryDirectory(prefix="fedlingua-") as home, Engine(APP_DIR, Path(home), profile_of(server)) as engine:
+        with Engine(APP_DIR, None, profile_of(server)) as engine:
             joined: set[str] = set()
-            _let_join(engine, keys, joined, console)
-            console.print(
-                f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            _let_join(engine, keys, joined)
+            say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")
             changed = _changed(server)
             while not superlink.stopped.wait(LOOK_S):
                 superlink.check()
                 if (now := _changed(server)) != changed:
                     changed = now
                     try:
-                        _let_join(engine, _keys(server), joined, console)
+                        _let_join(engine, _keys(server), joined)
                     except FedlinguaError as error:  # a slip in an edited file does not end a server that sites are connected to
-                        console.print(f"{error}", style="bold red", markup=False, soft_wrap=True)
-    console.print("server stopped", highlight=False)
+                        say(f"{error}", style="bold red")
+    say("server stopped")
     return {"server": server.path, "status": "stopped"}
 
 
@@ -102,10 +115,9 @@ def _keys(server: ServerFile) -> dict[str, str]:
     """site -> public key; a site without one cannot join a server that tells nodes apart by their keys."""
     if server.insecure:
         return {}
-    federation = (
-        read_federation(server.federation, Path()) if "[[site]]" in server.federation.read_text(encoding="utf-8") else None
-    )
-    keys = {site.name: site.public_key for site in federation.sites} if federation else {}
+    if "[[site]]" not in server.federation.read_text(encoding="utf-8"):
+        return {}
+    keys = {site.name: site.public_key for site in read_federation(server.federation, Path()).sites}
     for site, key in keys.items():
         if not key:
             raise DeploymentError(f"{server.federation}: site {site!r} has no public-key; add it from the site's join file")
@@ -113,7 +125,7 @@ def _keys(server: ServerFile) -> dict[str, str]:
     return keys
 
 
-def _let_join(engine: Engine, keys: dict[str, str], joined: set[str], console: Console) -> None:
+def _let_join(engine: Engine, keys: dict[str, str], joined: set[str]) -> None:
     for site, key in keys.items():
         if key in joined:
             continue
@@ -122,15 +134,8 @@ def _let_join(engine: Engine, keys: dict[str, str], joined: set[str], console: C
             file.flush()
             new = engine.register(Path(file.name), site)
         joined.add(key)
-        console.print(f"site {site} may join, {key_fingerprint(key)}{'' if new else ' (registered before)'}", highlight=False)
+        say(f"site {site} may join, {key_fingerprint(key)}{'' if new else ' (registered before)'}")
 
 
 def _changed(server: ServerFile) -> int:
     return server.federation.stat().st_mtime_ns
-
-
-def _warn(console: Console) -> None:
-    console.print(
-        "warning: insecure = true: no TLS, and any node may join under any name; only for a trial on one machine",
-        style="bold red",
-    )

@@ -3,27 +3,26 @@
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from fedlingua.common.errors import ConfigError, DeploymentError, RunError
 from fedlingua.common.files import APP_DIR
+from fedlingua.common.languages import parse_written
 from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.audit import read_head, verify
-from fedlingua.consent.bundle import approve as approve_hash
-from fedlingua.consent.bundle import approved, bundle_hash
+from fedlingua.consent.bundle import approve, approved, bundle_hash
 from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.sites import read_federation
-from fedlingua.desk.cli.findings import show_finding
-from fedlingua.desk.cli.output import Answer
+from fedlingua.desk.cli.completion import toml_files
+from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say, show_result
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
@@ -31,30 +30,84 @@ from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, given_settings, read_experiment
+from fedlingua.settings.kinds import EXPERIMENT
 
-if TYPE_CHECKING:
-    from fedlingua.desk.cli.translate import Asked
-
+commands = Commands(help="One site of a federation across machines.")
+SiteArgument = Annotated[Path, typer.Argument(help="The site's folder, or its site.toml.")]
+SiteOption = Annotated[Path, typer.Option("--site", help="The site's folder, or its site.toml.")]
+NodeSite = Annotated[str | None, typer.Option("--name", help="Which site, where the node speaks for several.")]
+Delivery = Annotated[str | None, typer.Option("--run", help="Id of the run; default: the newest that delivered.")]
 AGAIN_S, FORGOTTEN_S = 10.0, 90.0
 """Between two tries to join, and from the first until the last; Flower forgets a SuperNode after two heartbeats of 30 s."""
+INSECURE = "warning: insecure = true: what this site sends can be read and changed on its way"
 
 
-def init(
-    directory: Path, name: str, direction: str, corpus: Mapping[str, Any], address: str, authority: Path | None, console: Console
-) -> dict[str, Any]:
-    """Make a site's folder and say what comes next."""
-    site, join_file = init_site(directory, name, direction, corpus, address, authority)
-    console.print(f"site: {site.path}", soft_wrap=True, highlight=False)
-    console.print(f"send to the server's operator: {join_file}", soft_wrap=True, highlight=False)
+@commands.command(
+    "init",
+    epilog=example(
+        "fedlingua site init --name hospital --direction de-fr --server server.example.org:9092 "
+        "--tsv de-fr.tsv.gz --authority ca.crt"
+    ),
+)
+def site_init(
+    name: Annotated[str, typer.Option(prompt="The site's name", help="The site's name.")],
+    direction: Annotated[
+        str,
+        typer.Option(
+            prompt="Direction, such as de-fr, or a language",
+            help="Source and target, such as de-fr; a language alone, such as es, of text that is not translated.",
+        ),
+    ],
+    server: Annotated[str, typer.Option(prompt="The server's host:port", help="Where the server's fleet API is: host:port.")],
+    to: Annotated[Path, typer.Option(help="The site's folder.")] = Path("site"),
+    tsv: Annotated[Path | None, typer.Option(help="Corpus: a file with two columns.")] = None,
+    tmx: Annotated[Path | None, typer.Option(help="Corpus: a translation memory.")] = None,
+    moses: Annotated[str | None, typer.Option(help="Corpus: the stem of two files, X for X.de and X.fr.")] = None,
+    lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with a document a line.")] = None,
+    jsonl: Annotated[
+        Path | None,
+        typer.Option(help="A file with a JSON object a line: the document in its `text`, or a pair in two fields, as {de, fr}."),
+    ] = None,
+    notes: Annotated[Path | None, typer.Option(help="The same: a folder with a .txt file a document.")] = None,
+    deidentify_with: Annotated[
+        str | None, typer.Option(help="Function that every document passes first: package.module:function.")
+    ] = None,
+    phrasebook: Annotated[str | None, typer.Option(help="Corpus: a register of the demo grammar, for a trial.")] = None,
+    sentences: Annotated[int | None, typer.Option(help="With --phrasebook: how many sentences.")] = None,
+    authority: Annotated[Path | None, typer.Option(help="The server's ca.crt.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no key: for a trial on one machine.")] = False,
+) -> Answer:
+    """Make the site's folder: site.toml, its key, and the file for the server's operator."""
+    files = {"tsv": tsv, "tmx": tmx, "lines": lines, "jsonl": jsonl, "notes": notes}
+    corpus = {key: path and str(path) for key, path in files.items()} | {"moses": moses, "phrasebook": phrasebook}
+    if not any(corpus.values()) and sys.stdin.isatty():
+        translates = not parse_written(direction).is_one_language
+        wanted = "a file with two columns, source and target" if translates else "a file with a document a line"
+        corpus["tsv" if translates else "lines"] = typer.prompt(f"Corpus: {wanted}")
+    if authority is None and not insecure:
+        raise typer.BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine")
+    asked = {**corpus, "sentences": sentences, "deidentify-with": deidentify_with}
+    given = {key: value for key, value in asked.items() if value is not None}
+    site, join_file = init_site(to, name, direction, given, server, None if insecure else authority)
+    say(f"site: {site.path}")
+    say(f"send to the server's operator: {join_file}")
     if site.insecure:
-        _warn(console)
+        say(INSECURE, style="bold red")
     return {"site": site.path, "join_file": join_file}
 
 
-def check(
-    file: Path, experiment: Path | None, federation: Path | None, expected: str, knock: bool, console: Console
-) -> dict[str, Any]:
-    """Prove that this site can take part in a run, and list all that it will ever send.
+@commands.command("check", epilog=example("fedlingua site check site --federation federation.toml"))
+def site_check(
+    file: SiteArgument = Path("site"),
+    experiment: Annotated[
+        Path | None,
+        typer.Option(help="The run's experiment file; default: the demo's settings.", shell_complete=toml_files(EXPERIMENT)),
+    ] = None,
+    federation: Annotated[Path | None, typer.Option(help="The server's federation file.")] = None,
+    expect: Annotated[str, typer.Option(help="The server's fingerprint, or its beginning.")] = "",
+    knock: Annotated[bool, typer.Option(help="Join the server for a moment.")] = True,
+) -> Answer:
+    """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send.
 
     Raises:
         DeploymentError: something is not as it has to be; the lines before say what.
@@ -67,55 +120,68 @@ def check(
     from fedlingua.desk.deployment.checks import check_site
     from fedlingua.exchange.trainable import build_trainable
 
-    told: dict[str, Any] = {"checks": [], "approved": sorted(approved(site.approvals))}
-    faults = 0
-    for finding in check_site(site, settings, known, expected, knock):
-        told["checks"].append(show_finding(finding, console))
-        faults += not finding.good
-    console.print(f"      approved: {', '.join(bundle[:12] for bundle in told['approved']) or 'none yet'}", highlight=False)
-    console.print("all that this site will ever send under these settings:", highlight=False)
-    trainable = None if faults else build_trainable(settings)
-    told["sends"] = sends(settings, trainable)
-    for words in told["sends"].values():
-        console.print(f"  - {words}", soft_wrap=True, highlight=False)
-    console.print("  - an error's reason; where it could quote text, its type alone", highlight=False)
+    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock)]
+    answer: dict[str, Any] = {"checks": checks, "approved": sorted(approved(site.approvals))}
+    faults = sum(not each["good"] for each in checks)
+    say(f"      approved: {', '.join(bundle[:12] for bundle in answer['approved']) or 'none yet'}")
+    say("all that this site will ever send under these settings:")
+    answer["sends"] = sends(settings, None if faults else build_trainable(settings))
+    for words in answer["sends"].values():
+        say(f"  - {words}")
+    say("  - an error's reason; where it could quote text, its type alone")
     if faults:
-        raise DeploymentError(f"{faults} of the checks above failed; the site is not ready", answer=told)
-    return told
+        raise DeploymentError(f"{faults} of the checks above failed; the site is not ready", answer=answer)
+    return answer
 
 
-def approve(
-    file: Path, bundle: str | None, run: tuple[Path, Path] | None, overrides: Sequence[str], agreed: bool, console: Console
-) -> dict[str, Any]:
-    """Let a bundle run here, the given one or the one that this checkout makes; and under it a run, once it has been shown and agreed to.
-
-    run: its experiment file and the server's federation file, which says how text is split; overrides: key=value, of the experiment.
+@commands.command(
+    "approve", epilog=example("fedlingua site approve --experiment experiments/deployment/demo.toml --federation federation.toml")
+)
+def site_approve(
+    bundle: Annotated[str | None, typer.Argument(help="The bundle's hash; default: the one that this checkout makes.")] = None,
+    file: SiteOption = Path("site"),
+    experiment: Annotated[
+        Path | None,
+        typer.Option(help="The run's experiment file: its settings are approved too.", shell_complete=toml_files(EXPERIMENT)),
+    ] = None,
+    federation: Annotated[Path | None, typer.Option(help="The server's federation file, with the text rules.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, as the server gives it to the run.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> Answer:
+    """Let a bundle run at this site, and under it an experiment, which is shown in words first.
 
     Raises:
         ExchangeError: the site's own file refuses the settings.
     """
+    if experiment and not federation:
+        raise typer.BadParameter("--experiment needs --federation, the server's file, which says how text is split")
     site = _site(file)
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
-    if run:
+    if experiment and federation:
         from fedlingua.consent.approval import approval_hash, in_words, sends
         from fedlingua.exchange.trainable import build_trainable
 
-        settings, rules = read_experiment(run[0], given_settings(overrides)), read_federation(run[1], Path()).rules
+        settings = read_experiment(experiment, given_settings(set_ or ()))
+        rules = read_federation(federation, Path()).rules
         for words in [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]:
-            console.print(f"  - {words}", soft_wrap=True, highlight=False, markup=False)
-        if not agreed:
+            say(f"  - {words}")
+        if not yes:
             typer.confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
-    new = [approve_hash(site.approvals, found, note) for note, found in hashes.items()]
-    told = ", ".join(f"{note} {found}" for note, found in hashes.items())
-    console.print(f"{told}: approved{'' if any(new) else ' already'} in {site.approvals}", soft_wrap=True, highlight=False)
-    if not run and site.limits.settings == "approved":
-        console.print("under it runs what is approved, too: --experiment FILE --federation FILE", soft_wrap=True, highlight=False)
+    new = [approve(site.approvals, found, note) for note, found in hashes.items()]
+    listed = ", ".join(f"{note} {found}" for note, found in hashes.items())
+    say(f"{listed}: approved{'' if any(new) else ' already'} in {site.approvals}")
+    if "run" not in hashes and site.limits.settings == "approved":
+        say("under it runs what is approved, too: --experiment FILE --federation FILE")
     return {**hashes, "new": any(new)}
 
 
-def show_log(file: Path, last: int, console: Console) -> dict[str, Any]:
-    """Show the newest lines of the audit log, and follow its whole chain.
+@commands.command("log", epilog=example("fedlingua site log site --last 20"))
+def site_log(
+    file: SiteArgument = Path("site"),
+    last: Annotated[int, typer.Option(min=1, help="How many lines to show, the newest.")] = 50,
+) -> Answer:
+    """Show what was asked of this site and what left it, and verify that the log is whole: exit code 1 where it is not.
 
     Raises:
         DeploymentError: the chain is broken; names the first line that is.
@@ -127,30 +193,35 @@ def show_log(file: Path, last: int, console: Console) -> dict[str, Any]:
     for line in lines[-last:]:
         words = (str(line.get(key, "")) for key in keys)
         shown.add_row(*("".join(c if c.isprintable() else "?" for c in escape(word)) for word in words))
-    console.print(shown)
+    console().print(shown)
     answer = {"lines": lines[-last:], "number": len(lines), "last": read_head(state)["hash"], "broken": broken or None}
     if broken:
         raise DeploymentError(f"the audit log in {state}: {broken}", answer=answer)
-    console.print(f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}", soft_wrap=True)
+    say(f"{len(lines)} lines, whole; hash of the last, to be noted elsewhere: {answer['last']}")
     return answer
 
 
-def overlap_key(file: Path, show: bool, console: Console) -> dict[str, Any]:
-    """Make a key for all sites of a federation, or show the digits that tell one from another.
+@commands.command("overlap-key", epilog=example("fedlingua site overlap-key keys/overlap.key"))
+def site_overlap_key(
+    file: Annotated[Path, typer.Argument(help="Where to write it; or, with --show, the key's file.")] = Path("overlap.key"),
+    show: Annotated[bool, typer.Option("--show", help="Make none: show by which digits this one is told from others.")] = False,
+) -> Answer:
+    """Make the key that the sites of a federation share, for runs that compare their text (overlap); the server must not have it.
 
     Raises:
         ConfigError: the file is there already, or with `show` holds no key.
     """
     key = read_overlap_key(file) if show else make_overlap_key(file)
-    console.print(f"overlap key: {file}, check {key_check(key)}", soft_wrap=True, highlight=False, markup=False)
+    say(f"overlap key: {file}, check {key_check(key)}")
     if not show:
-        console.print("give it to the other sites, never to the server, on a way that only they can read", soft_wrap=True)
-        console.print("each names it in its site.toml: [node] overlap-key", soft_wrap=True, highlight=False, markup=False)
+        say("give it to the other sites, never to the server, on a way that only they can read")
+        say("each names it in its site.toml: [node] overlap-key")
     return {"file": file, "check": key_check(key)}
 
 
-def start(file: Path, console: Console) -> dict[str, Any]:
-    """Run the SuperNode until a signal ends it; bundles that are not approved are refused before they are unpacked.
+@commands.command("start", epilog=example("fedlingua site start site"))
+def site_start(file: SiteArgument = Path("site")) -> Answer:
+    """Run the SuperNode until Ctrl-C or SIGTERM; it refuses bundles that are not approved.
 
     A SuperLink lets nobody join under a key that it believes to be there already, and it believes so for a minute after a SuperNode
     that was killed: the SuperNode is started again until that minute is over.
@@ -160,79 +231,73 @@ def start(file: Path, console: Console) -> dict[str, Any]:
     """
     site = _site(file)
     if site.insecure:
-        _warn(console)
-    listed = approved(site.approvals)
-    if not listed:
-        console.print("no bundle is approved yet, so every run is refused; see `fedlingua site approve`", highlight=False)
+        say(INSECURE, style="bold red")
+    if not approved(site.approvals):
+        say("no bundle is approved yet, so every run is refused; see `fedlingua site approve`")
     os.umask(0o077)  # what the site keeps, text among it, is for its owner alone
     programs = site.home / "programs"
     write_programs(programs)
     environment = flower_environment(site.home)
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
     environment |= {APPROVALS: str(site.approvals), REFUSED: str(refused_bundles(site))}
-    names = ", ".join(one.name for one in site.sites)
     ends = time.monotonic() + FORGOTTEN_S
     with Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True) as supernode:
-        console.print(f"site {names} joins {site.address}", highlight=False, soft_wrap=True)
+        say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
         while not supernode.stopped.wait(1.0):
             if not supernode.ended:
                 continue
             if not believed_there(supernode.printed()) or time.monotonic() > ends:
                 supernode.check()
-            console.print(
+            say(
                 f"{site.address} believes that this site is there already, as it does for a minute after one that ended without a "
-                f"farewell; trying again in {AGAIN_S:g} s",
-                highlight=False,
-                soft_wrap=True,
+                f"farewell; trying again in {AGAIN_S:g} s"
             )
             if not supernode.stopped.wait(AGAIN_S):
                 supernode.start()
-    console.print("site stopped", highlight=False)
+    say("site stopped")
     return {"site": site.path, "status": "stopped"}
 
 
-def translate(file: Path, site_name: str | None, run: str | None, asked: "Asked") -> Answer:
-    """Translate line for line with what the newest run (or `run`) has delivered to this site.
+@commands.command("translate", epilog=example("fedlingua site translate --site site letter.txt"))
+def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
+    """Translate line for line with what the federation has delivered to this site; needs no server.
 
     Raises:
         ConfigError: several sites and none named. RunError: nothing was delivered.
     """
-    from fedlingua.desk.cli.translate import translate_with
+    from fedlingua.desk.cli.translate import check_text, translate_with
     from fedlingua.desk.models import TrainedModel
     from fedlingua.desk.translator import Translator
 
-    asked.check()
-    folder = _newest(_site(file), site_name, run)
-    return translate_with(Translator(TrainedModel.of_delivery(folder), asked.decoding), asked, sys.stdout)
+    check_text(how)
+    decoding = how.checked()
+    return translate_with(Translator(TrainedModel.of_delivery(_newest(_site(file), name, run)), decoding), how, sys.stdout)
 
 
-def export(
-    file: Path, site_name: str | None, run: str | None, to: Path, form: str, quantization: str, force: bool, console: Console
-) -> dict[str, Any]:
-    """Export what the newest run (or `run`) has delivered to this site.
+@commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
+def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
+    """Take away what the federation has delivered to this site, with its model card; needs no server.
 
     Raises:
         ConfigError: several sites and none named, an unknown form, a folder that is not to be written. RunError: nothing was delivered.
     """
-    from fedlingua.desk.cli.export import told_export
-    from fedlingua.desk.export.forms import check_form, check_place
+    from fedlingua.desk.cli.export import export_answer
     from fedlingua.desk.models import TrainedModel
 
-    check_form(form, quantization)
-    check_place(to, force)
+    how.check()
     site = _site(file)
-    model = TrainedModel.of_delivery(_newest(site, site_name, run))
+    model = TrainedModel.of_delivery(_newest(site, name, run))
     from fedlingua.desk.export.model import export_model  # loads torch
 
     # What the run calls the backbone that lies here under a path.
     names = {str(path): name for name, path in site.backbones.items()}
-    name = names.get(model.settings.backbone, "")
-    return told_export(export_model(model, to, form, force=force, quantization=quantization, name=name), console)
+    backbone = names.get(model.settings.backbone, "")
+    return export_answer(export_model(model, how.to, how.form, force=how.force, quantization=how.quantization, name=backbone))
 
 
 def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
     """The folder of what was delivered last, or by `run`."""
-    names = [one.name for one in site.sites]
+    names = [each.name for each in site.sites]
     if site_name is None and len(names) > 1:
         raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")
     name = site_name or names[0]
@@ -250,7 +315,3 @@ def _site(file: Path) -> SiteFile:
     if not file.exists():
         raise ConfigError(f"{file}: there is no such site; give its folder or its site.toml, which `fedlingua site init` makes")
     return read_site_file(file / FILE if file.is_dir() else file)
-
-
-def _warn(console: Console) -> None:
-    console.print("warning: insecure = true: what this site sends can be read and changed on its way", style="bold red")

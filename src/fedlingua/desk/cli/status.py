@@ -1,54 +1,42 @@
 """`fedlingua status`: how far a run is, from its folder alone."""
 
-import json
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.common.terminal import one_line
-from fedlingua.desk.cli.progress import PROGRESS_FILE, duration
+from fedlingua.desk.cli import options
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+from fedlingua.desk.cli.progress import PROGRESS_FILE, SiteStatus, duration, read_events, tally
 from fedlingua.runs.folder import RunFolder, run_about
 
-
-@dataclass
-class SiteStatus:
-    """What the run has heard of one site. seen: seconds since the epoch, 0 for never; uplink_bytes: in all rounds so far."""
-
-    round: int = 0
-    phase: str = ""
-    seen: float = 0.0
-    uplink_bytes: int = 0
-    failures: int = 0
-    trouble: str = ""
+commands = Commands()
 
 
-def show_status(run_dir: Path, console: Console) -> dict[str, Any]:
-    """Print the run's state and a line for each site; returns both.
+@commands.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
+def status(run: options.RunArgument) -> Answer:
+    """Show how far a run is: each site's round, when it was last heard, its bytes and failures.
 
     Raises:
         RunError: no run folder.
     """
-    folder = RunFolder(run_dir)
-    run = run_about(run_dir)
-    alive = run.get("status") == "running" and folder.is_held()
-    console.print(headline(run, alive), markup=False, highlight=False, soft_wrap=True)
-    sites = gather_status(read_events(run_dir / PROGRESS_FILE), folder.read("sites.json") or {})
+    folder, about = RunFolder(run), run_about(run)
+    alive = about.get("status") == "running" and folder.is_held()
+    say(headline(about, alive))
+    sites = tally(read_events(run / PROGRESS_FILE)[0], folder.read("sites.json") or {})[0].sites
     table = Table("site", "round", "phase", "last seen", "sent", "failures", "last trouble")
     for name, site in sites.items():
-        ago = f"{duration(max(0.0, time.time() - site.seen))} ago" if site.seen else "never"
         sent = units.data(site.uplink_bytes)
-        told = map(one_line, (name, site.round, site.phase, ago, sent, site.failures, site.trouble))
-        table.add_row(*map(Text, told))  # a site's own words are no markup
-    console.print(table)
-    said = {key: run.get(key) for key in ("name", "status", "rounds", "attempt", "best_round", "reason")}
-    return {**said, "alive": alive, "sites": {name: asdict(site) for name, site in sites.items()}}
+        cells = (name, site.round, site.phase, last_seen(site, time.time()), sent, site.failures, site.trouble)
+        table.add_row(*(Text(one_line(cell)) for cell in cells))  # a site's own words are no markup
+    console().print(table)
+    keys = ("name", "status", "rounds", "attempt", "best_round", "reason")
+    return {**{key: about.get(key) for key in keys}, "alive": alive, "sites": {name: asdict(sites[name]) for name in sites}}
 
 
 def headline(run: Mapping[str, Any], alive: bool) -> str:
@@ -63,31 +51,6 @@ def headline(run: Mapping[str, Any], alive: bool) -> str:
     )
 
 
-def gather_status(events: Iterable[Mapping[str, Any]], known: Iterable[str]) -> dict[str, SiteStatus]:
-    """Each site's status: those of sites.json first, then others that were heard of."""
-    sites: dict[str, SiteStatus] = {name: SiteStatus() for name in known}
-    for event in events:
-        if event.get("event") not in ("reply", "failure"):
-            continue
-        site = sites.setdefault(str(event["site"]), SiteStatus())
-        site.round, site.phase = int(event["round"]), str(event["phase"])
-        if event["event"] == "reply":
-            site.seen = float(event["time"])
-            site.uplink_bytes += int(event.get("uplink_bytes") or 0) if event["phase"] in ("train", "send") else 0
-            site.trouble = ""
-        else:
-            site.failures += 1
-            site.trouble = f"{event.get('kind', '')}: {event['reason']}"
-    return sites
-
-
-def read_events(file: Path) -> list[dict[str, Any]]:
-    """The whole lines of a run's progress; a line that was broken off is left out."""
-    events = []
-    for line in file.read_bytes().split(b"\n") if file.is_file() else []:  # it may end inside a letter
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        events.append(event)
-    return events
+def last_seen(site: SiteStatus, now: float) -> str:
+    """When a site was last heard of."""
+    return f"{duration(max(0.0, now - site.seen))} ago" if site.seen else "never"

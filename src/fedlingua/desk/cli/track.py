@@ -1,50 +1,53 @@
 """`fedlingua track`: what a run has to tell a tracker and has not told yet, from its folder alone."""
 
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.desk.cli import options
+from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.tracking.feed import state_file
 from fedlingua.desk.tracking.start import Tracking
 from fedlingua.desk.tracking.values import read_object
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.trackers import TRACKERS, check_trackers, tracker_names
 
+commands = Commands()
 END_S = 600
 """For telling a whole run."""
 
 
-def track_run(run_dir: Path, to: str, console: Console) -> dict[str, Any]:
-    """Tell the trackers of `to` (those of the run's `track` where empty) what they do not know yet; what each of them knows now.
+@commands.command(epilog=example("fedlingua track runs/demo-adapter-families-2022 --to tensorboard"))
+def track(
+    run: options.RunArgument,
+    to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, with commas; default: what the run names.")] = "",
+) -> Answer:
+    """Tell experiment trackers of a run what they have not been told yet: after the fact, or after a tracker could not be reached.
 
     Raises:
         ConfigError: no such tracker, none named, or its package is missing. RunError: no run folder, one of a run that never began, or a
             tracker could not be told.
     """
-    folder = RunFolder(run_dir.resolve())
-    run = folder.read("run.json")
-    if run is None:
-        raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made")
-    if not run.get("id"):
+    folder = RunFolder(run.resolve())
+    about = folder.read("run.json")
+    if about is None:
+        raise RunError(f"{run} is no run folder: it has no run.json; give a folder that a run has made")
+    if not about.get("id"):
         raise RunError(
-            f"{run_dir}: its run.json says no id, so the run ended before it began; there is nothing to tell, start it anew"
+            f"{run}: its run.json says no id, so the run ended before it began; there is nothing to tell, start it anew"
         )
-    names = tracker_names(to or str((run.get("config") or {}).get("track", "")))
+    names = tracker_names(to or str((about.get("config") or {}).get("track", "")))
     if not names:
-        raise ConfigError(f"{run_dir}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")
+        raise ConfigError(f"{run}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")
     check_trackers(names)
-    said: list[str] = []
-    done = Tracking(folder.directory, names, said.append, END_S).close()
+    lines: list[str] = []
+    done = Tracking(folder.directory, names, lines.append, END_S).close()
     states = {name: read_object(state_file(folder.directory, name)) for name in names}
-    told = {
-        name: {"run": each.get("known"), "told": each.get("told"), "ended": each.get("ended")} for name, each in states.items()
-    }
+    answer = {name: {"run": of.get("known"), "told": of.get("told"), "ended": of.get("ended")} for name, of in states.items()}
     if not done:
-        raise RunError("; ".join(said) or f"{run_dir}: not all trackers could be told", answer=told)
-    for name, each in told.items():
-        last = "no round" if each["told"] in (None, -1) else f"round {each['told']}"
-        known = f"{name}: {run.get('name')} up to {last}, {each['ended'] or 'still going'}"
-        console.print(known, markup=False, highlight=False, soft_wrap=True)
-    return told
+        raise RunError("; ".join(lines) or f"{run}: not all trackers could be told", answer=answer)
+    for name, of in answer.items():
+        last = "no round" if of["told"] in (None, -1) else f"round {of['told']}"
+        say(f"{name}: {about.get('name')} up to {last}, {of['ended'] or 'still going'}")
+    return answer

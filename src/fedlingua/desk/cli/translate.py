@@ -5,106 +5,97 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Annotated, Any, TextIO
 
+import typer
 from rich.console import Console
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
 from fedlingua.common.languages import parse_direction
 from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
-from fedlingua.desk.cli.output import Answer, AnsweringConsole, asks_json
+from fedlingua.desk.cli.completion import run_folders, sites_of_run
+from fedlingua.desk.cli.options import TranslateOptions
+from fedlingua.desk.cli.output import UNREAD, Answer, AnsweringConsole, Commands, asks_json, example, warn
 from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
 from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.desk.translator import Translator
 
+commands = Commands()
 AT_ONCE, AT_ONCE_OF_A_FILE = 64, 1024
 """Lines taken together: few enough that a pipe flows; of a file enough that batches of like length are full. Typed ones come singly."""
 QUIET_S = 10.0
 """Between two lines of progress."""
-CLOSED = 141
-"""Exit code when nobody reads on, as of a program that SIGPIPE ends."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is translated, and where it goes. file: None is standard input; to: None is standard output.
-
-    threads: of torch; 0: as many as it takes by itself.
-    """
-
-    file: Path | None
-    to: Path | None
-    decoding: Decoding
-    threads: int = 0
-
-    def check(self) -> None:
-        """
-        Raises:
-            ConfigError: a file that is there already, or a number out of range. CorpusError: no such file.
-        """
-        self.decoding.check()
-        if self.file is not None and not self.file.is_file():
-            raise CorpusError(
-                f"{self.file}: there is no such file; give a text with a sentence a line, or none to read standard input"
-            )
-        if self.to is not None and self.to.exists():
-            raise ConfigError(f"{self.to} is there already; remove it, or give another name with --to")
-        if self.to is not None and self.to.parent.exists() and not self.to.parent.is_dir():
-            raise ConfigError(f"{self.to}: {self.to.parent} is no folder; give another name with --to")
-
-    @property
-    def is_memory(self) -> bool:
-        return self.file is not None and self.file.name.removesuffix(".gz").endswith(".tmx")
-
-
-def translate_run(run: Path, site: str | None, direction: str | None, asked: Asked, output: TextIO) -> Answer:
-    """Translate with what a run has trained; who answers, progress and the summary go to standard error.
+@commands.command(epilog=example("fedlingua translate --run runs/demo-adapter-families-2022 --site hospital letter.txt"))
+def translate(
+    how: TranslateOptions,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Run folder; or an adapter, below.", shell_complete=run_folders)
+    ] = None,
+    adapter: Annotated[Path | None, typer.Option(help="Folder that `fedlingua export --form adapter` wrote.")] = None,
+    backbone: Annotated[str, typer.Option(help="With --adapter: where the backbone lies, if not where its name says.")] = "",
+    site: Annotated[str | None, typer.Option(help="Translate as this site does.", shell_complete=sites_of_run)] = None,
+    direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
+) -> Answer:
+    """Translate line for line with what a run has trained.
 
     Raises:
-        ConfigError: neither site nor direction, or both. RunError, BackboneError: what the run cannot give.
+        ConfigError: neither site nor direction, or both. RunError, BackboneError: what the run, or the adapter, cannot give.
     """
-    if (site is None) == (direction is None):
+    if (run is None) == (adapter is None):
+        raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
+    if adapter is not None and (site or direction):
+        raise typer.BadParameter("an exported adapter has its own direction; leave --site and --direction out")
+    if backbone and run is not None:
+        raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
+    if run is not None and (site is None) == (direction is None):
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
-    asked.check()
+    check_text(how)
+    decoding = how.checked()
+    if adapter is not None:
+        from fedlingua.desk.export.adapter import read_adapter
+
+        return translate_with(Translator(read_adapter(adapter), decoding, backbone), how, sys.stdout)
+    assert run is not None
     wanted = parse_direction(direction, "--direction") if direction else None
     models = RunModels(run)
     model = models.of_direction(wanted) if wanted else models.of_site(site or "")
-    return translate_with(Translator(model, asked.decoding), asked, output)
+    return translate_with(Translator(model, decoding), how, sys.stdout)
 
 
-def translate_adapter(adapter: Path, backbone: str, asked: Asked, output: TextIO) -> Answer:
-    """The same with an exported adapter. backbone: where it lies, if not where its name says.
-
-    Raises:
-        RunError: no exported adapter, or another backbone than its own. BackboneError: the backbone cannot be loaded.
+def check_text(how: TranslateOptions) -> None:
     """
-    from fedlingua.desk.export.adapter import read_adapter
+    Raises:
+        ConfigError: a file to write that is there already. CorpusError: no such file to read.
+    """
+    if how.text is not None and not how.text.is_file():
+        raise CorpusError(
+            f"{how.text}: there is no such file; give a text with a sentence a line, or none to read standard input"
+        )
+    if how.to is not None and how.to.exists():
+        raise ConfigError(f"{how.to} is there already; remove it, or give another name with --to")
+    if how.to is not None and how.to.parent.exists() and not how.to.parent.is_dir():
+        raise ConfigError(f"{how.to}: {how.to.parent} is no folder; give another name with --to")
 
-    asked.check()
-    return translate_with(Translator(read_adapter(adapter), asked.decoding, backbone), asked, output)
 
-
-def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answer:
+def translate_with(translator: Translator, how: TranslateOptions, output: TextIO) -> Answer:
     """Write one line for each line, or each unit, that is read; an empty one stays empty. Where JSON is asked for and no file named, the
-    translations are in the answer.
+    translations are in the answer. Who answers, progress and the summary go to standard error.
 
     Raises:
         CorpusError: what is read is not as it has to be; what --to names is not there then.
     """
-    console, model = AnsweringConsole(stderr=True), translator.model
-    if asked.threads:
-        import torch
-
-        torch.set_num_threads(asked.threads)
-    console.print(f"{model.direction}: {model.owner}", highlight=False, markup=False, soft_wrap=True)
-    work = _Work(translator, asked, console if asked.to or not output.isatty() else None)
+    model = translator.model
+    how.set_threads()
+    warn(f"{model.direction}: {model.owner}", style="")
+    work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
-    if asked.to is not None:
-        _write(work.pairs(), translator, asked.to)
+    if how.to is not None:
+        _write(work.pairs(), translator, how.to)
     elif asks_json():
         answered = [translation for _, translation in work.pairs()]
     else:
@@ -115,15 +106,15 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
                     output.flush()
         except BrokenPipeError:
             _let_go(output)
-            raise SystemExit(CLOSED) from None
+            raise SystemExit(UNREAD) from None
     taken = time.monotonic() - started
-    for told in work.remarks():
-        console.print(told, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    for remark in work.remarks():
+        warn(remark, style="yellow")
     rate = work.lines / taken if taken else 0.0
-    if asked.to is not None:
-        console.print(f"{asked.to}: {work.lines:,} lines in {taken:,.1f} s, {rate:,.1f} a second", soft_wrap=True)
+    if how.to is not None:
+        warn(f"{how.to}: {work.lines:,} lines in {taken:,.1f} s, {rate:,.1f} a second", style="")
     return {
-        "to": asked.to,
+        "to": how.to,
         "direction": str(model.direction),
         "answered_by": model.owner,
         "site": model.site,
@@ -134,7 +125,7 @@ def translate_with(translator: Translator, asked: Asked, output: TextIO) -> Answ
         "cut": work.cut,
         "seconds": round(taken, 3),
         "lines_a_second": round(rate, 2),
-        **({} if asked.to else {"translations": answered}),
+        **({} if how.to else {"translations": answered}),
     }
 
 
@@ -144,16 +135,16 @@ class _Work:
     missing: units that have no text in the source's language. cut: lines longer than the source may be.
     """
 
-    def __init__(self, translator: Translator, asked: Asked, console: Console | None) -> None:
-        self.translator, self.asked, self.console = translator, asked, console
+    def __init__(self, translator: Translator, how: TranslateOptions, console: Console | None) -> None:
+        self.translator, self.file, self.console = translator, how.text, console
         self.lines = self.empty = self.missing = self.cut = 0
         self.at_an_end = False
-        self._into_xml = asked.to is not None and _form(asked.to) == "tmx"
+        self._into_xml = how.to is not None and _form(how.to) == "tmx"
 
     def pairs(self) -> Iterator[Pair]:
         """Every line with its translation. at_an_end is set at the last one of those that are translated together."""
-        at_once = AT_ONCE_OF_A_FILE if self.asked.file else 1 if sys.stdin.isatty() else AT_ONCE
-        told, started = time.monotonic(), time.monotonic()
+        at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
+        reported = started = time.monotonic()
         with self._read() as lines:
             while chunk := list(islice(lines, at_once)):
                 translations = self._translated([line or "" for line in chunk])
@@ -162,9 +153,9 @@ class _Work:
                     self.at_an_end = number == len(chunk)
                     yield Pair(line or "", translation)
                 self.lines += len(chunk)
-                if self.console is not None and time.monotonic() - told > QUIET_S:
-                    told = time.monotonic()
-                    self.console.print(f"{self.lines:,} lines, {self.lines / (told - started):,.1f} a second")
+                if self.console is not None and time.monotonic() - reported > QUIET_S:
+                    reported = time.monotonic()
+                    self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
 
     def remarks(self) -> Iterator[str]:
         """What the user should know of the text."""
@@ -187,10 +178,10 @@ class _Work:
 
     @contextmanager
     def _read(self) -> Iterator[Iterator[str | None]]:
-        file = self.asked.file
+        file = self.file
         if file is None:
             yield lines_of(sys.stdin.buffer, "standard input")
-        elif self.asked.is_memory:
+        elif file.name.removesuffix(".gz").endswith(".tmx"):
             yield read_tmx_side(file, self.translator.direction.source)
         else:
             with _opened(file) as stream:

@@ -27,10 +27,10 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import list_failures, read_text
+from fedlingua.desk.check_result import CheckResult, run_check
 from fedlingua.desk.deployment.certificates import check_certificate
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
-from fedlingua.desk.findings import Finding, finding_of
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -48,33 +48,33 @@ PROCESS_BYTES = 700 * 2**20
 
 def check_site(
     site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Look at everything that can be looked at from here, one finding after the other; `expected`: the server's fingerprint or "".
 
     settings: of the run that the site is to take part in, on this site's own backbone and device.
     """
     rules = federation.rules if federation else _likely_rules(site)
-    yield finding_of("corpora", lambda: _corpora(site, rules, settings))
-    yield finding_of("scores", lambda: _scores(site, settings))
+    yield run_check("corpora", lambda: _corpora(site, rules, settings))
+    yield run_check("scores", lambda: _scores(site, settings))
     if federation:
-        yield finding_of("federation", lambda: _federation(site, federation))
+        yield run_check("federation", lambda: _federation(site, federation))
     if not site.insecure:
-        yield finding_of("key", lambda: _key(site))
+        yield run_check("key", lambda: _key(site))
     if settings.overlap != "off" or site.overlap_key:
-        yield finding_of("overlap key", lambda: _overlap_key(site))
+        yield run_check("overlap key", lambda: _overlap_key(site))
     built: list[Trainable] = []
-    yield finding_of("backbone", lambda: _backbone(site, settings, expected, built))
+    yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
-        yield finding_of("memory", lambda: _memory(settings, built[0]))
-        yield finding_of("disk", lambda: _disk(site, settings, built[0]))
+        yield run_check("memory", lambda: _memory(settings, built[0]))
+        yield run_check("disk", lambda: _disk(site, settings, built[0]))
     if settings.device == "cuda":
-        yield finding_of("GPU", lambda: look_at_gpus(settings, built))
+        yield run_check("GPU", lambda: look_at_gpus(settings, built))
     if site.insecure:
-        yield Finding("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
+        yield CheckResult("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
     else:
-        yield finding_of("certificate", lambda: _certificate(site))
+        yield run_check("certificate", lambda: _certificate(site))
     if knock:
-        yield finding_of("server", lambda: _knock(site))
+        yield run_check("server", lambda: _knock(site))
 
 
 def _likely_rules(site: SiteFile) -> TextRules:

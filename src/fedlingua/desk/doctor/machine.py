@@ -1,6 +1,5 @@
 """What a machine has: cores, memory, disk, ports, GPUs."""
 
-import errno
 import importlib.util
 import os
 import runpy
@@ -18,8 +17,8 @@ from fedlingua.common import units
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, DeploymentError
-from fedlingua.common.processes import HOST
-from fedlingua.desk.findings import Note
+from fedlingua.common.processes import HOST, check_free
+from fedlingua.desk.check_result import Remark
 
 LEAST_MEMORY, LITTLE_MEMORY = 10**9, 4 * 10**9
 """Free bytes below which not even the demo's server and one client run (0.7 GB each, shared in part), and below which few clients do."""
@@ -51,9 +50,9 @@ class Device:
 def check_cores() -> str:
     """How many clients can work at once."""
     allowed, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    told = f"{allowed} cores" + (f" of {all_of_them}, as this process may use no others" if allowed < all_of_them else "")
-    told += "; native bf16" if computed_in("bf16", "cpu") == "bf16" else "; no native bf16: precision = 'bf16' computes in fp32"
-    return told if allowed > 1 else Note(f"{told}: the clients of a simulation work one after the other")
+    text = f"{allowed} cores" + (f" of {all_of_them}, as this process may use no others" if allowed < all_of_them else "")
+    text += "; native bf16" if computed_in("bf16", "cpu") == "bf16" else "; no native bf16: precision = 'bf16' computes in fp32"
+    return text if allowed > 1 else Remark(f"{text}: the clients of a simulation work one after the other")
 
 
 def check_memory() -> str:
@@ -63,19 +62,21 @@ def check_memory() -> str:
         DeploymentError: too little for any run.
     """
     memory = psutil.virtual_memory()
-    told = f"{units.data(memory.available)} of {units.data(memory.total)} are free"
+    text = f"{units.data(memory.available)} of {units.data(memory.total)} are free"
     if memory.available < LEAST_MEMORY:
-        raise DeploymentError(f"{told}; a run of the demo needs {units.data(LEAST_MEMORY)} or more: end something else first")
-    return told if memory.available >= LITTLE_MEMORY else Note(f"{told}; a client process takes about 0.7 GB and its backbone")
+        raise DeploymentError(f"{text}; a run of the demo needs {units.data(LEAST_MEMORY)} or more: end something else first")
+    return text if memory.available >= LITTLE_MEMORY else Remark(f"{text}; a client process takes about 0.7 GB and its backbone")
 
 
 def check_shared_memory(place: Path = Path("/dev/shm")) -> str:
     """Where Ray keeps what its actors share."""
     if not place.is_dir():
-        return Note(f"there is no {place}: Ray keeps what its actors share on the disk, which is slower")
+        return Remark(f"there is no {place}: Ray keeps what its actors share on the disk, which is slower")
     free = shutil.disk_usage(place).free
-    told = f"{units.data(free)} are free in {place}"
-    return told if free >= LITTLE_SHARED_MEMORY else Note(f"{told}: Ray goes over to the disk; in a container give --shm-size=1g")
+    text = f"{units.data(free)} are free in {place}"
+    return (
+        text if free >= LITTLE_SHARED_MEMORY else Remark(f"{text}: Ray goes over to the disk; in a container give --shm-size=1g")
+    )
 
 
 def check_disk(place: Path) -> str:
@@ -88,14 +89,14 @@ def check_disk(place: Path) -> str:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise DeploymentError(f"{folder} cannot be written to; say another place, or chmod it")
     free = shutil.disk_usage(folder).free
-    told = f"{units.data(free)} are free in {place}"
+    text = f"{units.data(free)} are free in {place}"
     if free < LEAST_DISK:
-        raise DeploymentError(f"{told}; wanted {units.data(LEAST_DISK)} or more: make room, or take another place")
-    return told if free >= LITTLE_DISK else Note(f"{told}; checkpoints of a large model take gigabytes")
+        raise DeploymentError(f"{text}; wanted {units.data(LEAST_DISK)} or more: make room, or take another place")
+    return text if free >= LITTLE_DISK else Remark(f"{text}; checkpoints of a large model take gigabytes")
 
 
 def places() -> dict[str, Path]:
-    """What is written where by commands that are told nothing else."""
+    """Where commands write that are given no other place."""
     hub = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface")
     return {
         "runs": Path("runs").resolve(),
@@ -121,18 +122,10 @@ def check_loopback() -> str:
 
 def check_port(address: str, what: str) -> str:
     """Whether a server could listen there."""
-    host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, int(port)))
-        except OSError as error:
-            why = (
-                "something listens there already"
-                if error.errno == errno.EADDRINUSE
-                else f"it cannot be opened ({error.strerror})"
-            )
-            return Note(f"{address}, {what}: {why}; a server of another folder needs another port, in its server.toml")
+    try:
+        check_free(address, what)
+    except DeploymentError as error:
+        return Remark(f"{error}, in the server.toml of another folder's server")
     return f"{address} is free, {what}"
 
 
@@ -175,22 +168,24 @@ def check_gpu(
     """
     torch, driver = build(), next((each for each in drivers if Path(each).exists()), "")
     made_for = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs alone"
-    told = f"torch {torch.version} is built for {made_for}"
+    text = f"torch {torch.version} is built for {made_for}"
     if not (torch.cuda or torch.hip):
         if driver:
-            return Note(f"{told}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it")
-        return f"none; {told}: device = 'cpu'"
+            return Remark(
+                f"{text}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it"
+            )
+        return f"none; {text}: device = 'cpu'"
     try:
         found = devices()
     except (ImportError, RuntimeError) as error:  # a library of CUDA's that is missing; a device that is busy or lost
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise DeploymentError(
-            f"{told}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or install torch anew"
+            f"{text}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or install torch anew"
         ) from error
     if not found:
-        return Note(f"{told} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
+        return Remark(f"{text} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
     listed = "; ".join(
         f"{each.name}, {units.data(each.free)} of {units.data(each.total)} free, {'bf16' if each.bf16 else 'no bf16, so precision = fp32'}"
         for each in found
     )
-    return f"{listed}; {told}"
+    return f"{listed}; {text}"

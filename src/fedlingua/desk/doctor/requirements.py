@@ -1,8 +1,12 @@
-"""What is installed, beside what this project asks for: the ranges of pyproject.toml and the versions that constraints.txt pins."""
+"""What is installed, beside what this project asks for: the ranges of pyproject.toml and the versions that constraints.txt pins.
+
+Requirements are read and compared by packaging, versions by importlib.metadata. `pip check` does less: it holds installed packages against
+what each of them asked for when it was installed, and knows neither the checkout's own files, nor its pins, nor what an extra is for.
+"""
 
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +19,7 @@ from packaging.version import Version
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
-from fedlingua.desk.findings import Note
+from fedlingua.desk.check_result import Remark
 
 SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu", "sentencepiece", "numpy")
 """What decides most of what a run does; the others are named where something is wrong with them."""
@@ -51,12 +55,9 @@ class Wanted:
         if not file.is_file():
             return cls(*_of_package(), {})
         project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-        optional = project.get("optional-dependencies", {})
-        extras = {name: tuple(map(Requirement, each)) for name, each in optional.items()}
-        lines = pinned.read_text(encoding="utf-8").split("\n") if pinned.is_file() else []
-        pins = {
-            str(canonicalize_name(name)): pin for name, equals, pin in (line.strip().partition("==") for line in lines) if equals
-        }
+        extras = {name: tuple(map(Requirement, each)) for name, each in project.get("optional-dependencies", {}).items()}
+        lines = pinned.read_text(encoding="utf-8").split() if pinned.is_file() else []
+        pins = {str(canonicalize_name(name)): pin for name, _, pin in (line.partition("==") for line in lines) if pin}
         return cls(SpecifierSet(project["requires-python"]), tuple(map(Requirement, project["dependencies"])), extras, pins)
 
 
@@ -66,7 +67,7 @@ def _of_package() -> tuple[SpecifierSet, tuple[Requirement, ...], dict[str, tupl
     except metadata.PackageNotFoundError as error:
         raise ConfigError("fedlingua is neither installed nor run from its checkout; pip install -e . in the checkout") from error
     found = [Requirement(text) for text in metadata.requires("fedlingua") or []]
-    extras = {extra: tuple(each for each in found if _only_with(each, extra)) for extra in about.get_all("Provides-Extra") or []}
+    extras = {extra: tuple(_of_extra(found, extra)) for extra in about.get_all("Provides-Extra") or []}
     packages = tuple(each for each in found if each.marker is None or each.marker.evaluate({"extra": ""}))
     return SpecifierSet(about["Requires-Python"]), packages, extras
 
@@ -89,7 +90,7 @@ def check_packages(wanted: Wanted) -> str:
     Raises:
         ConfigError: names what is missing, or of a version out of its range.
     """
-    wrong = [told for each in wanted.packages for told in unmet(each)]
+    wrong = [problem for each in wanted.packages for problem in unmet(each)]
     if wrong:
         raise ConfigError(f"{'; '.join(wrong)}; {INSTALL.format(extra='')}")
     shown = ", ".join(f"{name} {metadata.version(name)}" for name in SHOWN if _installed(name))
@@ -98,9 +99,8 @@ def check_packages(wanted: Wanted) -> str:
 
 def check_pins(wanted: Wanted) -> str:
     """Whether the versions are those that the project was tested with; others in the ranges may change the last bits of a result."""
-    told = "those of constraints.txt"
     if not wanted.pins:
-        return Note("there is no constraints.txt here, so nobody knows whether these versions were tested together")
+        return Remark("there is no constraints.txt here, so nobody knows whether these versions were tested together")
     names = {canonicalize_name(each.name) for each in wanted.packages} | {canonicalize_name(name) for name in SHOWN}
     other = [
         f"{name} {version} (tested: {wanted.pins[name]})"
@@ -108,8 +108,8 @@ def check_pins(wanted: Wanted) -> str:
         if (version := _installed(name)) and Version(version).public != wanted.pins[name]
     ]
     if other:
-        return Note(f"{', '.join(other)}: other versions than {told}; results may differ in their last bits")
-    return told
+        return Remark(f"{', '.join(other)}: other versions than those of constraints.txt; results may differ in their last bits")
+    return "those of constraints.txt"
 
 
 def check_held_back(app: Path) -> str:
@@ -118,21 +118,22 @@ def check_held_back(app: Path) -> str:
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
     found = [(name, _installed(name), one["wanted"], one["why"]) for name, one in held.items()]
     old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in found if has and Version(has) < Version(new)]
-    return Note("; ".join(old)) if old else "nothing is held below a known advisory"
+    return Remark("; ".join(old)) if old else "nothing is held below a known advisory"
 
 
 def check_extra(wanted: Wanted, extra: str) -> str:
     """An extra is there, or a note says what it would be for."""
-    missing = [told for each in wanted.extras[extra] if each.name != "fedlingua" for told in unmet(each)]
+    asked = [each for each in wanted.extras[extra] if each.name != "fedlingua"]
+    missing = [problem for each in asked for problem in unmet(each)]
     if missing:
         use = f"; for {NEEDED_FOR[extra]}" if extra in NEEDED_FOR else ""
-        return Note(f"{', '.join(missing)}{use}: {INSTALL.format(extra=f'[{extra}]')}")
-    return ", ".join(f"{each.name} {_installed(each.name)}" for each in wanted.extras[extra] if each.name != "fedlingua")
+        return Remark(f"{', '.join(missing)}{use}: {INSTALL.format(extra=f'[{extra}]')}")
+    return ", ".join(f"{each.name} {_installed(each.name)}" for each in asked)
 
 
 def unmet(wanted: Requirement) -> Iterator[str]:
     """What of a requirement, its own extras included, is missing or out of range."""
-    if wanted.marker and not wanted.marker.evaluate({"extra": ""}) and not _extra_alone(wanted):
+    if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
         return
     version = _installed(wanted.name)
     if version is None:
@@ -141,18 +142,15 @@ def unmet(wanted: Requirement) -> Iterator[str]:
     if not wanted.specifier.contains(version, prereleases=True):
         yield f"{wanted.name} {version} is installed, wanted {wanted.specifier}"
     for extra in wanted.extras:
-        for each in map(Requirement, metadata.requires(wanted.name) or []):
-            if _only_with(each, extra):
-                yield from unmet(Requirement(f"{each.name}{each.specifier}"))
+        for each in _of_extra(map(Requirement, metadata.requires(wanted.name) or []), extra):
+            yield from unmet(each)
 
 
-def _only_with(requirement: Requirement, extra: str) -> bool:
-    marker = requirement.marker
-    return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
-
-
-def _extra_alone(requirement: Requirement) -> bool:
-    return requirement.marker is not None and "extra" in str(requirement.marker)
+def _of_extra(found: Iterable[Requirement], extra: str) -> Iterator[Requirement]:
+    """Those that are asked for with an extra alone, without their markers."""
+    for each in found:
+        if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""}):
+            yield Requirement(f"{each.name}{each.specifier}")
 
 
 def _installed(name: str) -> str | None:

@@ -6,7 +6,6 @@ output; what the tracker prints goes to its error output. Each round is told onc
 """
 
 import fcntl
-import importlib
 import json
 import os
 import select
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedlingua.common.files import replace_text
-from fedlingua.desk.tracking.tracker import About, Open, Status, Tracker
+from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Tracker
 from fedlingua.desk.tracking.values import parameters, read_object, read_rounds, round_values, score_values
 
 LOOK_S, AGAIN_S, AGAIN_MOST_S = 1.0, 10.0, 300.0
@@ -163,17 +162,13 @@ def main() -> int:
             say(f"{name} is being told of this run already, by another process")
             return 1
 
-        def open_run(about: About, told: int) -> Tracker:
-            opened: Tracker = importlib.import_module(f"fedlingua.desk.tracking.{name}").open_run(about, told)
-            return opened
-
         def until_the_end(pause_s: float) -> bool:
             goes_on = waits(pause_s)
             if not goes_on:
                 signal.alarm(seconds)  # a tracker that hangs is not waited for: the signal ends this process
             return goes_on
 
-        done = follow(Feed(folder, name, open_run), until_the_end, say)
+        done = follow(Feed(folder, name, TRACKERS[name]), until_the_end, say)
         channel.flush()
         os._exit(0 if done else 1)  # trackers leave threads and farewells of their own, which may hang
 

@@ -15,7 +15,7 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua.desk.cli.app import app
-from fedlingua.desk.cli.corpus_input import cleaning_rules, corpus_input
+from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 
 GOOD = [(f"der Hund Nummer {number} schläft", f"dog number {number} sleeps") for number in range(40)]
 BAD = [("", "nothing at all"), GOOD[0], ("Ja", "Yes"), ("London [b] und\x1b Rom", "London [b] und\x1b Rom")]
@@ -142,16 +142,16 @@ def test_a_split_that_would_be_empty_or_is_there_already_is_refused(tmp_path: Pa
 
 def test_rules_come_from_a_file_with_changes_before_it(tmp_path: Path) -> None:
     (tmp_path / "f.toml").write_text('[cleaning]\nmin-words = 1\nnormalize = "NFC"\n')
-    asked = cleaning_rules(tmp_path / "f.toml", ["min-words=3", "max-ratio=2", "normalize=NFKC"], True)
+    asked = CleaningOptions(tmp_path / "f.toml", ["min-words=3", "max-ratio=2", "normalize=NFKC"], True).read()
     assert asked == CleaningRules(min_words=3, max_ratio=2.0, normalize="NFKC", strict=True)
-    assert cleaning_rules(None, [], False) == CleaningRules()
+    assert CleaningOptions().read() == CleaningRules()
     for changes, told in (
         (["min-word=3"], "did you mean 'min-words'"),
         (["strict"], "wanted key=value"),
         (["strict=1"], "wanted bool"),
     ):
         with pytest.raises(ConfigError, match=told):
-            cleaning_rules(None, changes, False)
+            CleaningOptions(None, changes).read()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_mistake_in_the_file_is_the_files_and_one_in_the_changes_theirs(
 ) -> None:
     (tmp_path / "f.toml").write_text(f"[cleaning]\n{rules}\n")
     with pytest.raises(ConfigError, match=told):
-        cleaning_rules(tmp_path / "f.toml", changes, False)
+        CleaningOptions(tmp_path / "f.toml", changes).read()
 
 
 def test_a_corpus_is_told_by_its_name_or_its_kind(tmp_path: Path, corpus: Path) -> None:
@@ -178,12 +178,12 @@ def test_a_corpus_is_told_by_its_name_or_its_kind(tmp_path: Path, corpus: Path) 
         ("en-de.txt.zip", "OpusZip"),
         ("d.{}.txt", "LineFiles"),
     ):
-        assert type(corpus_input(name, "de-en", None, []).corpus).__name__ == kind
-    books = corpus_input("opus_books", "de-en", "dataset", ["subset=de-en", 'fields=["a", "b"]']).corpus
+        assert type(CorpusInput(name, "de-en").files).__name__ == kind
+    books = CorpusInput("opus_books", "de-en", "dataset", ["subset=de-en", 'fields=["a", "b"]']).files
     assert books == Dataset("opus_books", Path("opus_books"), ("a", "b"), "de-en")
-    assert corpus_input(str(tmp_path), "de-en", None, []).corpus == Dataset(str(tmp_path), tmp_path, ("de", "en"))
+    assert CorpusInput(str(tmp_path), "de-en").files == Dataset(str(tmp_path), tmp_path, ("de", "en"))
     for name, kind, told in (("a.xls", None, "tells no kind"), ("a", "xls", "--kind xls is not known")):
         with pytest.raises(ConfigError, match=told):
-            corpus_input(name, "de-en", kind, [])
+            CorpusInput(name, "de-en", kind).read()
     with pytest.raises(ConfigError, match="goes with dataset, and here is tsv"):
-        corpus_input(str(corpus), "de-en", None, ["split=train"])
+        CorpusInput(str(corpus), "de-en", None, ["split=train"]).read()

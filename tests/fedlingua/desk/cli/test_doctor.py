@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedlingua.common.errors import RunError
+from fedlingua.desk.check_result import CheckResult
 from fedlingua.desk.cli import doctor
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.output import run_commands
-from fedlingua.desk.findings import Finding
 
 
 def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -23,17 +23,17 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 
 
 def test_lines_and_the_exit_code_of_what_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Finding("python", True, "3.11.7"), Finding("extra [x]", True, "worth a look", note=True)]
-    monkeypatch.setattr(doctor, "findings", lambda: iter(found))
+    found = [CheckResult("python", True, "3.11.7"), CheckResult("extra [x]", True, "worth a look", remark=True)]
+    monkeypatch.setattr(doctor, "check_machine", lambda: iter(found))
     assert called(capsys) == (0, "ok    python: 3.11.7\nnote  extra [x]: worth a look\n", "")
-    found.append(Finding("disk", False, "make room"))
+    found.append(CheckResult("disk", False, "make room"))
     code, out, err = called(capsys)
     assert (code, out.splitlines()[-1]) == (1, "wrong disk: make room")
     assert "1 of 3 checks failed" in err
 
 
 def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "findings", lambda: iter([Finding("disk", False, "make room")]))
+    monkeypatch.setattr(doctor, "check_machine", lambda: iter([CheckResult("disk", False, "make room")]))
     code, out, err = called(capsys, "--format", "json")
     assert code == 1
     assert json.loads(out)["answer"] == {"checks": [{"what": "disk", "good": False, "note": False, "told": "make room"}]}
@@ -45,7 +45,7 @@ def test_a_missing_program_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RunError(f"The command `{name}` is not installed")
 
     monkeypatch.setattr(doctor, "program", none)
-    assert Finding("Flower", False, "The command `flwr` is not installed") in list(doctor.findings())
+    assert CheckResult("Flower", False, "The command `flwr` is not installed") in list(doctor.check_machine())
 
 
 def test_it_loads_no_torch_changes_nothing_and_asks_no_network(tmp_path: Path) -> None:
@@ -73,8 +73,7 @@ finally:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     answer = json.loads(done.stdout)
     checks = {each["what"]: each for each in answer.get("checks") or answer["answer"]["checks"]}
-    assert {"python", "packages", "GPU", "memory", "Flower", "Ray", "COMET", "demo backbone", "extra mlflow"} <= set(checks)
+    assert {"python", "packages", "GPU", "memory", "Flower", "Ray", "COMET", "extra mlflow"} <= set(checks)
     assert checks["packages"]["good"], done.stdout
     assert checks["COMET"]["note"]
-    assert checks["demo backbone"]["note"]
     assert [path.name for path in tmp_path.rglob("*")] == ["home"]

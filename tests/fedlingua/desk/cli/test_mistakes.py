@@ -1,11 +1,18 @@
-"""What a user can get wrong on the command line, each as a real process: told what, where and what to do, fast, with nothing written."""
+"""What a user can get wrong on the command line: told what, where and what to do, fast, with nothing written.
 
+Each in this process, and the first of every command as a real one, too, which is timed.
+"""
+
+import io
 import json
 import os
 import shlex
 import shutil
+import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +23,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.output import FAILED, USAGE, run_commands
 from tests.commands import leaf_commands
-from tests.workspace import FEDERATION, fedlingua, files_of, make_workspace
+from tests.workspace import FEDERATION, Answered, fedlingua, files_of, make_workspace
 
 CPU_S = 2.0
 """Of a mistake, from the start of the process to its end; wall time would be the machine's mood."""
@@ -335,35 +342,59 @@ def test_the_table_is_long_enough_and_has_every_command() -> None:
     assert not lacking, f"the table above has no mistake of: {', '.join(sorted(lacking))}; add one for each"
 
 
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Mistake], Answered]]:
+    """The command line in this process; as a real one where a library is missing."""
+    home = folder / "home"
+    for name, value in {"HOME": home, "XDG_CACHE_HOME": home / ".cache", "COLUMNS": "400", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, str(value))
+    for name in ("HF_HOME", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["fedlingua"])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+
+    def answered(mistake: Mistake) -> Answered:
+        words = shlex.split(mistake.arguments)
+        if (folder / "missing").is_dir():
+            return fedlingua(words, folder, PYTHONSAFEPATH="1")
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            run_commands(app, words)
+        return Answered(int(ended.value.code or 0), out.getvalue(), err.getvalue(), 0.0)
+
+    yield answered
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("mistake", TABLE, ids=lambda one: f"{one.arguments} ({one.what})")
-def test_a_mistake_is_told_with_what_where_and_what_to_do(mistake: Mistake, folder: Path) -> None:
+def test_a_mistake_is_told_with_what_where_and_what_to_do(
+    mistake: Mistake, folder: Path, here: Callable[[Mistake], Answered]
+) -> None:
     if mistake.has:
         mistake.has(folder)
     before = files_of(folder)
-    answered = fedlingua(shlex.split(mistake.arguments), folder, PYTHONSAFEPATH="1")
+    answered = here(mistake)
     assert answered.code == mistake.code, answered.told
     assert "Traceback" not in answered.told
     for fragment in mistake.fragments:
         assert fragment in answered.told
     assert files_of(folder) == before
-    assert answered.seconds < CPU_S
 
 
 OF_EACH = {one.command: one for one in reversed(TABLE)}
 
 
 @pytest.mark.parametrize("command", OF_EACH)
-def test_a_mistake_is_told_as_json_too(
-    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_told_as_json_too(command: str, folder: Path) -> None:
     mistake = OF_EACH[command]
     if mistake.has:
         mistake.has(folder)
-    monkeypatch.chdir(folder)
-    with pytest.raises(SystemExit) as ended:
-        run_commands(app, [*shlex.split(mistake.arguments), "--format", "json"])
-    error = json.loads(capsys.readouterr().out)["error"]
-    assert (ended.value.code, error["exit_code"]) == (mistake.code, mistake.code)
+    answered = fedlingua([*shlex.split(mistake.arguments), "--format", "json"], folder)
+    error = json.loads(answered.out)["error"]
+    assert (answered.code, error["exit_code"]) == (mistake.code, mistake.code)
+    assert answered.seconds < CPU_S
     told = " ".join(error["message"].split())
     for fragment in mistake.fragments:
         assert fragment in f"{told} {error['kind']} Invalid value" if mistake.code == USAGE else fragment in told

@@ -6,28 +6,23 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-import typer
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.app import COMMANDS, app, load_command
 from fedlingua.desk.cli.output import FAILED, FAULT, INTERRUPTED, UNREAD, USAGE, Answer, Commands, console, run_commands
+from tests.commands import leaf_commands
+
+EVERY = leaf_commands(app)
 
 
-def every_command(group: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
-    if not isinstance(group, click.Group):
-        yield name.strip(), group
-        return
-    for word, command in group.commands.items():
-        yield from every_command(command, f"{name} {word}")
-
-
-EVERY = dict(every_command(typer.main.get_command(app)))
+def test_the_overview_says_of_each_command_what_its_own_help_says() -> None:
+    for name, text in COMMANDS.items():
+        assert " ".join((load_command(name).help or "").split()) == text
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -39,7 +34,7 @@ def test_every_command_answers_as_json_too(name: str) -> None:
 
 @pytest.fixture
 def commands() -> Commands:
-    made = Commands(no_args_is_help=True, pretty_exceptions_enable=False)
+    made = Commands()
 
     @made.command()
     def good(words: str) -> Answer:
@@ -129,7 +124,7 @@ def test_ctrl_c_is_130(commands: Commands, capsys: pytest.CaptureFixture[str], o
 
 
 def test_what_a_sites_words_would_do_to_a_terminal_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
-    made = Commands(pretty_exceptions_enable=False)
+    made = Commands()
 
     @made.command()
     def bad() -> Answer:
@@ -143,7 +138,7 @@ def test_what_a_sites_words_would_do_to_a_terminal_is_not_done(capsys: pytest.Ca
 def test_a_file_that_cannot_be_had_is_told_by_name_and_anything_else_is_a_fault(
     capsys: pytest.CaptureFixture[str], error: OSError, wanted: int
 ) -> None:
-    made = Commands(pretty_exceptions_enable=False)
+    made = Commands()
 
     @made.command()
     def bad() -> Answer:
@@ -159,7 +154,7 @@ def test_a_file_that_cannot_be_had_is_told_by_name_and_anything_else_is_a_fault(
 @pytest.mark.parametrize("option", [[], ["--format", "json"]])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_a_disk_that_takes_no_more_is_no_fault(capsys: pytest.CaptureFixture[str], number: int, option: list[str]) -> None:
-    made = Commands(pretty_exceptions_enable=False)
+    made = Commands()
 
     @made.command()
     def bad() -> Answer:
@@ -176,7 +171,7 @@ UNREAD_CODE = """
 from fedlingua.desk.cli.output import Commands, console, run_commands
 from fedlingua.common.errors import ConfigError
 import sys
-made = Commands(pretty_exceptions_enable=False)
+made = Commands()
 @made.command()
 def good():
     "Say it."

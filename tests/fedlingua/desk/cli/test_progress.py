@@ -4,6 +4,7 @@ import io
 import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ from rich.console import Console
 
 from fedlingua.desk.cli import progress
 from fedlingua.desk.cli.engine import RunStatus
-from fedlingua.desk.cli.progress import watch
+from fedlingua.desk.cli.progress import PlainView, Watch, follow, view_on
+
+
+def watch(run_dir: Path, poll: Callable[[], RunStatus], console: Console, interval_s: float) -> RunStatus:
+    return follow(Watch(run_dir, poll, view_on(console)), interval_s)
+
 
 RUNNING = RunStatus("running", "")
 COMPLETED = RunStatus("finished", "completed")
@@ -112,7 +118,7 @@ def test_without_events_the_status_is_asked_for_after_three_seconds_and_then_end
     assert asked[0] >= 3.0
 
 
-def test_a_run_that_tells_of_itself_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_tells_of_itself_is_not_asked_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     asked: list[float] = []
@@ -121,11 +127,11 @@ def test_a_run_that_tells_of_itself_is_not_asked_after(monkeypatch: pytest.Monke
         asked.append(now)
         return RUNNING
 
-    asking = progress._Asking(poll)
+    watched = Watch(tmp_path, poll, PlainView(Console(file=io.StringIO())))
     for now in range(61):
         if now % 5 == 0 and now <= 40:
-            asking.heard(EVENTS[0])
-        asking.ask_when_due()
+            write(tmp_path, EVENTS[0])
+        watched.look()
     assert asked == [52, 55, 59]
 
 

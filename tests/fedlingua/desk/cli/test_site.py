@@ -7,10 +7,10 @@ import re
 import signal
 import sys
 import threading
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, DeploymentError
@@ -59,11 +59,11 @@ def experiment(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
 
 def checked(folder: Path, experiment: Path, expected: str = "") -> str:
     out = io.StringIO()
-    console = Console(file=out, width=100)
-    try:
-        command.check(folder, experiment, None, expected, knock=False, console=console)
-    except DeploymentError as error:
-        out.write(f"error: {error}\n")
+    with redirect_stdout(out):
+        try:
+            command.site_check(folder, experiment, None, expected, knock=False)
+        except DeploymentError as error:
+            out.write(f"error: {error}\n")
     return out.getvalue()
 
 
@@ -249,9 +249,9 @@ def started(folder: Path, refusals: list[str], monkeypatch: pytest.MonkeyPatch) 
 
     stopper = threading.Thread(target=stop)
     stopper.start()
-    out = io.StringIO()
     try:
-        command.start(folder, Console(file=out, width=100))
+        with redirect_stdout(io.StringIO()) as out:
+            command.site_start(folder)
     finally:
         done.set()
         stopper.join()

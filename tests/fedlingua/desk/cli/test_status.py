@@ -2,17 +2,16 @@
 
 import io
 import json
-import subprocess
-import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.cli.status import SiteStatus, gather_status, read_events, show_status
+from fedlingua.desk.cli.progress import SiteStatus, read_events, tally
+from fedlingua.desk.cli.status import status
 from fedlingua.runs.folder import RunFolder
 
 
@@ -44,9 +43,16 @@ def written(folder: Path, events: list[dict[str, Any]], **run: Any) -> RunFolder
     return made
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that no line of a table is broken on."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def shown(folder: Path) -> str:
     out = io.StringIO()
-    show_status(folder, Console(file=out, width=200))
+    with redirect_stdout(out):
+        status(folder)
     return out.getvalue()
 
 
@@ -56,7 +62,7 @@ def line_of(site: str, text: str) -> str:
 
 
 def test_a_sites_status_is_what_was_last_heard_of_it() -> None:
-    sites = gather_status(EVENTS, ["school", "court"])
+    sites = tally(EVENTS, ["school", "court"])[0].sites
     assert list(sites) == ["school", "court", "bank"]
     assert sites["school"] == SiteStatus()
     assert sites["court"] == SiteStatus(2, "evaluate", 30.0, 1500, 1, "late: no reply")
@@ -64,21 +70,21 @@ def test_a_sites_status_is_what_was_last_heard_of_it() -> None:
 
 
 def test_a_good_reply_ends_a_trouble_but_not_its_count() -> None:
-    site = gather_status([failure("court", 1, "train"), reply("court", 1, "train", 70.0)], [])["court"]
+    site = tally([failure("court", 1, "train"), reply("court", 1, "train", 70.0)], [])[0].sites["court"]
     assert (site.trouble, site.failures, site.seen) == ("", 1, 70.0)
 
 
 def test_a_line_that_was_broken_off_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
-    assert read_events(file) == []
+    assert read_events(file) == ([], 0)
     file.write_text('{"event": "a"}\n{"event": "b", "te\n{"event": "c \u2028"}\n{"event"')
-    assert [event["event"] for event in read_events(file)] == ["a", "c \u2028"]
+    assert [event["event"] for event in read_events(file)[0]] == ["a", "c \u2028"]
 
 
 def test_a_line_that_was_broken_off_inside_a_letter_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
     file.write_bytes(b'{"event": "a"}\n' + '{"event": "ü'.encode()[:-1])
-    assert [event["event"] for event in read_events(file)] == ["a"]
+    assert [event["event"] for event in read_events(file)[0]] == ["a"]
 
 
 def test_a_run_whose_server_is_gone_is_broken_off(tmp_path: Path) -> None:
@@ -88,23 +94,9 @@ def test_a_run_whose_server_is_gone_is_broken_off(tmp_path: Path) -> None:
 
 def test_a_run_whose_server_is_at_work_is_running_and_is_not_disturbed(tmp_path: Path) -> None:
     folder = written(tmp_path, EVENTS)
-    code = f"""
-import time
-from pathlib import Path
-from fedlingua.runs.folder import RunFolder
-with RunFolder(Path({str(folder.directory)!r})).held():
-    print("held", flush=True)
-    time.sleep(60)
-"""
-    environment = {"PYTHONPATH": str(Path(sys.modules["fedlingua"].__path__[0]).parent)}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "held\n"
-            for _ in range(2):
-                assert "demo: running, round 2 of 8" in shown(folder.directory)
-        finally:
-            server.kill()
+    with folder.held():
+        for _ in range(2):
+            assert "demo: running, round 2 of 8" in shown(folder.directory)
     assert "broken off" in shown(folder.directory)
 
 

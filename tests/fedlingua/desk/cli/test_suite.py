@@ -9,19 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.engine import RunStatus
-from fedlingua.desk.cli.suite import RESULTS, Bench, _result_dir, run_suite
+from fedlingua.desk.cli.suite import RESULTS, RunQueue, _result_folder, suite
 from fedlingua.desk.report.keep import read_kept_runs
 from fedlingua.desk.suites.read import read_suite
 from fedlingua.desk.suites.result import rebuild
@@ -46,11 +46,14 @@ def planned(file: Path) -> list[Run]:
 
 def work(runs: list[Run], engine: RecordingEngine, jobs: int = 1) -> list[str]:
     out = io.StringIO()
-    Bench(runs, None, Console(file=out), look_s=0.001).work(engine, jobs)
+    with redirect_stdout(out):
+        RunQueue(runs, None, poll_s=0.001).work(engine, jobs)
     return out.getvalue().splitlines()
 
 
-def test_a_suite_says_once_that_this_cpu_has_no_bf16(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_says_once_that_this_cpu_has_no_bf16(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class StartedError(Exception):
         pass
 
@@ -59,20 +62,9 @@ def test_a_suite_says_once_that_this_cpu_has_no_bf16(file: Path, tmp_path: Path,
 
     monkeypatch.setattr("fedlingua.common.devices.cpu_flags", frozenset)
     monkeypatch.setattr("fedlingua.desk.cli.suite.carry_out", carry_out)
-    out = io.StringIO()
     with pytest.raises(StartedError):
-        run_suite(
-            file,
-            None,
-            ["precision=bf16"],
-            1,
-            tmp_path / "runs",
-            tmp_path / "to",
-            None,
-            "simulation",
-            Console(file=out, width=200),
-        )
-    assert out.getvalue().count("this CPU has no native bf16 and computes in fp32") == 1
+        suite(file, set_=["precision=bf16"], runs=tmp_path / "runs", to=tmp_path / "to")
+    assert " ".join(capsys.readouterr().out.split()).count("this CPU has no native bf16 and computes in fp32") == 1
 
 
 def test_every_run_is_handed_over_once_in_the_suites_order(file: Path) -> None:
@@ -183,14 +175,15 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> type[RecordingEngine]:
     return Entered
 
 
-def suite(file: Path, *overrides: str, to: Path | None = None) -> tuple[Path, str]:
-    out = io.StringIO()
-    console = Console(file=out, width=120)
-    return run_suite(file, None, list(overrides), 1, file.parent / "runs", to, None, "simulation", console), out.getvalue()
+def carried_out(file: Path, *overrides: str, to: Path | None = None) -> tuple[Path, str]:
+    with redirect_stdout(io.StringIO()) as out, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")
+        answer = suite(file, set_=list(overrides), runs=file.parent / "runs", to=to)
+    return answer["result"], out.getvalue()
 
 
 def test_the_command_writes_the_result_and_prints_its_table(file: Path, recording: type, tmp_path: Path) -> None:
-    result, printed = suite(file, to=tmp_path / "result")
+    result, printed = carried_out(file, to=tmp_path / "result")
     assert rebuild(result) == ((result / "table.csv").read_text(), (result / "table.md").read_text())
     assert "Two sites, two methods" in printed
     assert str(result / "table.md") in printed
@@ -202,7 +195,7 @@ def test_the_command_ends_with_an_error_that_names_failed_runs_after_writing_the
 ) -> None:
     monkeypatch.setattr(recording, "fails", ("fed-avg",))
     with pytest.raises(RunError, match=r"2 of 5 runs failed: adapter-fed\+fedavg, seed 1; adapter-fed\+fedavg, seed 2"):
-        suite(file, to=tmp_path / "result")
+        carried_out(file, to=tmp_path / "result")
     markdown = (tmp_path / "result" / "table.md").read_text()
     assert "Failed: adapter-fed+fedavg-1: failed, site court: no reply; see machine.log" in markdown
 
@@ -235,7 +228,7 @@ def test_ctrl_c_is_said_of_what_was_going_on_and_no_result_is_written(
 
     monkeypatch.setattr(recording, "status", broken)
     with pytest.raises(KeyboardInterrupt):
-        suite(file, to=tmp_path / "result")
+        carried_out(file, to=tmp_path / "result")
     run = RunFolder(planned(file)[0].folder).read("run.json")
     assert run is not None
     assert (run["status"], run["reason"]) == ("interrupted", "stopped by the user")
@@ -244,19 +237,19 @@ def test_ctrl_c_is_said_of_what_was_going_on_and_no_result_is_written(
 
 def test_a_suite_keeps_out_of_runs_that_another_is_at_work_on(file: Path, recording: type, tmp_path: Path) -> None:
     with RunFolder(tmp_path / "runs").held(), pytest.raises(RunError, match="another suite is at work there"):
-        suite(file, to=tmp_path / "result")
+        carried_out(file, to=tmp_path / "result")
 
 
 def test_a_refused_suite_leaves_nothing(file: Path, recording: type, tmp_path: Path) -> None:
     (tmp_path / "two.toml").unlink()
     with pytest.raises(ConfigError, match="row base"):
-        suite(file, to=tmp_path / "result")
+        carried_out(file, to=tmp_path / "result")
     assert not (tmp_path / "runs").exists()
     assert not (tmp_path / "result").exists()
 
 
 def test_rebuild_writes_the_tables_anew(file: Path, recording: type, tmp_path: Path) -> None:
-    result, _ = suite(file, to=tmp_path / "result")
+    result, _ = carried_out(file, to=tmp_path / "result")
     table = (result / "table.csv").read_bytes()
     (result / "table.csv").unlink()
     done = CliRunner().invoke(app, ["suite", "--rebuild", str(result)])
@@ -269,14 +262,14 @@ def test_the_result_lies_beside_the_other_results_only_as_the_file_stands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     own = RESULTS.parent / "fed_mnmt" / "table2.toml"
-    assert _result_dir(read_suite(own, {}), None) == RESULTS / "fed_mnmt" / "table2"
-    assert _result_dir(read_suite(own, {"rounds": 1}), None) == tmp_path / "runs" / "table2"
+    assert _result_folder(read_suite(own, {}), None) == RESULTS / "fed_mnmt" / "table2"
+    assert _result_folder(read_suite(own, {"rounds": 1}), None) == tmp_path / "runs" / "table2"
     (tmp_path / "pair.toml").write_text(SUITE)
-    assert _result_dir(read_suite(tmp_path / "pair.toml", {}), None) == tmp_path / "runs" / "pair"
+    assert _result_folder(read_suite(tmp_path / "pair.toml", {}), None) == tmp_path / "runs" / "pair"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()
     with pytest.raises(ConfigError, match="holds something other than a suite's result"):
-        _result_dir(read_suite(own, {}), tmp_path / "full")
+        _result_folder(read_suite(own, {}), tmp_path / "full")
 
 
 @pytest.mark.parametrize("arguments", [["suite"], ["suite", "a.toml", "--rebuild", "b"], ["suite", "a.toml", "--jobs", "0"]])

@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli.attempt import Attempt
 from fedlingua.desk.cli.progress import PlainView
-from fedlingua.desk.cli.track import track_run
+from fedlingua.desk.cli.track import track
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
@@ -19,7 +20,8 @@ from tests.recorded import RecordingEngine, record_completed
 
 def said_of(run_dir: Path, to: str = "") -> tuple[dict[str, object], str]:
     out = io.StringIO()
-    return track_run(run_dir, to, Console(file=out)), out.getvalue()
+    with redirect_stdout(out):
+        return track(run_dir, to), out.getvalue()
 
 
 def test_a_finished_run_is_told_afterwards_and_once(run_config: dict[str, Scalar], tmp_path: Path) -> None:
@@ -66,14 +68,14 @@ def test_an_attempt_is_tracked_to_its_end_and_its_other_files_are_as_without(
 ) -> None:
     pytest.importorskip("tensorboard", reason="extra tensorboard is missing")
     left: dict[str, dict[str, str]] = {}
-    for track in ("", "tensorboard"):
-        settings = settings_from({**run_config, "track": track})
-        folder, out = RunFolder(tmp_path / (track or "none") / "demo"), io.StringIO()
+    for name in ("", "tensorboard"):
+        settings = settings_from({**run_config, "track": name})
+        folder, out = RunFolder(tmp_path / (name or "none") / "demo"), io.StringIO()
         attempt = Attempt(RecordingEngine(), settings, folder, 2, PlainView(Console(file=out)))
         attempt.end(attempt._engine.status("1"))
         attempt.close()
         assert out.getvalue() == ""
-        left[track] = {file.name: file.read_text() for file in folder.directory.iterdir() if file.is_file()}
+        left[name] = {file.name: file.read_text() for file in folder.directory.iterdir() if file.is_file()}
     told = json.loads((tmp_path / "tensorboard" / "demo" / "tracking" / "tensorboard.json").read_text())
     assert (told["told"], told["ended"]) == (2, "completed")
     assert not (tmp_path / "none" / "demo" / "tracking").exists()

@@ -17,6 +17,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.tmx import TmxFile
 from fedlingua.desk.cli import translate
 from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.options import TranslateOptions
 from fedlingua.desk.translator import Translator
 
 TMX_14 = """
@@ -246,7 +247,7 @@ def test_memory_stays_where_it_is_however_long_the_text(finished_run: Path, monk
             read += 1
             return b"Ja\n"
 
-    asked_for = translate.Asked(None, None, translate.Decoding())
+    asked_for = TranslateOptions()
     monkeypatch.setattr(translate.sys, "stdin", type("In", (), {"buffer": Endless(), "isatty": lambda self: False})())
     pairs = translate._Work(Translator.of_site(finished_run, "hospital"), asked_for, None).pairs()
     assert [next(pairs).source for _ in range(100)] == ["Ja"] * 100

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli import watch
-from fedlingua.desk.cli.watch import sparkline, watch_run
+from fedlingua.desk.cli.output import AnsweringConsole
+from fedlingua.desk.cli.watch import sparkline
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
@@ -58,10 +58,18 @@ def begun(run_config: dict[str, Scalar], directory: Path, sites: list[str], roun
 
 
 def once(run_dir: Path, width: int = 80, height: int = 24, **more: Any) -> list[str]:
-    out = io.StringIO()
-    console = Console(file=out, width=width, height=height, force_terminal=True, color_system=None)
-    watch_run(run_dir, True, False, more.get("silent_s", 60.0), console)
-    return out.getvalue().splitlines()
+    console = AnsweringConsole(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    on(console, run_dir, once=True, silence=more.get("silent_s", 60.0))
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def on(console: AnsweringConsole, run_dir: Path, **how: Any) -> None:
+    """Watch on a console that is none of this process's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch, "console", lambda: console)
+        patch.setattr("fedlingua.desk.cli.output.console", lambda: console)
+        patch.setattr(watch, "LOOK_S", 0.02)
+        watch.watch(run_dir, **how)
 
 
 def test_a_frame(folder: RunFolder) -> None:
@@ -126,7 +134,7 @@ def test_a_resumed_run_shows_each_round_once(folder: RunFolder) -> None:
 
 def test_a_terminal_without_such_letters_gets_others(folder: RunFolder) -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    watch_run(folder.directory, True, False, 60.0, Console(file=out, width=80, height=24))
+    on(AnsweringConsole(file=out, width=80, height=24), folder.directory, once=True)
     out.flush()
     assert b"dev loss 4.0000 #=_ 2.2500" in out.buffer.getvalue()
 
@@ -151,7 +159,8 @@ def test_a_failed_run_is_shown_and_told(folder: RunFolder) -> None:
 
 def followed(run_dir: Path, silent_s: float = 60.0, terminal: bool = False) -> str:
     out = io.StringIO()
-    watch_run(run_dir, False, True, silent_s, Console(file=out, force_terminal=terminal, width=80, height=24), look_s=0.02)
+    console = AnsweringConsole(file=out, force_terminal=terminal, width=80, height=24)
+    on(console, run_dir, wait=True, silence=silent_s)
     return out.getvalue()
 
 
@@ -200,7 +209,7 @@ def test_a_folder_that_is_written_elsewhere_is_no_broken_one(folder: RunFolder) 
 def test_a_folder_that_is_made_anew_meanwhile_is_waited_for(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, real = [], watch.look
 
-    def look(run_dir: Path) -> watch.Picture:
+    def look(run_dir: Path) -> watch.Snapshot:
         calls.append(1)
         if len(calls) == 2:
             raise RunError("half a run.json")
@@ -217,7 +226,7 @@ def test_a_folder_that_is_made_anew_meanwhile_is_waited_for(folder: RunFolder, m
 def test_a_run_that_ends_while_it_is_looked_at_first_is_no_broken_one(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, real = [], watch.look
 
-    def look(run_dir: Path) -> watch.Picture:
+    def look(run_dir: Path) -> watch.Snapshot:
         picture = real(run_dir)
         calls.append(1)
         if len(calls) == 1:

@@ -17,9 +17,9 @@ from fedlingua.consent.keys import make_key
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.sites import Federation, read_federation
+from fedlingua.desk.check_result import CheckResult
 from fedlingua.desk.deployment.checks import PROCESS_BYTES, check_site, look_at_gpus, memory_estimate
 from fedlingua.desk.deployment.site_setup import init_site
-from fedlingua.desk.findings import Finding
 from fedlingua.evaluation import scores
 from fedlingua.exchange.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
 from fedlingua.exchange.trainable import build_trainable
@@ -47,7 +47,7 @@ def federation(folder: Path, name: str = "clinic", direction: str = "de-fr", key
     return read_federation(folder / "f.toml", Path())
 
 
-def findings(site: SiteFile, settings: Settings, known: Federation | None = None, expected: str = "") -> dict[str, Finding]:
+def findings(site: SiteFile, settings: Settings, known: Federation | None = None, expected: str = "") -> dict[str, CheckResult]:
     site = dataclasses.replace(site, limits=SiteLimits(min_train=1, min_dev=1, min_test=1))
     return {finding.what: finding for finding in check_site(site, settings, known, expected, knock=False)}
 
@@ -66,19 +66,19 @@ def test_text_that_the_sites_own_limits_call_too_little_is_told_with_its_account
 ) -> None:
     found = next(iter(check_site(site, settings, federation(tmp_path), "", knock=False)))
     assert (found.what, found.good) == ("corpora", False)
-    assert found.told.startswith("clinic (de-fr): read 60, kept ")
-    assert "[limits] min-" in found.told
+    assert found.text.startswith("clinic (de-fr): read 60, kept ")
+    assert "[limits] min-" in found.text
 
 
 def test_an_insecure_site_is_told_what_that_means_and_needs_no_key(site: SiteFile, settings: Settings) -> None:
     found = findings(dataclasses.replace(site, insecure=True), settings)
     assert "key" not in found
     assert all(finding.good for finding in found.values())
-    assert "anybody between may read and change" in found["certificate"].told
+    assert "anybody between may read and change" in found["certificate"].text
 
 
 def test_the_corpus_is_counted_under_the_federations_rules(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
-    told = findings(site, settings, federation(tmp_path))["corpora"].told
+    told = findings(site, settings, federation(tmp_path))["corpora"].text
     assert told.startswith("clinic (de-fr): read 60, kept ")
     numbers = [int(word.strip(",;")) for word in told.split() if word.strip(",;").isdigit()]
     read, kept, *_, train, dev, test = numbers
@@ -88,7 +88,7 @@ def test_the_corpus_is_counted_under_the_federations_rules(site: SiteFile, setti
     rules = dataclasses.replace(federation(tmp_path).rules, cleaning=strict)
     none = findings(site, settings, dataclasses.replace(federation(tmp_path), rules=rules))["corpora"]
     assert not none.good
-    assert "none of 60 pairs was kept" in none.told
+    assert "none of 60 pairs was kept" in none.text
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_a_federation_that_knows_the_site_otherwise_is_told(
 ) -> None:
     found = findings(site, settings, federation(tmp_path, **other))["federation"]
     assert not found.good
-    assert told in found.told
+    assert told in found.text
 
 
 def test_a_federation_with_another_key_is_told_with_both_fingerprints(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
     found = findings(site, settings, federation(tmp_path, key=make_key(tmp_path / "other.key")))["federation"]
     assert not found.good
-    assert found.told.count("SHA256:") == 2
+    assert found.text.count("SHA256:") == 2
 
 
 def test_a_missing_key_is_a_finding_of_its_own_and_no_crash(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
@@ -117,23 +117,23 @@ def test_a_missing_key_is_a_finding_of_its_own_and_no_crash(site: SiteFile, sett
     site.key.with_suffix(".pub").unlink()
     found = findings(site, settings, known)
     assert (found["federation"].good, found["key"].good) == (False, False)
-    assert "site.pub" in found["federation"].told
-    assert "`fedlingua site init` makes the key" in found["key"].told
+    assert "site.pub" in found["federation"].text
+    assert "`fedlingua site init` makes the key" in found["key"].text
 
 
 def test_a_key_that_others_can_read_is_told(site: SiteFile, settings: Settings) -> None:
     site.key.chmod(0o640)
     found = findings(site, settings)["key"]
     assert not found.good
-    assert "mode 640); chmod 600 it" in found.told
+    assert "mode 640); chmod 600 it" in found.text
 
 
 def test_two_keys_that_do_not_belong_together_are_told(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
     make_key(tmp_path / "other.key")
     site.key.with_suffix(".pub").write_bytes((tmp_path / "other.pub").read_bytes())
-    assert "does not belong to" in findings(site, settings)["key"].told
+    assert "does not belong to" in findings(site, settings)["key"].text
     site.key.write_text("no key")
-    assert "holds no private key in OpenSSH's form" in findings(site, settings)["key"].told
+    assert "holds no private key in OpenSSH's form" in findings(site, settings)["key"].text
 
 
 def test_the_fingerprint_is_compared_as_far_as_it_was_given(site: SiteFile, settings: Settings) -> None:
@@ -141,11 +141,11 @@ def test_the_fingerprint_is_compared_as_far_as_it_was_given(site: SiteFile, sett
     for expected in (fingerprint, fingerprint[:8]):
         found = findings(site, settings, expected=expected)["backbone"]
         assert found.good
-        assert found.told.endswith("as the server has it")
-    assert findings(site, settings)["backbone"].told.endswith("compare it with the server's run")
+        assert found.text.endswith("as the server has it")
+    assert findings(site, settings)["backbone"].text.endswith("compare it with the server's run")
     other = findings(site, settings, expected="0" * 8)
     assert not other["backbone"].good
-    assert f"{fingerprint[:16]}; the server has 00000000" in other["backbone"].told
+    assert f"{fingerprint[:16]}; the server has 00000000" in other["backbone"].text
     assert "memory" not in other  # nothing to estimate of a backbone that is another
 
 
@@ -155,7 +155,7 @@ def test_a_backbone_that_lacks_the_sites_language_is_told(settings: Settings, tm
     site, _ = init_site(tmp_path / "site", "clinic", "de-te", {"tsv": str(tmp_path / "text.tsv")}, "127.0.0.1:1", None)
     found = findings(site, settings)
     assert [what for what, finding in found.items() if not finding.good] == ["backbone"]
-    assert "'te'" in found["backbone"].told
+    assert "'te'" in found["backbone"].text
 
 
 def test_the_memory_of_the_tiny_backbone_adds_up_by_hand(settings: Settings) -> None:
@@ -202,8 +202,8 @@ def test_a_site_with_text_in_one_language_is_right_without_a_tokenizer_of_bleu(
     site, _ = init_site(tmp_path / "site", "clinic", "ja", text, "127.0.0.1:1", None)
     config = {**tiny_run_config, "task": "masked-language", "backbone": str(tiny_encoder), "method": "model-fed"}
     found = findings(site, settings_from(config))
-    assert [finding.told for finding in found.values() if not finding.good] == []
-    assert found["scores"].told == "ja: perplexity, accuracy"
+    assert [finding.text for finding in found.values() if not finding.good] == []
+    assert found["scores"].text == "ja: perplexity, accuracy"
     assert "memory" in found
 
 
@@ -218,7 +218,7 @@ def test_documents_that_a_hook_fails_on_are_told_by_type(
         (tmp_path / "notes" / f"{number}.txt").write_text(f"the patient took aspirin for {number} days.\n")
     text = {"notes": str(tmp_path / "notes"), "deidentify-with": "hook_of_checks:hook"}
     site, _ = init_site(tmp_path / "site", "clinic", "en", text, "127.0.0.1:1", None)
-    told = findings(site, settings)["corpora"].told
+    told = findings(site, settings)["corpora"].text
     assert "dropped not-deidentified 1; documents not de-identified: KeyError 1; " in told
 
 
@@ -226,7 +226,7 @@ def test_a_site_is_told_that_its_cpu_has_no_bf16(site: SiteFile, settings: Setti
     asked = dataclasses.replace(settings, precision="bf16")
     for flags, told in ((frozenset(), True), (frozenset({"bf16"}), False)):
         monkeypatch.setattr("fedlingua.common.devices.cpu_flags", lambda flags=flags: flags)
-        assert findings(site, asked)["backbone"].told.endswith("has no native bf16 and computes in fp32") == told
+        assert findings(site, asked)["backbone"].text.endswith("has no native bf16 and computes in fp32") == told
 
 
 @pytest.mark.usefixtures("native_bf16")
@@ -266,7 +266,7 @@ def test_processes_that_train_together_share_a_batch_and_take_all_else_each(site
     assert three == {**one, "activations": one["activations"] * 86 // 256, "output layer": one["output layer"] * 86 // 256}
     many = memory_estimate(dataclasses.replace(settings, processes=100), trainable)
     assert many["activations"] == one["activations"] * 32 // 256  # a sentence of 32 tokens is not cut
-    told = findings(site, dataclasses.replace(settings, processes=3))["memory"].told
+    told = findings(site, dataclasses.replace(settings, processes=3))["memory"].text
     wanted = int(1.3 * (3 * sum(three.values()) + PROCESS_BYTES + one["backbone"]))
     assert told.startswith(f"about {units.data(wanted)} for a client and 3 processes (process ")
 
@@ -304,8 +304,7 @@ def test_too_little_memory_is_told_with_what_would_help(
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: memory(free))
         found = findings(site, settings)["memory"]
         assert found.good is good
-        smaller = "smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk"
-    assert (smaller in found.told) is not good
+        assert ("smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk" in found.text) is not good
 
 
 def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +312,7 @@ def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeyp
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(100 * 2**20))
     found = findings(site, settings)["disk"]
     assert not found.good
-    assert "104.86 MB are free" in found.told
+    assert "104.86 MB are free" in found.text
 
 
 @pytest.mark.parametrize(

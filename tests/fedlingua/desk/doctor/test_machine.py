@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedlingua.common.errors import DeploymentError
+from fedlingua.desk.check_result import Remark, run_check
 from fedlingua.desk.doctor import machine
 from fedlingua.desk.doctor.machine import (
     Build,
@@ -20,7 +21,6 @@ from fedlingua.desk.doctor.machine import (
     check_shared_memory,
     torch_build,
 )
-from fedlingua.desk.findings import Note, finding_of
 
 CPU, CUDA, ROCM = Build("2.13.0+cpu", "", ""), Build("2.13.0", "13.0", ""), Build("2.13.0", "", "7.0")
 H100 = Device("NVIDIA H100", 70 * 10**9, 80 * 10**9, True)
@@ -38,12 +38,12 @@ def gpu(build: Build, *devices: Device, drivers: tuple[str, ...] = ()) -> str:
 
 def test_a_machine_without_a_gpu_is_good() -> None:
     assert gpu(CPU) == "none; torch 2.13.0+cpu is built for CPUs alone: device = 'cpu'"
-    assert not isinstance(gpu(CPU), Note)
+    assert not isinstance(gpu(CPU), Remark)
 
 
 def test_a_gpu_that_torch_is_not_built_for_is_noted(tmp_path: Path) -> None:
     told = gpu(CPU, drivers=(str(tmp_path),))
-    assert isinstance(told, Note)
+    assert isinstance(told, Remark)
     assert "TORCH_INDEX=" in told
 
 
@@ -54,7 +54,7 @@ def test_gpus_are_told_with_their_memory() -> None:
 
 def test_a_build_for_gpus_that_sees_none_is_noted() -> None:
     told = gpu(CUDA)
-    assert isinstance(told, Note)
+    assert isinstance(told, Remark)
     assert told == "torch 2.13.0 is built for CUDA 13.0 and sees no GPU: device = 'cpu'"
 
 
@@ -65,12 +65,12 @@ def test_gpus_that_cannot_be_asked_are_wrong(error: Exception) -> None:
     def devices() -> list[Device]:
         raise error
 
-    found = finding_of("gpu", lambda: check_gpu(lambda: CUDA, devices, ()))
+    found = run_check("gpu", lambda: check_gpu(lambda: CUDA, devices, ()))
     assert not found.good
-    assert found.told.startswith("torch 2.13.0 is built for CUDA 13.0, and cannot ask for GPUs (")
-    assert str(error).splitlines()[0] in found.told
-    assert "Compile with" not in found.told
-    assert "check the driver" in found.told
+    assert found.text.startswith("torch 2.13.0 is built for CUDA 13.0, and cannot ask for GPUs (")
+    assert str(error).splitlines()[0] in found.text
+    assert "Compile with" not in found.text
+    assert "check the driver" in found.text
 
 
 def test_torchs_build_is_read_without_importing_it() -> None:
@@ -87,7 +87,7 @@ def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "not" / "there"
     for amount, note in ((10**10, False), (2 * 10**9, True)):
         monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder, amount=amount: free(amount))
-        assert isinstance(check_disk(place), Note) == note
+        assert isinstance(check_disk(place), Remark) == note
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: free(10**8))
     with pytest.raises(DeploymentError, match=r"100\.00 MB are free in .*; wanted 1\.00 GB"):
         check_disk(place)
@@ -107,7 +107,7 @@ def test_a_place_that_cannot_be_written_to_is_wrong(tmp_path: Path, monkeypatch:
 def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for amount, note in ((10**10, False), (2 * 10**9, True)):
         monkeypatch.setattr(machine.psutil, "virtual_memory", lambda amount=amount: free(amount))
-        assert isinstance(check_memory(), Note) == note
+        assert isinstance(check_memory(), Remark) == note
     monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: free(10**8))
     with pytest.raises(DeploymentError, match=r"100\.00 MB of 1000\.00 GB are free|100\.00 MB of 1\.00 TB are free"):
         check_memory()
@@ -115,8 +115,8 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_little_shared_memory_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: free(64 * 2**20))
-    assert isinstance(check_shared_memory(tmp_path), Note)
-    assert isinstance(check_shared_memory(tmp_path / "none"), Note)
+    assert isinstance(check_shared_memory(tmp_path), Remark)
+    assert isinstance(check_shared_memory(tmp_path / "none"), Remark)
 
 
 @pytest.fixture
@@ -130,8 +130,8 @@ def listening() -> Iterator[int]:
 def test_a_port_that_is_taken_is_noted(listening: int) -> None:
     for host in ("127.0.0.1", "0.0.0.0"):
         told = check_port(f"{host}:{listening}", "where sites join")
-        assert isinstance(told, Note)
-        assert "something listens there already" in told
+        assert isinstance(told, Remark)
+        assert "the port is in use" in told
 
 
 def test_a_free_port_is_good_and_stays_free(listening: int) -> None:
@@ -139,4 +139,4 @@ def test_a_free_port_is_good_and_stays_free(listening: int) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     for _ in range(2):
-        assert not isinstance(check_port(f"127.0.0.1:{port}", "where sites join"), Note)
+        assert not isinstance(check_port(f"127.0.0.1:{port}", "where sites join"), Remark)

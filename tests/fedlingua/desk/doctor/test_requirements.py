@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import APP_DIR, read_toml
+from fedlingua.desk.check_result import Remark
 from fedlingua.desk.doctor import requirements
 from fedlingua.desk.doctor.requirements import (
     Wanted,
@@ -21,7 +22,6 @@ from fedlingua.desk.doctor.requirements import (
     check_python,
     unmet,
 )
-from fedlingua.desk.findings import Note
 
 
 def wanting(*packages: str, python: str = ">=3", pins: dict[str, str] | None = None, **extras: list[str]) -> Wanted:
@@ -61,7 +61,7 @@ def test_an_installed_package_without_its_checkout_says_what_it_wants(tmp_path: 
     assert {"flwr", "torch"} <= {each.name for each in there.packages} <= {each.name for each in here.packages}
     assert {"ja", "dev"} <= set(there.extras)
     assert not there.pins
-    assert isinstance(check_pins(there), Note)
+    assert isinstance(check_pins(there), Remark)
 
 
 def test_another_python_is_refused() -> None:
@@ -91,15 +91,15 @@ def test_an_extra_of_a_requirement_is_part_of_it(installed: dict[str, str]) -> N
 
 
 def test_versions_in_range_that_nobody_tested_are_a_note(installed: dict[str, str]) -> None:
-    assert not isinstance(check_pins(wanting("torch", pins={"torch": "2.13.0", "peft": "1"})), Note)
+    assert not isinstance(check_pins(wanting("torch", pins={"torch": "2.13.0", "peft": "1"})), Remark)
     told = check_pins(wanting("torch", pins={"torch": "2.14.0"}))
-    assert isinstance(told, Note)
+    assert isinstance(told, Remark)
     assert "torch 2.13.0+cpu (tested: 2.14.0)" in told
 
 
 def test_an_extra_that_is_missing_is_a_note_with_what_it_is_for(installed: dict[str, str]) -> None:
     told = check_extra(wanting(mlflow=["mlflow-skinny>=3", "torch"]), "mlflow")
-    assert isinstance(told, Note)
+    assert isinstance(told, Remark)
     assert told == "mlflow-skinny is not installed; for track = 'mlflow': pip install -c constraints.txt -e '.[mlflow]'"
     assert check_extra(wanting(mlflow=["torch", "ray"]), "mlflow") == "torch 2.13.0+cpu, ray 2.55.1"
 
@@ -113,11 +113,11 @@ def test_what_is_held_below_an_advisory_is_told_with_what_holds_it(installed: di
     table += 'flwr = { wanted = "1.39.0", why = "-" }\nabsent = { wanted = "9", why = "-" }\n'
     (tmp_path / "pyproject.toml").write_text(table)
     told = check_held_back(tmp_path)
-    assert isinstance(told, Note)
+    assert isinstance(told, Remark)
     assert told == "ray 2.55.1 is below 2.56.0: GHSA-x; flwr holds it"
     installed["ray"] = "2.56.0"
     assert check_held_back(tmp_path) == "nothing is held below a known advisory"
-    assert not isinstance(check_held_back(tmp_path / "no checkout"), Note)
+    assert not isinstance(check_held_back(tmp_path / "no checkout"), Remark)
 
 
 def test_the_table_of_what_is_held_back_agrees_with_the_constraints() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fedlingua.desk.tracking import feed as feeding
 from fedlingua.desk.tracking.feed import Feed, follow
-from fedlingua.desk.tracking.tracker import About, Status
+from fedlingua.desk.tracking.trackers import About, Status, Tracker
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
@@ -30,7 +30,7 @@ class Store:
         return Fake(self, known, max(steps, default=-1))
 
 
-class Fake:
+class Fake(Tracker):
     """A tracker in memory, which keeps what it was told although its process dies."""
 
     def __init__(self, store: Store, known: str, told: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from fedlingua.desk.tracking.feed import state_file
 from fedlingua.desk.tracking.start import Tracking
+from fedlingua.desk.tracking.trackers import mlflow_name
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
@@ -159,8 +160,5 @@ print(json.dumps([run, SQLiteStorage.get_logs("fedlingua", run), SQLiteStorage.g
 
 
 def test_mlflows_names() -> None:
-    pytest.importorskip("mlflow", reason="extra mlflow is missing")
-    from fedlingua.desk.tracking.mlflow import mlflow_name
-
     assert mlflow_name("scores chrf++/court:de-fr") == "scores chrfpp/court:de-fr"
     assert mlflow_name("a(b)é") == "a_b__"

@@ -1,0 +1,27 @@
+"""`fedlingua bundle`: the hash of what a run carries to its nodes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedlingua.common.files import APP_DIR, check_file_to_write
+from fedlingua.consent.bundle import bundle_hash
+from fedlingua.desk.cli.output import Answer, Commands, console, example
+from fedlingua.desk.deployment.build import build_bundle
+
+commands = Commands()
+
+
+@commands.command(epilog=example("fedlingua bundle --to fedlingua.fab"))
+def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle to this file.")] = None) -> Answer:
+    """Show the hash of the bundle that this checkout's runs carry, which a site approves."""
+    if to:
+        check_file_to_write(to, "--to")
+    content = build_bundle(APP_DIR)
+    if to:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_bytes(content)
+    found = bundle_hash(content)
+    console().print(found, soft_wrap=True)
+    return {"bundle": found, "file": to}

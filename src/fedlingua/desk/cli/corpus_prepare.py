@@ -1,0 +1,100 @@
+"""The papers' splits from the corpora's downloads, with their account beside them."""
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.progress import Progress
+
+from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import check_folder_to_write
+from fedlingua.common.languages import Direction, nearest
+from fedlingua.corpora.read import Pair
+from fedlingua.corpora.split import Split
+from fedlingua.desk.cli.output import console
+from fedlingua.desk.corpora.mtnt import prepare_mtnt
+from fedlingua.desk.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
+from fedlingua.desk.corpora.prepared import Prepared, Report
+from fedlingua.desk.corpora.uncorpus import prepare_uncorpus
+
+
+class Preparing(Protocol):
+    """One corpus, from the folder of its downloads to what is written."""
+
+    def __call__(self, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared: ...
+
+
+CORPORA: dict[str, Preparing] = {
+    **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
+    "mtnt": prepare_mtnt,
+    "uncorpus": lambda folder, key, no_leaks, report: prepare_uncorpus(folder, key, report),
+}
+WITHOUT_LEAKS = ("uncorpus",)
+"""Corpora that are only ever prepared without them."""
+
+
+def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: bool, key: str) -> tuple[Path, Prepared]:
+    """Write TO/<name>/<direction>.<split>.tsv.gz and account.json, all at once or not at all; returns that folder and what it holds.
+
+    The folder is called <name>, <name>-uniform, <name>-no-leaks or <name>-uniform-no-leaks. Same downloads and key, same bytes.
+
+    Raises:
+        ConfigError: a corpus that is not known, an option that it has not, or a folder that is there already. CorpusError: as `prepare`.
+    """
+    preparing = _preparing(name, uniform, no_leaks)
+    target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
+    if target.exists():
+        raise ConfigError(f"{target} is there already; remove it, or give another folder with --to")
+    check_folder_to_write(target, "--to")
+    with Progress(console=console(), transient=True) as progress:
+        task = progress.add_task(name)
+
+        def report(direction: Direction, done: int, of: int) -> None:
+            progress.update(task, description=f"{name} {direction}", completed=done, total=of)
+
+        prepared = preparing(source, key, no_leaks, report)
+    write_splits(prepared, target)
+    return target, prepared
+
+
+def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:
+    if name not in CORPORA:
+        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
+    if no_leaks and name in WITHOUT_LEAKS:
+        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
+    if not uniform:
+        return CORPORA[name]
+    if name not in PAPER_CORPORA:
+        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
+    corpus = PAPER_CORPORA[name]
+    return partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
+
+
+def write_splits(prepared: Prepared, target: Path) -> None:
+    """Write target/<direction>.<split>.tsv.gz and account.json, all at once or not at all."""
+    write_named({str(direction): splits for direction, splits in prepared.splits.items()}, prepared.account, target)
+
+
+def write_named(named: Mapping[str, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
+    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all."""
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    aside.mkdir(parents=True)
+    try:
+        for name, splits in named.items():
+            for split, pairs in splits.items():
+                (aside / f"{name}.{split}.tsv.gz").write_bytes(_packed(pairs))
+        (aside / "account.json").write_text(json.dumps(account, indent=2) + "\n", encoding="utf-8")
+        os.replace(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _packed(pairs: Sequence[Pair]) -> bytes:
+    """Two columns, gzipped without name and time, so that the same text gives the same bytes."""
+    return gzip.compress("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs).encode(), mtime=0)

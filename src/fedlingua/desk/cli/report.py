@@ -1,0 +1,35 @@
+"""`fedlingua report`: the page of a run, made from its folder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedlingua.common.files import check_folder_to_write
+from fedlingua.desk.cli import options
+from fedlingua.desk.cli.output import Answer, Commands, console, example, say
+
+commands = Commands()
+
+
+@commands.command(epilog=example("fedlingua report runs/demo-adapter-families-2022 --bandwidth 100"))
+def report(
+    run: options.RunArgument,
+    keep: Annotated[
+        Path | None, typer.Option(help="Also add the run to runs.jsonl here, small and without paths, and write its table.")
+    ] = None,
+    bandwidth: Annotated[
+        float, typer.Option(metavar="MBPS", help="The server's line in Mbit/s, shared by all sites, for the cost of a round.")
+    ] = 1000.0,
+) -> Answer:
+    """Write report.html anew and print the table of scores."""
+    from fedlingua.desk.report import keep_run, score_table, write_report
+
+    if keep:
+        check_folder_to_write(keep, "--keep")
+    page = write_report(run, bandwidth)
+    console().print(score_table(run))
+    say(f"report: {page}")
+    if keep:
+        keep_run(run, keep)
+    return {"report": page, "kept": keep}

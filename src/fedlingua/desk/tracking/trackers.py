@@ -1,0 +1,219 @@
+"""The trackers: TensorBoard, MLflow and trackio. Each opens a run of its own for a run of ours, and goes on with it when asked again.
+
+Why not accelerate's trackers, which are one interface for all three: none of them can say which rounds it has, or find the run that it
+began, so a gap could not be filled later; MLflow's ends every run as finished, also one that failed; TensorBoard's writes the settings as
+a run of their own at every start; and each loads torch (230 MiB and 1.5 s of CPU for TensorBoard, 41 MiB and 0.2 s here) on cores that
+train.
+"""
+
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+Status = Literal["completed", "failed", "interrupted"]
+Entry = TypeVar("Entry")
+PROJECT = "fedlingua"
+"""Where a tracker keeps runs of this project together, unless its own environment variables say another name."""
+
+
+@dataclass(frozen=True)
+class About:
+    """A run as a tracker is to know it. name: of people's choice; id: its own for good; folder: where its files lie."""
+
+    name: str
+    id: str
+    folder: Path
+    parameters: Mapping[str, str | int | float | bool]
+
+
+class Tracker(ABC):
+    """An open run of a tracker. known: how the tracker names it; told: the last round that it has, -1 for none.
+
+    Until it is told something, a run that it already has stays as it is, ended or not.
+    """
+
+    known: str
+    told: int
+
+    @abstractmethod
+    def tell(self, step: int, values: Mapping[str, float]) -> None:
+        """The numbers of a round; they are kept when this returns."""
+
+    @abstractmethod
+    def end(self, status: Status, step: int, scores: Mapping[str, float]) -> None:
+        """How the run ended, and what it scored, which is told at the round `step`."""
+
+    def close(self) -> None:  # noqa: B027 - not every tracker holds something open
+        """Let go of it, ended or not."""
+
+
+class TensorBoard(Tracker):
+    """Scalars by round in event files in the run folder, so that `tensorboard --logdir runs` shows every run by its name; settings and
+    status are there for its HParams page.
+
+    A writer goes on after round `told`: readers forget what a killed one may have written beyond it; anew where no file is left. A file
+    is begun once there is something to tell. Written with tensorboard's own writer; torch's SummaryWriter is the same with torch.
+    """
+
+    def __init__(self, about: About, told: int) -> None:
+        from tensorboard.summary.writer import event_file_writer  # a missing package is told before a round is
+
+        self._writers, self._run = event_file_writer, about
+        self._folder = about.folder / "tensorboard"
+        self._begun: Any = None
+        self.known, self.told = "tensorboard", told if any(self._folder.glob("events.*")) else -1
+
+    def tell(self, step: int, values: Mapping[str, float]) -> None:
+        self._add(step=step, summary={"value": [{"tag": name, "simple_value": value} for name, value in values.items()]})
+
+    def end(self, status: Status, step: int, scores: Mapping[str, float]) -> None:
+        from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+
+        self.tell(step, scores)
+        result = api_pb2.STATUS_SUCCESS if status == "completed" else api_pb2.STATUS_FAILURE
+        ended = plugin_data_pb2.SessionEndInfo(status=result, end_time_secs=time.time())
+        self._add_about(metadata.SESSION_END_INFO_TAG, session_end_info=ended)
+
+    def close(self) -> None:
+        if self._begun:
+            self._begun.close()
+
+    def _begin(self) -> None:
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+        self._begun = self._writers.EventFileWriter(str(self._folder))
+        self._add(step=self.told + 1, session_log=SessionLog(status=SessionLog.START))
+        if self.told >= 0:
+            return
+        settings = plugin_data_pb2.SessionStartInfo(group_name=self._run.name, start_time_secs=time.time())
+        for key, value in self._run.parameters.items():
+            field = "bool_value" if isinstance(value, bool) else "string_value" if isinstance(value, str) else "number_value"
+            setattr(settings.hparams[key], field, value)
+        self._add_about(metadata.SESSION_START_INFO_TAG, session_start_info=settings)
+
+    def _add_about(self, tag: str, **content: Any) -> None:
+        from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+        data = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(**content))
+        self._add(summary={"value": [{"tag": tag, "metadata": data}]})
+
+    def _add(self, **content: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        if self._begun is None:
+            self._begin()
+        self._begun.add_event(Event(wall_time=time.time(), **content))
+        self._begun.flush()
+
+
+class MLflow(Tracker):
+    """One run in the store that MLflow's own environment names (MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME), else in its default one.
+
+    It carries the id of ours as a tag. Metrics by round; the settings are its parameters, the status is MLflow's own.
+    """
+
+    STATUS: Mapping[Status, str] = {"completed": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+    MOST: Mapping[str, int] = {"metrics": 1000, "params": 100}
+    """What MLflow takes in one call."""
+    PROOF = "failures"
+    """A number that every round has: its history says which rounds are there."""
+
+    def __init__(self, about: About, told: int) -> None:
+        # Its own retries would outlast a run's end; and nothing here is for its makers.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow.tracking import MlflowClient
+
+        self._client, tag = MlflowClient(), f"{PROJECT}.run"
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
+        experiment = self._client.get_experiment_by_name(name)
+        place = str(experiment.experiment_id if experiment else self._client.create_experiment(name))
+        found = list(self._client.search_runs([place], f"tags.`{tag}` = '{about.id}'", max_results=1))
+        self._running = not found
+        if found:
+            self.known = found[0].info.run_id
+            self.told = max((each.step for each in self._client.get_metric_history(self.known, self.PROOF)), default=-1)
+            return
+        self.known, self.told = self._client.create_run(place, run_name=about.name, tags={tag: about.id}).info.run_id, -1
+        from mlflow.entities import Param
+
+        self._log("params", [Param(mlflow_name(key), str(value)) for key, value in about.parameters.items()])
+
+    def tell(self, step: int, values: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        # The proof last: a round that was broken off in the middle has none, and is told again.
+        ordered = sorted(values.items(), key=lambda item: item[0] == self.PROOF)
+        if not self._running:  # it may have ended before
+            self._client.update_run(self.known, status="RUNNING")
+            self._running = True
+        self._log("metrics", [Metric(mlflow_name(name), value, now, step) for name, value in ordered])
+
+    def end(self, status: Status, step: int, scores: Mapping[str, float]) -> None:
+        from mlflow.entities import RunTag
+
+        self.tell(step, scores)
+        self._client.log_batch(self.known, tags=[RunTag(f"{PROJECT}.status", status)])
+        self._client.set_terminated(self.known, self.STATUS[status])
+
+    def _log(self, kind: str, entries: Sequence[Any]) -> None:
+        for part in _parts(entries, self.MOST[kind]):
+            self._client.log_batch(self.known, **{kind: part})
+
+
+class Trackio(Tracker):
+    """A run in trackio's local store, or where its own environment sends it (TRACKIO_SPACE_ID, TRACKIO_SERVER_URL, TRACKIO_PROJECT).
+
+    Metrics by round; the settings are the run's config; the status is the metric `completed`, 1 or 0. trackio keeps what it is told
+    within half a second, so its store says what it has.
+    """
+
+    def __init__(self, about: About, told: int) -> None:
+        import trackio
+        from trackio.sqlite_storage import SQLiteStorage
+
+        project, self.known = os.environ.get("TRACKIO_PROJECT") or PROJECT, f"{about.name}-{about.id[:8]}"
+        self.told = told
+        if not (os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL")):
+            last = SQLiteStorage.get_max_step_for_run(project, self.known)
+            self.told = -1 if last is None else last
+        # What it would measure of this machine is not the run's.
+        self._run: Any = trackio.init(
+            project,
+            self.known,
+            config=dict(about.parameters),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def tell(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def end(self, status: Status, step: int, scores: Mapping[str, float]) -> None:
+        self._run.log({**scores, "completed": float(status == "completed")}, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+Open = Callable[[About, int], Tracker]
+"""(the run, the last round that was told or -1) -> the tracker's run for it, the same however often it is opened"""
+TRACKERS: Mapping[str, Open] = {"tensorboard": TensorBoard, "mlflow": MLflow, "trackio": Trackio}
+
+
+def mlflow_name(name: str) -> str:
+    """A name that MLflow takes: letters, digits, and `_-. :/`."""
+    return re.sub(r"[^\w\-. :/]", "_", name.replace("+", "p"), flags=re.ASCII)
+
+
+def _parts(whole: Sequence[Entry], size: int) -> Iterator[Sequence[Entry]]:
+    return (whole[first : first + size] for first in range(0, len(whole), size))
