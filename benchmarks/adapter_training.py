@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/adapter_training.py [--size tiny|m2m-100] [--small] [--to results.json] [--repeats N] [--data DIR]
 
 `identical_batches`: both are given the very same batches of 16 in one order, and come to the same loss; `ours_cut` takes each in pieces of
-like length (`micro-tokens`). `own_batching`: ours by a budget of tokens, which makes about as many steps, against the
+like length (`memory.micro-tokens`). `own_batching`: ours by a budget of tokens, which makes about as many steps, against the
 Trainer's defaults: 8 sentences at random, padded to their longest.
 Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn about in one process;
 the Trainer does not log, evaluate or save.

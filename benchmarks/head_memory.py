@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/head_memory.py [--small] [--to results.json]
 
 Every way is a process of its own with the same random model and batch (16 pairs of 32 tokens, fp32, one core): a step with all scores at
-once (`head-chunk` 0), one in chunks, and one whose loss is the sum of the head's input, which says what all the rest takes.
+once (`memory.head-chunk` 0), one in chunks, and one whose loss is the sum of the head's input, which says what all the rest takes.
 A peak is the most that was resident during a second step, as Linux counts it (VmHWM).
 Some minutes and 6 GB; `--small` takes two layers a stack.
 """

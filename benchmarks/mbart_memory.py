@@ -59,7 +59,7 @@ def measure(folder: Path) -> dict[str, float | int | str]:
             "rounds": 1,
             "batch-size": 8,
             "accumulation": 1,
-            "adapter-dim": 64,
+            "adapter.dim": 64,
             "beam": 1,
             "max-decode-tokens": 4,
         },

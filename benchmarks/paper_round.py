@@ -104,7 +104,7 @@ def measure(name: str, folder: Path, accumulation: int) -> dict[str, Any]:
         "accumulation": accumulation,
         "learning-rate": 0.001,
         "max-tokens": 256,
-        "adapter-dim": 64,
+        "adapter.dim": 64,
         "beam": 1,
         "max-decode-tokens": 4,
     }

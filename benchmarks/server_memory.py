@@ -117,7 +117,7 @@ def measure(folder: Path, backbone: Path, sites: int) -> dict[str, Any]:
         "max-tokens": 32,
         "beam": 1,
         "max-decode-tokens": 4,
-        "deadline-s": 3600.0,
+        "deadline.phase-s": 3600.0,
     }
     given = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     peaks, done, started = Peaks(), threading.Event(), time.monotonic()

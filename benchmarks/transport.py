@@ -53,11 +53,11 @@ TRIES = 4
 """Of a run: on a machine that others keep busy, Flower may take a server that gets no turn for a dead one."""
 RUNS: dict[str, dict[str, Any]] = {
     "adapter-families": {"method": "adapter-families"},
-    "adapter-families, metasend-l": {"method": "adapter-families", "selection": "metasend-l"},
+    "adapter-families, metasend-l": {"method": "adapter-families", "send.rule": "metasend-l"},
     "metasend-g": {"method": "metasend-g"},
 }
 """Name -> what it differs in: adapters, what a learned threshold takes of them, and of the full model."""
-SHORT = {"beam": 1, "max-decode-tokens": 8, "max-tokens": 64, "meta-batches": 4, "adapter-dim": 512}
+SHORT = {"beam": 1, "max-decode-tokens": 8, "max-tokens": 64, "meta.batches": 4, "adapter.dim": 512}
 """What the sites do with their text is not measured."""
 SENTENCES = 60
 SIZE = ModelSize(d_model=256, encoder_layers=3, decoder_layers=3, heads=4, ffn_dim=1024, vocab_size=2000, max_positions=128)
@@ -183,8 +183,8 @@ def whole_run(
         **keys,
         "rounds": rounds,
         "backbone": str(folder / "backbone"),
-        "deadline-s": 1200.0,
-        "join-deadline-s": 300.0,
+        "deadline.phase-s": 1200.0,
+        "deadline.join-s": 300.0,
     }
     experiment.write_text(tomli_w.dumps(changes), encoding="utf-8")
     before, started = {site: forwarder.moved for site, forwarder in forwarders.items()}, time.monotonic()

@@ -51,7 +51,7 @@ def signature(
     file = folder / f"{_key(site, examples, trainable, settings)}.safetensors"
     if settings.signature_form == "raw" and not consent.raw:
         raise ExchangeError(
-            "this site gives no raw gradients away, since text can be read out of them; the run may take signature-form = 'private', "
+            "this site gives no raw gradients away, since text can be read out of them; the run may take signature.form = 'private', "
             "or the site's file allow them: [node] raw-gradients = true"
         )
     if not file.is_file():
@@ -72,7 +72,7 @@ def _pay(site: str, settings: Settings, folder: Path, max_epsilon: float) -> Non
         spent = sum(entry["epsilon"] for entry in given)
         if spent + epsilon > max_epsilon:
             raise ExchangeError(
-                f"{number} private signature{'s' * (number > 1)} under signature-noise = {settings.signature_noise:g} costs epsilon = "
+                f"{number} private signature{'s' * (number > 1)} under signature.noise = {settings.signature_noise:g} costs epsilon = "
                 f"{epsilon:.3g} and {spent:.3g} "
                 f"are spent; this site gives away {max_epsilon:g} in all: more noise, or a larger [node] max-epsilon in the site's file"
             )
@@ -99,5 +99,5 @@ def _key(site: str, examples: Sequence[Example], trainable: Trainable, settings:
     flat = {name: value for name, value in settings.by_first_names().items() if name.startswith("signature-")}
     decided = [site, flat, settings.seed, trainable.fingerprint, examples]
     if "," in settings.signature_adapter:
-        decided.append(list(settings.signature_adapters))  # cluster-parts may need fewer of them
+        decided.append(list(settings.signature_adapters))  # cluster.parts may need fewer of them
     return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]

@@ -57,7 +57,7 @@ def threshold_slope(
 
 
 def random_batches(examples: Sequence[Example], settings: Settings, seed: str) -> list[list[Example]]:
-    """Draw `meta-batches` (b) of `meta-batch-size` sentences of the dev text without repetition, or all where there are fewer."""
+    """Draw `meta.batches` (b) of `meta.batch-size` sentences of the dev text without repetition, or all where there are fewer."""
     size = settings.meta_batch_size
     drawn = Random(seed).sample(list(examples), min(len(examples), settings.meta_batches * size))
     return [drawn[first : first + size] for first in range(0, len(drawn), size)]

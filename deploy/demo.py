@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--hang", action="store_true", help="also freeze a site in the middle of a round, and time the round")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="another key of the run, as selection=metasend-l"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="another key of the run, as send.rule=metasend-l"
     )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended on the way out
@@ -178,7 +178,7 @@ def run_and_kill(folder: Path, experiment: Path) -> None:
 def freeze_a_site(folder: Path, experiment: Path) -> dict[str, float]:
     """Stop every process of one site at the beginning of round 1, and see what the round costs the others."""
     say(f"the school's processes are frozen when round 1 begins; deadline {HANG_DEADLINE_S:g} s")
-    changes = {"rounds": 1, "quorum": 0.6, "deadline-s": HANG_DEADLINE_S}
+    changes = {"rounds": 1, "quorum": 0.6, "deadline.phase-s": HANG_DEADLINE_S}
     given = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     approve(folder, experiment, "--set", "rounds=1")
     command = [*COMMAND, "run", str(experiment), "--server", "server", "--to", "hanging", *given]

@@ -251,7 +251,7 @@ def _every_silo(result: Result) -> bool:
     federation = read_federation(EXPERIMENTS / "federations/medical.toml", ROOT)
     rows = result.suite["rows"]
     silos = {f"silo-{site.name}" for site in federation.sites}
-    decides = {"rounds", "sample-least", "sampling-temperature"}
+    decides = {"rounds", "sample.least", "sampling-temperature"}
     return {row["name"] for row in rows} == {"base", "server-adam", "centralized", "centralized-public", *silos} and not any(
         decides & row["keys"].keys() for row in rows
     )

@@ -115,7 +115,7 @@ WEIGHTS: dict[str, Callable[[Settings], Weights]] = {
 
 
 def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lambda site, share: None) -> Weights:
-    """Those that `aggregation` names, under a rule that is no weighted mean those of FedMean; none over `max-site-share`.
+    """Those that `aggregation` names, under a rule that is no weighted mean those of FedMean; none over `robust.max-share`.
 
     Args:
         on_bound: called with the site and the share that it would have.
@@ -157,7 +157,7 @@ def mean(before: Mapping[str, Numbers], sent: Sequence[Sent], missing: str = "pr
     """The mean of what a cluster's sites sent; a number that nobody sent stays as it was, bit for bit.
 
     Where all sent all, it is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites and
-    does not say what stands where a site sent nothing; `missing` has both readings:
+    does not say what stands where a site sent nothing; `send.missing` has both readings:
 
     - `previous`: what the site received, as if it had not moved there: W_s = W_g + sum over those who sent of w_k (W_k - W_g).
     - `renormalise`: those who sent share the weights among them.

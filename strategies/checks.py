@@ -161,7 +161,7 @@ def check_update(
     )
     change = change_of(tensors, {part: EndToEnd(pieces) for part, pieces in sent.items()}, selection)
     if most_norm and change.norm > most_norm:
-        raise ExchangeError(f"the update changes the tensors by {change.norm:.4g} (L2 norm); max-update-norm = {most_norm:g}")
+        raise ExchangeError(f"the update changes the tensors by {change.norm:.4g} (L2 norm); robust.max-norm = {most_norm:g}")
     return tensors, selection, change
 
 

@@ -62,7 +62,7 @@ class FedMean(SiteStrategy):
 
     def _note_bound(self, site: str, share: float) -> None:
         most = self.settings.max_site_share
-        self.note(f"site {site} would be {share:.0%} of its cluster's mean; max-site-share = {most:g} bounds it")
+        self.note(f"site {site} would be {share:.0%} of its cluster's mean; robust.max-share = {most:g} bounds it")
 
     def _note_small_clusters(self, updates: Mapping[str, Update]) -> None:
         """Say which clusters stay as they were, since too few of their sites answered well for the rule."""

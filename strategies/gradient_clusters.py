@@ -97,7 +97,7 @@ def _announcement(size: int, epsilon: float | None, settings: Settings) -> str:
     if epsilon is None:
         return (
             f"warning: every site sends the raw gradient of {of}, {size} numbers, once; text it was trained on can be read out "
-            "of it by whoever gets it; signature-form = 'private' sends a noised projection instead"
+            "of it by whoever gets it; signature.form = 'private' sends a noised projection instead"
         )
     price = f"({epsilon:.3g}, {settings.signature_delta:g})-differentially private for each sentence"
     return f"every site sends {size} noised numbers made of the gradient of {of}, once: together {price}"

@@ -9,7 +9,7 @@
   sentences in one run, and 0.75 to 0.82 in another. So the upper median of the others' e says how far a site goes in its own
   steps. SGD has no scale of its own: the others' changes are taken to have grown by e = 1 up to a site's steps, and by e = 1/2
   down to them, the one or other that allows more.
-- An update of more than `max-update-ratio` times that is left out; beyond CLIP of it, it is scaled down to there.
+- An update of more than `robust.max-ratio` times that is left out; beyond CLIP of it, it is scaled down to there.
 
 Measured over federations and methods of the committed suites and sites of 30 to 3,000 sentences (adapters, LoRA, controllers, full models,
 selections): honest updates changed 0.5 to 1.4 times what was expected, sign-flipped ones x 5 2.6 to 4.8 times that. Honest tensors
@@ -30,9 +30,9 @@ from fedlingua.settings.schedules import rate_share
 from strategies.norms import Change
 
 CLIP = 0.8
-"""Of max-update-ratio: where an update is scaled down to."""
+"""Of robust.max-ratio: where an update is scaled down to."""
 TENSORS = {True: 1.25, False: 2.0}
-"""A single tensor's ratio under Adam and under SGD, as a multiple of max-update-ratio."""
+"""A single tensor's ratio under Adam and under SGD, as a multiple of robust.max-ratio."""
 STRAIGHT = 2.0
 """Of rate x steps: so far a single tensor may go under Adam wherever the others' went, since one whose gradients are as small as Adam's
 epsilon stands still at some sites and goes straight on at others. Honest ones went 1.3 at most."""
@@ -151,7 +151,7 @@ def judge(
             what = names[worst - 1] if worst else "what it sends"
             reason = (
                 f"it changes {what} by {own.change[worst]:.4g} (root mean square) in {own.steps} steps, where the other sites lead to "
-                f"expect {wanted[worst]:.4g}; up to {limit * limits[worst]:.4g} is taken (max-update-ratio = {most_ratio:g})"
+                f"expect {wanted[worst]:.4g}; up to {limit * limits[worst]:.4g} is taken (robust.max-ratio = {most_ratio:g})"
             )
             scales = np.minimum(1.0, limit / np.maximum(over[1:], max(over[0], limit)))
             verdicts[site] = Verdict(reason, scales if over.max() <= 1 or len(others) == 1 else None)

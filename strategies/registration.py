@@ -251,7 +251,7 @@ def register_sites(grid: Grid, registry: Registry, quorum: float, deadline_s: fl
         return
     absent = [site for site in registry.expected if site not in registry.nodes]
     said = "; ".join(f"{fault.site}: {fault.reason}" for fault in faults)
-    silence = f"no node hosts them after {deadline_s:g} s; start the sites' SuperNodes, or raise join-deadline-s"
+    silence = f"no node hosts them after {deadline_s:g} s; start the sites' SuperNodes, or raise deadline.join-s"
     raise RunError(
         f"{len(registry.sites)} of {len(registry.expected)} sites are here and quorum = {quorum:g}; "
         f"missing: {', '.join(absent) or 'none'} ({said or silence})"

@@ -80,7 +80,7 @@ ROBUST: dict[str, Callable[[int], Rule]] = {
     "krum": lambda liars: partial(krum, liars=liars),
     "multi-krum": lambda liars: partial(multi_krum, liars=liars),
 }
-"""One line a rule: `aggregation` -> the rule, by `byzantine-sites`."""
+"""One line a rule: `aggregation` -> the rule, by `robust.byzantine-sites`."""
 
 
 def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> Numbers:

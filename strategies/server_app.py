@@ -91,8 +91,8 @@ def check_start(settings: Settings, trainable: Trainable) -> None:
         zeros = [name for name, tensor in trainable.sent_first.items() if not tensor.any()]
         if zeros:
             raise ConfigError(
-                f"zero-norm = 'refuse', and {len(zeros)} of {len(trainable.sent_first)} tensors are 0 everywhere at the start, "
-                f"{zeros[0]} the first; a deviation divides by their norm: give zero-norm = 'send' or 'stay', or another adapter-init"
+                f"send.zero-norm = 'refuse', and {len(zeros)} of {len(trainable.sent_first)} tensors are 0 everywhere at the start, "
+                f"{zeros[0]} the first; a deviation divides by their norm: give send.zero-norm = 'send' or 'stay', or another adapter.init"
             )
 
 
@@ -140,7 +140,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     if not (issubclass(named, FedMean) and named.rule is None):
         if settings.missing == "renormalise" and settings.selected_by != "all":
             raise ConfigError(
-                f"missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; "
+                f"send.missing = 'renormalise' takes means over the sites that sent, and {class_name} has a rule of its own; "
                 "leave it 'previous'"
             )
         if settings.aggregation != "fed-mean":
@@ -150,7 +150,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
             )
         if settings.optimized_by != "none":
             raise ConfigError(
-                f"server-optimizer = {settings.optimized_by!r} steps against the mean of the sites' pseudo-gradients, and {class_name} "
+                f"server.optimizer = {settings.optimized_by!r} steps against the mean of the sites' pseudo-gradients, and {class_name} "
                 "has a rule of its own; give 'none', or take the rule out"
             )
     travels = named.travels if ours else Stock.travels

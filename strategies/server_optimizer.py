@@ -111,7 +111,7 @@ def _norm(tensor: Numbers) -> float:
 
 
 OPTIMIZERS: dict[str, Optimizer] = {"sgd": sgd, "adam": adam, "adamw": adamw, "yogi": yogi, "lamb": lamb}
-"""One line an optimiser: `server-optimizer` -> its step."""
+"""One line an optimiser: `server.optimizer` -> its step."""
 
 
 def constant(_: int, __: int, ___: float) -> float:
@@ -140,7 +140,7 @@ SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
     "cosine": cosine,
     "inverse-sqrt": inverse_sqrt,
 }
-"""One line a schedule: `server-schedule` -> (round, counted from 0; rounds; `server-decay`) -> share of the rate."""
+"""One line a schedule: `server.schedule` -> (round, counted from 0; rounds; `server.decay`) -> share of the rate."""
 
 
 class ServerOptimizer:

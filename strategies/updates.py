@@ -1,6 +1,6 @@
 """A site's update, and the ways in which its numbers are looked at without a copy: in files, scaled down, as a pseudo-gradient.
 
-All of a round's updates are compared (`max-update-ratio`) before any of them counts, so none can be added up as it comes; in
+All of a round's updates are compared (`robust.max-ratio`) before any of them counts, so none can be added up as it comes; in
 memory, twelve sites' full models would be twelve times the model. Waiting in files, they cost the server the same for three
 sites as for thirty; whatever is made of them is worked out block by block when they are aggregated.
 """

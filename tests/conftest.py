@@ -97,7 +97,7 @@ def tiny_run_config(tiny_backbone: Path) -> dict[str, Scalar]:
     return {
         **default_run_config(),
         "backbone": str(tiny_backbone),
-        "adapter-dim": 4,
+        "adapter.dim": 4,
         "batch-size": 8,
         "accumulation": 1,
         "beam": 1,
@@ -125,7 +125,7 @@ def toy_corpora(phrases: dict[str, list[str]]) -> tuple[dict[Direction, list[Pai
 def four_sites(tiny_run_config: dict[str, Scalar], tmp_path: Path) -> dict[str, Scalar]:
     """The tiny run config on a federation of four phrasebook sites."""
     (tmp_path / "four.toml").write_text(FOUR_SITES)
-    return {**tiny_run_config, "federation": str(tmp_path / "four.toml"), "deadline-s": 30.0}
+    return {**tiny_run_config, "federation": str(tmp_path / "four.toml"), "deadline.phase-s": 30.0}
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def four_texts(four_sites: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path
     """The same of four sites that each have text in one language, and pre-train the tiny encoder."""
     (tmp_path / "texts.toml").write_text(FOUR_TEXTS)
     masked = {"task": "masked-language", "backbone": str(tiny_encoder), "federation": str(tmp_path / "texts.toml")}
-    return {**four_sites, **masked, "lora-targets": "query,value"}
+    return {**four_sites, **masked, "lora.targets": "query,value"}
 
 
 @pytest.fixture(scope="session")
@@ -150,10 +150,10 @@ def finished_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) 
 
     folder = tmp_path_factory.mktemp("runs")
     (folder / "four.toml").write_text(FOUR_SITES)
-    short = {"adapter-dim": 4, "batch-size": 8, "beam": 2, "rounds": 1, "max-tokens": 32, "max-decode-tokens": 16}
+    short = {"adapter.dim": 4, "batch-size": 8, "beam": 2, "rounds": 1, "max-tokens": 32, "max-decode-tokens": 16}
     config = {**default_run_config(), **short, "accumulation": 1, "backbone": str(tiny_backbone), "method": "adapter-families"}
     # So much that sites do not sound alike.
-    told = {"federation": str(folder / "four.toml"), "deadline-s": 60.0, "learning-rate": 0.1}
+    told = {"federation": str(folder / "four.toml"), "deadline.phase-s": 60.0, "learning-rate": 0.1}
     return run({**config, **told}, folder / "four")[0].directory
 
 

@@ -47,7 +47,7 @@ def sites(tmp_path):
 
 @pytest.fixture
 def config(tiny_run_config, tmp_path):
-    return {**tiny_run_config, "deadline-s": 30.0, "backbone": tiny_run_config["backbone"]}
+    return {**tiny_run_config, "deadline.phase-s": 30.0, "backbone": tiny_run_config["backbone"]}
 
 
 def federation(tmp_path, corpora: bool):

@@ -61,7 +61,7 @@ def folders(tmp_path, tiny_run_config):
 
 @pytest.fixture
 def config(tiny_run_config):
-    return {**tiny_run_config, "deadline-s": 30.0, "method": "adapter-fed", "rounds": 1, "overlap": "remove"}
+    return {**tiny_run_config, "deadline.phase-s": 30.0, "method": "adapter-fed", "rounds": 1, "overlap": "remove"}
 
 
 def deploy(config, folders, tmp_path, machines=Machines) -> tuple[RunFolder, Machines]:

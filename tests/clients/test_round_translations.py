@@ -83,7 +83,7 @@ def test_every_site_translates_its_first_dev_sentences_after_every_round(config,
 @pytest.mark.parametrize(
     "more",
     [
-        {"adapter-init-std": 0.5},
+        {"adapter.init-std": 0.5},
         {"method": "adapter-local"},
         {"tensor-set": "controllers", "controllers": 1, "learning-rate": 0.001},
         {"beam": 2},
@@ -137,7 +137,7 @@ def test_without_the_key_there_is_no_file(config, tmp_path):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"method": "adapter-local"}, {"selection": "metasend-g", "meta-batches": 2, "meta-estimator": "own"}],
+    [{}, {"method": "adapter-local"}, {"send.rule": "metasend-g", "meta.batches": 2, "meta.estimator": "own"}],
     ids=["fed", "local", "metasend"],
 )
 def test_tensors_scores_and_what_is_on_the_wire_are_as_without_it(config, tmp_path, more):

@@ -17,7 +17,7 @@ from fedlingua.settings.checks import settings_from
 
 @pytest.fixture
 def settings(tiny_run_config):
-    one = {"signature-form": "private", "signature-dim": 8, "signature-adapter": "decoder.-1.encoder_attn"}
+    one = {"signature.form": "private", "signature.dim": 8, "signature.adapter": "decoder.-1.encoder_attn"}
     return settings_from({**tiny_run_config, "method": "adapter-gradients", **one})
 
 
@@ -48,7 +48,7 @@ def test_a_signature_of_each_part_is_of_its_own_adapter_and_both_are_paid_for_to
     assert {name: array.shape for name, array in noised.items()} == {"encoder": (8,), "decoder": (8,)}
     (spent,) = json.loads((tmp_path / "signatures/given.json").read_text())["given"]
     assert spent["epsilon"] == pytest.approx(signature_epsilon(2.0, 1e-5, 2))
-    with pytest.raises(ExchangeError, match=r"2 private signatures under signature-noise = 1 costs? epsilon"):
+    with pytest.raises(ExchangeError, match=r"2 private signatures under signature.noise = 1 costs? epsilon"):
         give(consent(), signature_adapter=pair, signature_noise=1.0)
     one = give(consent(max_epsilon=20.0), signature_adapter=pair, cluster_parts="encoder")
     assert list(one) == ["encoder"]
@@ -66,7 +66,7 @@ def test_what_different_answers_cost_adds_up_and_is_refused_beyond_the_sites_lim
 
 
 def test_noise_that_hides_nothing_is_refused_by_its_price(give):
-    with pytest.raises(ExchangeError, match=r"signature-noise = 0\.1 costs epsilon"):
+    with pytest.raises(ExchangeError, match=r"signature.noise = 0\.1 costs epsilon"):
         give(consent(), signature_noise=0.1)
 
 

@@ -101,7 +101,7 @@ def while_a_checkpoint_is_written(number: int) -> Moment:
 @pytest.fixture
 def simulation(four_sites, tmp_path):
     # Every attempt starts its clients anew, each with torch to load: on a slow machine that is more than a test's usual deadline.
-    config = {**four_sites, "method": "adapter-families", "rounds": ROUNDS, "join-deadline-s": 180.0}
+    config = {**four_sites, "method": "adapter-families", "rounds": ROUNDS, "deadline.join-s": 180.0}
     with Engine(APP_DIR, tmp_path / "home") as engine:
         yield Simulation(engine, config)
 

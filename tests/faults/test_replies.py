@@ -53,10 +53,10 @@ def failures_of(folder, number):
 
 @pytest.mark.fault("refused")
 def test_an_update_over_the_absolute_bound_is_refused(config, tmp_path):
-    config = {**config, "max-update-ratio": 0.0, "max-update-norm": 1000.0}
+    config = {**config, "robust.max-ratio": 0.0, "robust.max-norm": 1000.0}
     folder, _ = run(config, tmp_path / "bad", tamper=spoil(all_tensors(lambda array: array * np.float32(1e30))))
     (failure,) = failures_of(folder, 1)
-    assert "max-update-norm = 1000" in failure["reason"]
+    assert "robust.max-norm = 1000" in failure["reason"]
 
 
 @pytest.mark.fault("refused")
@@ -153,7 +153,7 @@ def test_a_site_is_set_aside_after_k_bad_replies(config, tmp_path):
             request, reply
         )
 
-    folder, grid = run({**config, "rounds": 4, "max-bad-replies": 2}, tmp_path / "aside", tamper=always)
+    folder, grid = run({**config, "rounds": 4, "robust.max-bad-replies": 2}, tmp_path / "aside", tamper=always)
     kinds = [[failure["kind"] for failure in record["failures"]] for record in rounds(folder)]
     assert kinds == [[], ["refused"], ["refused", "aside"], ["aside", "aside"], ["aside", "aside"]]
     asked = [m.content.config_records[protocol.TASK]["round"] for m in grid.sent if m.metadata.message_type == protocol.TRAIN]

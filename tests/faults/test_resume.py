@@ -42,13 +42,13 @@ CONTROLLERS = {"method": "adapter-families", "tensor-set": "controllers", "contr
 
 METASEND = {
     "method": "adapter-families",
-    "selection": "metasend-g",
-    "meta-batches": 2,
-    "meta-estimator": "own",
-    "second-filter": True,
+    "send.rule": "metasend-g",
+    "meta.batches": 2,
+    "meta.estimator": "own",
+    "meta.second-filter": True,
 }
 """A threshold and a filter that learn, and updates that wait at the sites."""
-APF = {"method": "adapter-families", "selection": "apf", "server-optimizer": "adam", "server-schedule": "cosine"}
+APF = {"method": "adapter-families", "send.rule": "apf", "server.optimizer": "adam", "server.schedule": "cosine"}
 """Sites that remember how numbers moved, and a server that remembers gradients."""
 
 
@@ -279,8 +279,8 @@ def test_a_disk_that_is_full_stops_the_run_with_its_reason(families, tmp_path, m
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"seed": 7}, "keeps its settings, but seed = 7"), ({"rounds": 9}, "rounds = 9"), ({"adapter-dim": 8}, "adapter-dim = 8")],
-    ids=["seed", "rounds", "adapter-dim"],
+    [({"seed": 7}, "keeps its settings, but seed = 7"), ({"rounds": 9}, "rounds = 9"), ({"adapter.dim": 8}, "adapter.dim = 8")],
+    ids=["seed", "rounds", "adapter.dim"],
 )
 @pytest.mark.fault("stopped")
 def test_a_run_is_not_resumed_with_other_settings(families, tmp_path, changes, reason):

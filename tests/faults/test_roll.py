@@ -12,7 +12,7 @@ from tests.in_process import InProcessGrid, rounds, run, run_on
 
 @pytest.fixture
 def config(four_sites):
-    return {**four_sites, "method": "adapter-fed", "rounds": 1, "quorum": 0.75, "join-deadline-s": 1.0}
+    return {**four_sites, "method": "adapter-fed", "rounds": 1, "quorum": 0.75, "deadline.join-s": 1.0}
 
 
 def describe(change, site="court"):

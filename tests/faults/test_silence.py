@@ -32,7 +32,7 @@ def silent_in_training(request, reply):
 @pytest.mark.fault("refused")
 def test_a_silent_site_is_late_and_costs_the_deadline_once(config, tmp_path):
     started = time.monotonic()
-    folder, _ = run({**config, "rounds": 3, "deadline-s": 2.0}, tmp_path / "late", tamper=silent_in_training)
+    folder, _ = run({**config, "rounds": 3, "deadline.phase-s": 2.0}, tmp_path / "late", tamper=silent_in_training)
     seconds = [record["seconds"] for record in rounds(folder)]
     assert time.monotonic() - started >= 2.0
     assert seconds[1] >= 2.0 > max(seconds[2:])
@@ -65,7 +65,7 @@ class Slow(InProcessGrid):
 
 @pytest.mark.fault("refused")
 def test_a_late_reply_does_not_count_and_its_site_is_back(config, tmp_path):
-    config = {**config, "rounds": 3, "deadline-s": 1.0, "run-dir": str(tmp_path / "slow")}
+    config = {**config, "rounds": 3, "deadline.phase-s": 1.0, "run-dir": str(tmp_path / "slow")}
     grid = Slow(config, 2)
     grid.late = {}
     folder = run_on(grid, config)
@@ -220,7 +220,7 @@ def test_waiting_hears_everybody_out(config, tmp_path, monkeypatch):
         "below-quorum": "wait",
         "rounds": 1,
         "run-dir": str(tmp_path / "wait"),
-        "join-deadline-s": 0.5,
+        "deadline.join-s": 0.5,
     }
     grid = Trickling(config, 4)
     grid.age, grid.looks = {}, 9  # all are here for the roll call

@@ -14,14 +14,14 @@ from tests.in_process import run
 from tests.mbart import build_mbart50
 
 KINDS: dict[str, dict[str, Any]] = {
-    "lora": {"method": "adapter-families", "tensor-set": "lora", "lora-targets": "q_proj,fc1"},
+    "lora": {"method": "adapter-families", "tensor-set": "lora", "lora.targets": "q_proj,fc1"},
     "lora-third": {
         "method": "adapter-fed",
         "tensor-set": "lora",
-        "adapter-layers": "output-end",
-        "lora-targets": "encoder_attn.q_proj,v_proj",
+        "adapter.layers": "output-end",
+        "lora.targets": "encoder_attn.q_proj,v_proj",
     },
-    "adapters": {"method": "adapter-families", "adapter-dim": 4},
+    "adapters": {"method": "adapter-families", "adapter.dim": 4},
     "full": {"method": "model-fed", "learning-rate": 1e-3},
     "controllers": {"method": "model-fed", "tensor-set": "controllers", "controllers": 2, "learning-rate": 1e-3},
     "base": {"method": "base"},
@@ -29,8 +29,8 @@ KINDS: dict[str, dict[str, Any]] = {
 MBART: dict[str, dict[str, Any]] = {"mbart-lora": {"method": "adapter-fed", "tensor-set": "lora", "beam": 1}}
 ENCODERS: dict[str, dict[str, Any]] = {
     "encoder-full": {"method": "server-adam"},
-    "encoder-lora": {"method": "adapter-fed", "tensor-set": "lora", "lora-targets": "dense,query"},
-    "encoder-adapters": {"method": "adapter-fed", "adapter-dim": 4},
+    "encoder-lora": {"method": "adapter-fed", "tensor-set": "lora", "lora.targets": "dense,query"},
+    "encoder-adapters": {"method": "adapter-fed", "adapter.dim": 4},
 }
 RunOf = Callable[[str], Path]
 

@@ -21,7 +21,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "AdamW with weight decay": {"method": "adapter-fed", "optimizer": "adamw", "weight-decay": 0.1},
     "linear schedule, smoothed labels": {"method": "adapter-fed", "schedule": "linear", "label-smoothing": 0.1},
     "batches by tokens": {"method": "adapter-fed", "tokens-per-batch": 200},
-    "top-k": {"method": "top-k", "learning-rate": 1e-3, "send-share": 0.1},
+    "top-k": {"method": "top-k", "learning-rate": 1e-3, "send.share": 0.1},
     "metasend-l": {"method": "metasend-l", "learning-rate": 1e-3},
 }
 """What differs from the defaults."""

@@ -34,6 +34,7 @@ from fedlingua.exchange.records import pack, to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.table import KEYS
 from fedlingua_demo import phrasebook
 from tests.hostile.attacks import Attack, Outcome
 
@@ -73,7 +74,7 @@ def settings(**changes: Any) -> dict[str, Any]:
     """A whole run config that an honest server would send, with a hostile one's changes: `local_epochs=2`."""
     honest = {
         "backbone": "tiny",
-        "adapter-dim": 4,
+        "adapter.dim": 4,
         "batch-size": 8,
         "beam": 1,
         "rounds": 2,
@@ -82,7 +83,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "method": "adapter-families",
         "learning-rate": 0.001,
     }
-    return {**default_run_config(), **honest, **{key.replace("_", "-"): value for key, value in changes.items()}}
+    return {**default_run_config(), **honest, **{KEYS.get(key, key): value for key, value in changes.items()}}
 
 
 class Site:
@@ -176,7 +177,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "another selection than the site takes part in": (
         "[limits] selections",
-        {"limits": 'selections = ["all"]', "selection": "top-k"},
+        {"limits": 'selections = ["all"]', "send.rule": "top-k"},
     ),
     "a gradient by SGD at rate 1 in one step": (
         "[limits] optimizers",
@@ -188,11 +189,11 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "beam 1e6": ("[limits] max-beam", {"beam": 10**6}),
     "processes 1e4": ("[limits] max-processes", {"processes": 10**4}),
     "threads 1e4": ("[limits] max-threads", {"threads": 10**4}),
-    "adapter-dim 1e9": ("[limits] max-adapter-dim", {"adapter_dim": 10**9}),
-    "lora-rank 1e9": ("[limits] max-lora-rank", {"tensor_set": "lora", "lora_rank": 10**9}),
+    "adapter.dim 1e9": ("[limits] max-adapter-dim", {"adapter_dim": 10**9}),
+    "lora.rank 1e9": ("[limits] max-lora-rank", {"tensor_set": "lora", "lora_rank": 10**9}),
     "controllers 1e6": ("[limits] max-controllers", {"tensor_set": "controllers", "controllers": 10**6}),
-    "meta-neurons 1e9": ("[limits] max-meta-neurons", {"selection": "metasend-l", "meta_neurons": 10**9}),
-    "signature-dim 1e9": ("[limits] max-signature-dim", {"signature_dim": 10**9}),
+    "meta.neurons 1e9": ("[limits] max-meta-neurons", {"send.rule": "metasend-l", "meta_neurons": 10**9}),
+    "signature.dim 1e9": ("[limits] max-signature-dim", {"signature_dim": 10**9}),
     "max-tokens 1e6": ("[limits] max-tokens", {"max_tokens": 10**6}),
     "max-decode-tokens 1e6": ("[limits] max-decode-tokens", {"max_decode_tokens": 10**6}),
     "batch-size 1e9": ("[limits] max-batch-size", {"batch_size": 10**9}),
@@ -254,7 +255,7 @@ CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a slope on one sentence": (
         "[limits] min-dev",
         protocol.EVALUATE,
-        {"selection": "metasend-l", "meta_batches": 1, "meta_batch_size": 1},
+        {"send.rule": "metasend-l", "meta_batches": 1, "meta_batch_size": 1},
     ),
     "a signature of one sentence": ("[limits] min-train", protocol.SIGNATURE, {**GRADIENTS, "signature_examples": 1}),
     "all text in one step of Adam": ("[limits] min-steps", protocol.TRAIN, {"batch_size": 170}),
@@ -265,7 +266,7 @@ CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "one step of a probe": (
         "[limits] min-steps",
         protocol.PROBE,
-        {"selection": "metasend-l", "meta_batches": 32, "batch_size": 170},
+        {"send.rule": "metasend-l", "meta_batches": 32, "batch_size": 170},
     ),
     "mixed text": ("in simulation only", protocol.DESCRIBE, {"rules": ruled("split", mixed=True)}),
     "a split over all sites' text": ("in one place", protocol.DESCRIBE, {"rules": ruled("split", mode="components")}),
@@ -278,7 +279,7 @@ CARELESS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a whole update where a threshold chooses": (
         "a run with these settings has",
         protocol.TRAIN,
-        {"selection": "metasend-l"},
+        {"send.rule": "metasend-l"},
     ),
     "a probe where no threshold chooses": ("a run with these settings has", protocol.PROBE, {}),
     "what is sent of a probe, where there is none": ("a run with these settings has", protocol.SEND, {}),
@@ -296,7 +297,7 @@ def not_approved(folder: Path, **how: Any) -> Outcome:
     first = site.ask(protocol.DESCRIBE, config)
     if first.has_error():
         return Outcome(False, str(first.error.reason))
-    config |= {key.replace("_", "-"): value for key, value in how.pop("changes", {}).items()}
+    config |= {KEYS.get(key, key): value for key, value in how.pop("changes", {}).items()}
     return site.refused(site.ask(protocol.DESCRIBE, config, **{"flower_run": 1, **how}), "has not approved")
 
 
@@ -304,7 +305,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "another learning rate than was approved": {"changes": {"learning_rate": 0.1}},
     "another seed than was approved": {"changes": {"seed": 1}},
     "more epochs than were approved, within the limits": {"changes": {"local_epochs": 3}},
-    "another selection than was approved": {"changes": {"selection": "top-k"}},
+    "another selection than was approved": {"changes": {"send.rule": "top-k"}},
     "more sentences translated than was approved": {"changes": {"keep_translations": 3}},
     "another key of the split than was approved": {"rules": ruled("split", key="chosen")},
     "other directions than were approved": {"rules": TextRules(RULES.split, directions=DIRECTIONS[:1])},

@@ -83,12 +83,17 @@ def _home() -> Path:
 def world(*changes: tuple[str, Any]) -> World:
     """Four sites that translate, three of whose answers suffice, with changes of the run config."""
     home = _home()
-    short = {"adapter-dim": 4, "batch-size": 8, "beam": 1, "rounds": ROUNDS, "max-tokens": 32, "max-decode-tokens": 8}
-    where = {"backbone": str(home / "tiny"), "federation": str(home / "four.toml"), "deadline-s": 30.0, "join-deadline-s": 1.0}
+    short = {"adapter.dim": 4, "batch-size": 8, "beam": 1, "rounds": ROUNDS, "max-tokens": 32, "max-decode-tokens": 8}
+    where = {
+        "backbone": str(home / "tiny"),
+        "federation": str(home / "four.toml"),
+        "deadline.phase-s": 30.0,
+        "deadline.join-s": 1.0,
+    }
     method = {"method": "adapter-fed", "quorum": 0.5, "learning-rate": 0.03}
     config = {**default_run_config(), **short, **where, **method, **dict(changes)}
     if config["task"] == "masked-language":
-        config |= {"backbone": str(home / "tiny-encoder"), "federation": str(home / "texts.toml"), "lora-targets": "query,value"}
+        config |= {"backbone": str(home / "tiny-encoder"), "federation": str(home / "texts.toml"), "lora.targets": "query,value"}
     return World(config)
 
 

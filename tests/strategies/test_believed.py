@@ -10,6 +10,7 @@ from flwr.app import Error, Message
 
 from fedlingua.exchange import protocol
 from fedlingua.settings.checks import settings_from
+from fedlingua.settings.table import KEYS
 from strategies.aggregation import weights_of
 from strategies.progress import Progress
 from strategies.updates import Update
@@ -31,7 +32,7 @@ def updates(*sizes: int, losses: tuple[float, ...] = ()) -> list[Update]:
         ({"aggregation": "fed-avg"}, updates(10, 2**50, 30), [0.125, 0.5, 0.375], ["s1"]),
         ({"aggregation": "fed-avg"}, updates(10, 30, 40), [0.125, 0.375, 0.5], []),
         ({"aggregation": "fed-avg"}, updates(1, 999), [0.001, 0.999], []),  # of two nobody can say which is the odd one
-        ({"aggregation": "fed-avg", "max-site-share": 1.0}, updates(10, 30, 60), [0.1, 0.3, 0.6], []),
+        ({"aggregation": "fed-avg", "robust.max-share": 1.0}, updates(10, 30, 60), [0.1, 0.3, 0.6], []),
         ({"aggregation": "fed-mean"}, updates(10, 30, 60), [1 / 3] * 3, []),
         ({"aggregation": "by-loss"}, updates(1, 1, 1, losses=(9.0, 9.0, 1e-6)), [0.25, 0.25, 0.5], ["s2"]),
     ],
@@ -47,7 +48,7 @@ def test_no_site_is_more_than_half_of_a_mean(
 
 def test_the_share_is_in_no_hash_of_a_plain_mean(run_config: dict[str, Any]) -> None:
     def of(**changes: Any) -> str:
-        return settings_from({**run_config, **{key.replace("_", "-"): value for key, value in changes.items()}}).hash()
+        return settings_from({**run_config, **{KEYS.get(key, key): value for key, value in changes.items()}}).hash()
 
     assert of() == of(max_site_share=0.75)
     assert of(aggregation="fed-avg") != of(aggregation="fed-avg", max_site_share=0.75)
@@ -155,7 +156,7 @@ def test_errors_count_as_bad_replies(four_sites: dict[str, Any], tmp_path: Any) 
         task = request.content.config_records.get(protocol.TASK, {})
         return Message(Error(100, "no"), reply_to=request) if task.get("site") == "court" and task["round"] > 0 else reply
 
-    config = {**four_sites, "method": "adapter-fed", "quorum": 0.5, "rounds": 2, "max-bad-replies": 2}
+    config = {**four_sites, "method": "adapter-fed", "quorum": 0.5, "rounds": 2, "robust.max-bad-replies": 2}
     folder, _ = run(config, tmp_path / "run", tamper=tamper)
     kinds = [[failure["kind"] for failure in record["failures"]] for record in rounds(folder)]
     assert kinds == [[], ["failed", "failed"], ["aside", "aside"]]

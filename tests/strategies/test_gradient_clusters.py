@@ -19,10 +19,10 @@ def config(four_sites):
 
 
 def gradients(config, **more):
-    return {**config, "method": "adapter-gradients", "num-clusters": 2, "rounds": 1, **more}
+    return {**config, "method": "adapter-gradients", "cluster.number": 2, "rounds": 1, **more}
 
 
-ALONE = {"signature-adapter": "decoder.-1.encoder_attn"}
+ALONE = {"signature.adapter": "decoder.-1.encoder_attn"}
 """One signature for both parts."""
 
 
@@ -65,13 +65,13 @@ def test_each_part_is_clustered_by_its_own_signature(config, tmp_path):
 def test_each_part_has_as_many_clusters_as_its_own_families(config, tmp_path):
     text = FOUR_SITES.replace('"pl-sv"', '"fr-sv"')  # sources: two Germanic, Romance, Slavic
     (tmp_path / "three.toml").write_text(text)
-    more = {"num-clusters": 0, "federation": str(tmp_path / "three.toml")}
+    more = {"cluster.number": 0, "federation": str(tmp_path / "three.toml")}
     told = run(gradients(config, **more), tmp_path / "run")[0].read("signatures.json")["parts"]
     assert (told["encoder"]["num_clusters"], told["decoder"]["num_clusters"]) == (3, 2)
 
 
 def test_a_part_that_is_not_clustered_is_not_asked_for(config, tmp_path):
-    private = {"signature-form": "private", "signature-noise": 4.0, "cluster-parts": "decoder"}
+    private = {"signature.form": "private", "signature.noise": 4.0, "cluster.parts": "decoder"}
     folder, grid = run(gradients(config, **private), tmp_path / "run")
     told = folder.read("signatures.json")
     assert {tuple(arrays) for arrays in signatures_of(grid)} == {("decoder",)}
@@ -108,7 +108,7 @@ def test_a_run_of_before_each_part_had_its_own_goes_on_with_the_clusters_it_had(
 
 
 def test_a_private_signature_has_at_most_64_numbers_and_states_what_it_cost(config, tmp_path):
-    private = {"signature-form": "private", "signature-dim": 16, "signature-noise": 4.0}
+    private = {"signature.form": "private", "signature.dim": 16, "signature.noise": 4.0}
     folder, grid = run(gradients(config, **private), tmp_path / "run")
     told = folder.read("signatures.json")
     assert {len(array) for arrays in signatures_of(grid) for array in arrays.values()} == {16}
@@ -193,7 +193,7 @@ def test_a_centralized_run_is_scored_on_the_same_sentences_as_a_federated_one(co
 
 def test_another_run_id_draws_no_new_noise(config, tmp_path):
     """Noise drawn anew for each asking could be averaged away; what decides an answer is not what the server calls the run."""
-    _, grid = run(gradients(config, **{"signature-form": "private"}), tmp_path / "run")
+    _, grid = run(gradients(config, **{"signature.form": "private"}), tmp_path / "run")
     (asked,) = [m for m in grid.sent if m.metadata.message_type == protocol.SIGNATURE and m.content["task"]["site"] == "court"]
     again = grid._run(_like(asked, {**asked.content[protocol.TASK], "run": "another"}))
     first = next(s for s, reply in zip(signatures_of(grid), _signature_replies(grid), strict=True) if _site(reply) == "court")

@@ -19,11 +19,11 @@ def config(four_sites):
     return {
         **four_sites,
         "method": "adapter-fed",
-        "selection": "metasend-g",
+        "send.rule": "metasend-g",
         "rounds": 3,
-        "meta-batches": 2,
-        "meta-batch-size": 2,
-        "meta-learning-rate": 0.01,
+        "meta.batches": 2,
+        "meta.batch-size": 2,
+        "meta.learning-rate": 0.01,
     }
 
 
@@ -51,7 +51,7 @@ def test_the_first_threshold_is_the_deviations_median_and_then_it_moves(config, 
     assert told[0]["theta"] == pytest.approx(told[0]["scale"], rel=1e-5)
     assert all(one["stepped"] for one in told)
     assert len({one["theta"] for one in told}) == 3
-    frozen, _ = run({**config, "meta-frozen": True}, tmp_path / "frozen")
+    frozen, _ = run({**config, "meta.frozen": True}, tmp_path / "frozen")
     assert [one["theta"] for one in thresholds(frozen)] != [one["theta"] for one in told]
     assert not any("stepped" in one for one in thresholds(frozen))
 
@@ -63,7 +63,7 @@ def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(conf
         return np.median([value for value in found[0] if value])
 
     follows, _ = run(config, tmp_path / "follows")
-    first, _ = run({**config, "meta-scale": "first"}, tmp_path / "first")
+    first, _ = run({**config, "meta.scale": "first"}, tmp_path / "first")
     for number, one in enumerate(thresholds(follows), start=1):
         medians = [told(follows, site, number) for site in rounds(follows)[number]["sites"]]
         assert one["scale"] == pytest.approx(np.median(medians), rel=1e-4)
@@ -75,7 +75,7 @@ def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(conf
 @pytest.mark.parametrize("estimator", ["cross", "own", "loss"])
 @pytest.mark.parametrize("method", ["adapter-fed", "adapter-families"])
 def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, estimator, method):
-    folder, live = run({**config, "method": method, "meta-estimator": estimator, "rounds": 2}, tmp_path / "run")
+    folder, live = run({**config, "method": method, "meta.estimator": estimator, "rounds": 2}, tmp_path / "run")
     told = thresholds(folder)
     assert told[-1]["stepped"]
     assert (told[0]["theta"] != told[0]["mu"]) == (estimator == "loss")  # the thresholds that are tried
@@ -93,7 +93,7 @@ def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, esti
 
 def test_what_finds_the_slope_is_counted_down(config, tmp_path):
     """Cross sends the direction to every site, on top of the tensors and the threshold."""
-    runs = {e: run({**config, "meta-estimator": e, "rounds": 1}, tmp_path / e) for e in ("cross", "own")}
+    runs = {e: run({**config, "meta.estimator": e, "rounds": 1}, tmp_path / e) for e in ("cross", "own")}
     down = {e: rounds(folder)[1]["sites"]["court"]["downlink_bytes"] for e, (folder, _) in runs.items()}
     (asked,) = [
         message
@@ -109,7 +109,7 @@ def test_what_finds_the_slope_is_counted_down(config, tmp_path):
 @pytest.mark.parametrize("estimator", ["cross", "loss"])
 @pytest.mark.parametrize("phase", [protocol.PROBE, protocol.SEND, protocol.EVALUATE])
 def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config, tmp_path, estimator, phase):
-    config = {**config, "meta-estimator": estimator, "quorum": 0.5}
+    config = {**config, "meta.estimator": estimator, "quorum": 0.5}
     folder, _ = run(config, tmp_path / "run", tamper=failing("court", phase, 2))
     line = rounds(folder)[2]
     assert [failure["site"] for failure in line["failures"]] == ["court"]
@@ -120,7 +120,7 @@ def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config
 
 @pytest.mark.parametrize("estimator", ["cross", "own", "loss"])
 def test_a_round_tells_how_long_each_part_of_it_took(config, tmp_path, estimator):
-    folder, _ = run({**config, "meta-estimator": estimator, "rounds": 1}, tmp_path / "run")
+    folder, _ = run({**config, "meta.estimator": estimator, "rounds": 1}, tmp_path / "run")
     line = rounds(folder)[1]
     sites = {"train", "select", "evaluate", "meta batches"} | ({"meta slope"} if estimator != "loss" else set())
     assert all(set(site["seconds"]) == sites and min(site["seconds"].values()) > 0 for site in line["sites"].values())
@@ -191,7 +191,7 @@ def test_where_all_slopes_are_no_numbers_the_network_stays(config, tmp_path):
 
 def test_a_price_on_bytes_raises_the_threshold_of_g(config, tmp_path):
     free, _ = run(config, tmp_path / "free")
-    dear, _ = run({**config, "meta-bytes-weight": 100.0}, tmp_path / "dear")
+    dear, _ = run({**config, "meta.bytes-weight": 100.0}, tmp_path / "dear")
     assert thresholds(dear)[-1]["theta"] > thresholds(free)[-1]["theta"]
 
 
@@ -203,7 +203,7 @@ def test_two_rounds_in_which_nobody_sends_are_told(config, tmp_path):
             reply.content[protocol.METRICS]["deviation"] = 1e-9
         return reply
 
-    config = {**config, "selection": "metasend-l", "zero-norm": "stay"}
+    config = {**config, "send.rule": "metasend-l", "send.zero-norm": "stay"}
     folder, _ = run(config, tmp_path / "run", tamper=tamper)
     assert "no site has sent anything for two rounds" in notes(folder)
     assert folder.read("run.json")["status"] == "completed"
@@ -217,7 +217,7 @@ def test_where_nobody_sends_the_sites_own_terms_lead_theta_back(config, tmp_path
             reply.content[protocol.METRICS]["deviation"] = 1e4
         return reply
 
-    config = {**config, "zero-norm": "stay", "meta-scale": "first", "meta-temperature": 1.0, "rounds": 4}
+    config = {**config, "send.zero-norm": "stay", "meta.scale": "first", "meta.temperature": 1.0, "rounds": 4}
     folder, live = run(config, tmp_path / "run", tamper=tamper)
     told = thresholds(folder)
     asked = [m for m in live.sent if protocol.THRESHOLD in m.content and m.metadata.message_type == protocol.EVALUATE]
@@ -228,16 +228,16 @@ def test_where_nobody_sends_the_sites_own_terms_lead_theta_back(config, tmp_path
 
 @pytest.mark.parametrize("estimator", ["cross", "own"])
 def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, estimator):
-    config = {**config, "second-filter": True, "meta-estimator": estimator, "meta-learning-rate": 0.3, "rounds": 4}
-    free, live = run({**config, "second-filter-weight": 0.0}, tmp_path / "free")
-    dear, _ = run({**config, "second-filter-weight": 1000.0}, tmp_path / "dear")
+    config = {**config, "meta.second-filter": True, "meta.estimator": estimator, "meta.learning-rate": 0.3, "rounds": 4}
+    free, live = run({**config, "meta.second-filter-weight": 0.0}, tmp_path / "free")
+    dear, _ = run({**config, "meta.second-filter-weight": 1000.0}, tmp_path / "dear")
     assert all(one["filtered"] for one in thresholds(dear))
     assert dear.read("scores.json")["number_saving"] > free.read("scores.json")["number_saving"]
     sends = [message for message in live.sent if message.metadata.message_type == protocol.SEND]
     assert all(opened(message.content.array_records[protocol.FILTER])[protocol.FILTER].size == 25 for message in sends)
 
 
-@pytest.mark.parametrize("changes", [{"meta-estimator": "own"}, {"second-filter": True}], ids=["own", "filter"])
+@pytest.mark.parametrize("changes", [{"meta.estimator": "own"}, {"meta.second-filter": True}], ids=["own", "filter"])
 def test_what_is_learned_goes_by_the_deviations_that_the_site_sent_by(config, tmp_path, monkeypatch, changes):
     """Those against its own last round, in every round."""
     used = []

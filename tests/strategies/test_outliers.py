@@ -10,6 +10,7 @@ from torch import nn
 
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
+from fedlingua.settings.table import KEYS
 from fedlingua.training.optimizers import OPTIMIZERS
 from strategies.norms import Change
 from strategies.outliers import BETA1, BETA2, Distance, adam_bounds, expected, judge, learning_rates, out_of_reach
@@ -18,7 +19,7 @@ NAMES = ["w"]
 
 
 def settings(run_config: dict[str, Any], **keys: Any) -> Settings:
-    return settings_from({**run_config, "learning-rate": 0.01, **{key.replace("_", "-"): value for key, value in keys.items()}})
+    return settings_from({**run_config, "learning-rate": 0.01, **{KEYS.get(key, key): value for key, value in keys.items()}})
 
 
 def moved(largest: float, size: float = 0.0) -> Change:

@@ -266,7 +266,7 @@ def test_a_site_that_is_silent_is_named(config, tmp_path):
     with pytest.raises(
         RunError, match=r"needs the hashes of every site's sentences, and 1 gave none \(three: no reply within 2 s"
     ):
-        run({**config, "overlap": "report", "deadline-s": 2.0}, tmp_path / "run", tamper=silent)
+        run({**config, "overlap": "report", "deadline.phase-s": 2.0}, tmp_path / "run", tamper=silent)
 
 
 def test_a_server_that_asks_where_the_run_compares_nothing_gets_nothing(config, tmp_path):

@@ -68,7 +68,7 @@ def test_a_share_of_the_dev_text_is_measured_and_is_the_same_in_every_round(conf
 
 def test_under_sampling_fed_avg_weighs_a_site_by_its_whole_text(config, tmp_path):
     """All draw 6 sequences, so by what they trained on they would count the same."""
-    folder, grid = run({**config, "rounds": 1, "aggregation": "fed-avg", "sample-least": 6}, tmp_path / "run")
+    folder, grid = run({**config, "rounds": 1, "aggregation": "fed-avg", "sample.least": 6}, tmp_path / "run")
     assert {sums["num_examples"] for sums in told(grid, protocol.TRAIN).values()} == {6}
     sizes = {site: entry["train"] for site, entry in folder.read("sites.json").items()}
     assert len(set(sizes.values())) > 1
@@ -151,7 +151,7 @@ def test_sites_of_a_family_pre_train_together_and_others_apart(config, tmp_path)
 
 @pytest.mark.parametrize("method", ["rand-send", "metasend-l"])
 def test_what_is_selected_of_an_encoder_is_counted_and_the_rest_saved(config, tmp_path, method):
-    folder, grid = run({**config, "method": method, "meta-batches": 2, "meta-batch-size": 2}, tmp_path / "run")
+    folder, grid = run({**config, "method": method, "meta.batches": 2, "meta.batch-size": 2}, tmp_path / "run")
     scores, size = folder.read("scores.json"), folder.read("run.json")["exchanged_parameters"]
     updates = [reply for reply in grid.received if reply.metadata.message_type in (protocol.TRAIN, protocol.SEND)]
     shares = {}
@@ -216,7 +216,7 @@ def test_a_model_of_one_silo_trains_on_its_text_alone_and_is_scored_at_all(confi
 
 
 @pytest.mark.parametrize(
-    "draw", [{"rounds": 1}, {"rounds": 7, "sample-share": 0.15, "sample-replacement": False}], ids=["all", "passes"]
+    "draw", [{"rounds": 1}, {"rounds": 7, "sample.share": 0.15, "sample.replacement": False}], ids=["all", "passes"]
 )
 def test_a_pooled_row_sees_every_example_once_an_epoch(config, tmp_path, monkeypatch, draw):
     """By what training masks: every pooled sequence once, in one round of all or in seven of a seventh and a little more."""

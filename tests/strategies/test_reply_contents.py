@@ -16,11 +16,12 @@ from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
+from fedlingua.settings.table import KEYS
 from strategies.reply_contents import Expected, Training, parse_probe, parse_training
 
 SET = TensorSet("toy", (TensorSpec("w", (2,), "encoder", 0),))
 ABOUT = {"train": 100, "directions": ["de"]}
-PAPER = {"sample-least": 500, "sample-share": 0.8e-4}
+PAPER = {"sample.least": 500, "sample.share": 0.8e-4}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def identity() -> None:
 @pytest.fixture
 def settings(run_config: dict[str, Any]) -> Any:
     def of(**changes: Any) -> Settings:
-        return settings_from({**run_config, **{key.replace("_", "-"): value for key, value in changes.items()}})
+        return settings_from({**run_config, **{KEYS.get(key, key): value for key, value in changes.items()}})
 
     return of
 

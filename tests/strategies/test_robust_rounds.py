@@ -19,7 +19,7 @@ def longer(times):
 @pytest.mark.fault("refused")
 def test_whose_update_is_left_out_ends_no_run_and_is_not_set_aside(tmp_path):
     """Under the default quorum of all sites, and for more rounds than bad replies are allowed."""
-    config = config_of(tmp_path, FIVE, rounds=3, **{"max-bad-replies": 1})
+    config = config_of(tmp_path, FIVE, rounds=3, **{"robust.max-bad-replies": 1})
     folder, _ = run(
         config, tmp_path / "run", num_nodes=1, tamper=forging(("court",), lambda start, own: flipped(90.0, start, own))
     )
@@ -30,7 +30,7 @@ def test_whose_update_is_left_out_ends_no_run_and_is_not_set_aside(tmp_path):
 
 def test_an_update_that_is_too_long_counts_in_part_and_is_told(tmp_path):
     """SGD has no reach of its own: what goes 2.2 times as far as the others' lead to expect counts as 2 times."""
-    config = config_of(tmp_path, FIVE, optimizer="sgd", **{"learning-rate": 0.1, "max-update-ratio": 2.5})
+    config = config_of(tmp_path, FIVE, optimizer="sgd", **{"learning-rate": 0.1, "robust.max-ratio": 2.5})
     honest, _ = run(config, tmp_path / "honest", num_nodes=1)
     assert [line["failures"] for line in rounds(honest)] == [[], []]
     lengths = {site: told["update_norm"] for site, told in rounds(honest)[1]["sites"].items()}
@@ -51,8 +51,8 @@ def test_an_update_that_is_too_long_counts_in_part_and_is_told(tmp_path):
 )
 def test_a_rule_holds_a_liar_off_by_itself(tmp_path, rule, optimizer):
     """Without a bound on lengths: the tensors stay within what the honest sites sent, or are clipped to their length."""
-    more = {"aggregation": rule, "max-update-ratio": 0.0, "server-optimizer": optimizer, "server-learning-rate": 1.0}
-    config = config_of(tmp_path, FIVE, **more, **{"server-momentum": 0.0})
+    more = {"aggregation": rule, "robust.max-ratio": 0.0, "server.optimizer": optimizer, "server.learning-rate": 1.0}
+    config = config_of(tmp_path, FIVE, **more, **{"server.momentum": 0.0})
     folder, _ = run(
         config, tmp_path / "run", num_nodes=1, tamper=forging(("court",), lambda start, own: flipped(1e4, start, own))
     )
@@ -69,7 +69,7 @@ def test_a_cluster_with_too_few_good_updates_stays_as_it_was(tmp_path):
 
 
 def test_too_few_sites_for_a_rule_are_refused_before_the_run(tmp_path):
-    config = config_of(tmp_path, FIVE, aggregation="krum", **{"byzantine-sites": 2})
+    config = config_of(tmp_path, FIVE, aggregation="krum", **{"robust.byzantine-sites": 2})
     with pytest.raises(ConfigError, match="needs 7 sites in every cluster, and the encoder cluster 'all' has 5: hospital, "):
         run(config, tmp_path / "run", num_nodes=1)
 

@@ -137,7 +137,7 @@ CLUSTERS: Any = {"encoder": {"Slavic": ("bank", "farm")}, "decoder": {"all": ("a
     [("median", 4, 3), ("trimmed-mean", 2, 5), ("krum", 1, 5), ("multi-krum", 2, 7), ("norm-clip", 1, 1), ("fed-avg", 1, 1)],
 )
 def test_a_rule_is_refused_where_a_cluster_has_too_few_sites(run_config: Any, rule: str, liars: int, wanted: int) -> None:
-    settings = settings_from({**run_config, "aggregation": rule, "byzantine-sites": liars})
+    settings = settings_from({**run_config, "aggregation": rule, "robust.byzantine-sites": liars})
     assert sites_needed(settings) == wanted
     if wanted > 2:
         with pytest.raises(ConfigError, match=rf"needs {wanted} sites .* the encoder cluster 'Slavic' has 2: bank, farm; "):
@@ -150,8 +150,8 @@ def test_a_rule_is_refused_where_a_cluster_has_too_few_sites(run_config: Any, ru
 def test_a_rule_that_compares_all_numbers_is_refused_with_a_selection(run_config: Any, rule: str) -> None:
     config = {**run_config, "aggregation": rule, "method": "adapter-fed"}
     with pytest.raises(ConfigError, match="selection top-k leaves some out"):
-        settings_from({**config, "selection": "top-k"})
+        settings_from({**config, "send.rule": "top-k"})
     with pytest.raises(ConfigError, match="the server gets no update"):
         settings_from({**config, "method": "adapter-local"})
-    settings_from({**config, "server-optimizer": "adam"})
-    settings_from({**config, "aggregation": "norm-clip", "selection": "top-k"})
+    settings_from({**config, "server.optimizer": "adam"})
+    settings_from({**config, "aggregation": "norm-clip", "send.rule": "top-k"})

@@ -181,7 +181,7 @@ def test_a_run_below_its_quorum_does_not_wait_for_the_rest(config, tmp_path):
 
     started = time.monotonic()
     with pytest.raises(RunError, match="the disk is full"):
-        run({**config, "method": "adapter-fed", "deadline-s": 600.0}, tmp_path / "dead", tamper=tamper)
+        run({**config, "method": "adapter-fed", "deadline.phase-s": 600.0}, tmp_path / "dead", tamper=tamper)
     assert time.monotonic() - started < 60  # ten times below the deadline that the silent site would cost
 
 

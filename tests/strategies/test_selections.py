@@ -20,7 +20,7 @@ from tests.in_process import checkpoint_bytes, rounds, run
 
 @pytest.fixture
 def config(four_sites):
-    return {**four_sites, "method": "adapter-fed", "rounds": 2, "meta-batches": 2, "meta-batch-size": 2}
+    return {**four_sites, "method": "adapter-fed", "rounds": 2, "meta.batches": 2, "meta.batch-size": 2}
 
 
 def updates(live):
@@ -42,7 +42,7 @@ def folder_tensors(config):
 
 @pytest.mark.parametrize("selection", SELECTIONS[1:])
 def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, tmp_path, selection):
-    folder, live = run({**config, "selection": selection}, tmp_path / "run")
+    folder, live = run({**config, "send.rule": selection}, tmp_path / "run")
     size = folder.read("run.json")["exchanged_parameters"]
     by_site = {(reply.content["task"]["site"], reply.content["task"]["round"]): reply for reply in updates(live)}
     assert len(by_site) == 8
@@ -64,7 +64,7 @@ def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, tmp_pat
 
 @pytest.mark.parametrize("selection", ["dp-l", "apf", "random-g", "metasend-g", "metasend-l"])
 def test_same_seed_same_bytes_for_any_nodes_and_order_of_replies(config, tmp_path, selection):
-    config = {**config, "selection": selection}
+    config = {**config, "send.rule": selection}
     first, _ = run(config, tmp_path / "first", 2, shuffle_seed=0)
     other, _ = run(config, tmp_path / "other", 4, shuffle_seed=5)
     assert checkpoint_bytes(first) == checkpoint_bytes(other)
@@ -73,12 +73,12 @@ def test_same_seed_same_bytes_for_any_nodes_and_order_of_replies(config, tmp_pat
 
 @pytest.mark.parametrize("selection", ["fixed-g", "fixed-l"])
 def test_a_fixed_threshold_takes_the_tensors_on_its_side(config, tmp_path, selection):
-    folder, _ = run({**config, "selection": selection, "fixed-threshold": "0.3"}, tmp_path / "run")
+    folder, _ = run({**config, "send.rule": selection, "send.fixed-threshold": "0.3"}, tmp_path / "run")
     told = [json.loads(line) for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
     assert sorted((one["round"], one["site"]) for one in told) == sorted((n, site) for n in (1, 2) for site in SITES)
     for one in told:
         finite = np.array([np.nan if value is None else value for value in one["deviations"]])
-        chosen = np.isnan(finite) | ((finite >= 0.3) if selection == "fixed-g" else (finite < 0.3))  # zero-norm = "send"
+        chosen = np.isnan(finite) | ((finite >= 0.3) if selection == "fixed-g" else (finite < 0.3))  # send.zero-norm = "send"
         share = rounds(folder)[one["round"]]["sites"][one["site"]]["tensors_share"]
         assert share == pytest.approx(chosen.mean())
 
@@ -86,8 +86,8 @@ def test_a_fixed_threshold_takes_the_tensors_on_its_side(config, tmp_path, selec
 def test_a_site_tells_the_threshold_that_it_sent_by(config, tmp_path):
     """Fixed: the setting's; random: drawn anew for each site and round."""
     found = {}
-    for selection, key in (("fixed-g", {"fixed-threshold": "0.3"}), ("random-l", {"random-threshold": "unit"})):
-        folder, _ = run({**config, "selection": selection, **key}, tmp_path / selection)
+    for selection, key in (("fixed-g", {"send.fixed-threshold": "0.3"}), ("random-l", {"send.random-threshold": "unit"})):
+        folder, _ = run({**config, "send.rule": selection, **key}, tmp_path / selection)
         found[selection] = [site["theta"] for line in rounds(folder)[1:] for site in line["sites"].values()]
     assert found["fixed-g"] == [0.3] * 8
     assert len(set(found["random-l"])) == 8
@@ -95,7 +95,7 @@ def test_a_site_tells_the_threshold_that_it_sent_by(config, tmp_path):
 
 
 def test_the_median_as_a_threshold_is_told_too(config, tmp_path):
-    folder, _ = run({**config, "selection": "fixed-l", "fixed-threshold": "median", "rounds": 1}, tmp_path / "run")
+    folder, _ = run({**config, "send.rule": "fixed-l", "send.fixed-threshold": "median", "rounds": 1}, tmp_path / "run")
     for told in map(json.loads, (folder.directory / "deviations.jsonl").read_text().splitlines()):
         finite = [value for value in told["deviations"] if value is not None]
         record = rounds(folder)[1]["sites"][told["site"]]
@@ -105,7 +105,7 @@ def test_the_median_as_a_threshold_is_told_too(config, tmp_path):
 
 @pytest.mark.parametrize("selection", ["all", "top-k", "dp-g", "random-g"])
 def test_seconds_of_selecting_are_told_where_something_is_selected(config, tmp_path, selection):
-    folder, _ = run({**config, "selection": selection, "rounds": 1}, tmp_path / "run")
+    folder, _ = run({**config, "send.rule": selection, "rounds": 1}, tmp_path / "run")
     for site in rounds(folder)[1]["sites"].values():
         assert ("select" in site["seconds"]) == (selection != "all")
         assert ("theta" in site) == (selection == "random-g")
@@ -113,7 +113,7 @@ def test_seconds_of_selecting_are_told_where_something_is_selected(config, tmp_p
 
 def test_deviations_are_against_the_sites_own_last_round_and_not_against_what_it_was_given(config, tmp_path):
     """Round 1 compares with what everybody started from, round 2 with the update that waits at the site since round 1."""
-    folder, live = run({**config, "selection": "fixed-g", "fixed-threshold": "0"}, tmp_path / "run")
+    folder, live = run({**config, "send.rule": "fixed-g", "send.fixed-threshold": "0"}, tmp_path / "run")
     sent = {(r.content["task"]["site"], r.content["task"]["round"]): r for r in updates(live)}
     told = {
         (one["site"], one["round"]): one["deviations"]
@@ -130,7 +130,7 @@ def test_deviations_are_against_the_sites_own_last_round_and_not_against_what_it
 @pytest.mark.parametrize("selection", ["dp-g", "top-k"])
 def test_the_next_round_is_equation_4_of_what_came_inside_each_cluster(config, tmp_path, selection, missing):
     """By hand, number by number, from the messages alone; sites of unequal size, in clusters of their own for each part."""
-    config = {**config, "method": "adapter-families", "selection": selection, "missing": missing, "aggregation": "fed-avg"}
+    config = {**config, "method": "adapter-families", "send.rule": selection, "send.missing": missing, "aggregation": "fed-avg"}
     folder, live = run({**config, "batch-size": 2}, tmp_path / "run")
     chosen = build_trainable(settings_from(config)).tensor_set
     clusters = folder.read("clusters.json")
@@ -156,14 +156,14 @@ def test_the_next_round_is_equation_4_of_what_came_inside_each_cluster(config, t
 
 
 def test_a_site_forgets_all_but_the_last_two_rounds(config, tmp_path):
-    folder, _ = run({**config, "selection": "dp-g", "rounds": 4}, tmp_path / "run")
+    folder, _ = run({**config, "send.rule": "dp-g", "rounds": 4}, tmp_path / "run")
     assert sorted(file.stem for file in (folder.directory / "sites/court/rounds").glob("*")) == ["0002-1", "0003-1", "0004-1"]
 
 
 @pytest.mark.parametrize("missing", ["previous", "renormalise"])
 def test_what_nobody_sends_stays_to_the_bit(config, tmp_path, missing):
     """Under a threshold that no tensor reaches, nothing moves; where no tensor was zero, nothing is sent at all."""
-    config = {**config, "selection": "fixed-g", "fixed-threshold": "1e30", "zero-norm": "stay", "missing": missing}
+    config = {**config, "send.rule": "fixed-g", "send.fixed-threshold": "1e30", "send.zero-norm": "stay", "send.missing": missing}
     folder, live = run(config, tmp_path / "run")
     assert all(not set(opened(r.content.array_records[protocol.ARRAYS])) & {"encoder", "decoder"} for r in updates(live))
     first, last = (folder.checkpoints.load(number).tensors for number in (1, 2))
@@ -172,7 +172,7 @@ def test_what_nobody_sends_stays_to_the_bit(config, tmp_path, missing):
 
 
 def test_scores_say_what_was_saved(config, tmp_path):
-    folder, _ = run({**config, "selection": "top-k", "send-share": 0.25}, tmp_path / "run")
+    folder, _ = run({**config, "send.rule": "top-k", "send.share": 0.25}, tmp_path / "run")
     scores = folder.read("scores.json")
     assert scores["number_saving"] == pytest.approx(0.75, abs=0.001)
     assert 0 <= scores["tensor_saving"] < 0.75
@@ -190,7 +190,7 @@ def test_pmfl_is_all_of_the_full_model_for_everybody(four_sites, tmp_path):
 
 @pytest.mark.parametrize("method", ["dp-g", "top-k", "metasend-l"])
 def test_a_methods_name_is_its_selection_of_the_full_model(four_sites, tmp_path, method):
-    config = {**four_sites, "method": method, "rounds": 1, "learning-rate": 1e-3, "meta-batches": 1}
+    config = {**four_sites, "method": method, "rounds": 1, "learning-rate": 1e-3, "meta.batches": 1}
     folder, _ = run(config, tmp_path / "run")
     run_json = folder.read("run.json")
     assert run_json["exchanged_parameters"] == run_json["backbone"]["parameters"]
@@ -198,20 +198,20 @@ def test_a_methods_name_is_its_selection_of_the_full_model(four_sites, tmp_path,
 
 
 def test_tensors_of_zeros_are_refused_where_no_rule_is_given_for_them(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"zero-norm = 'refuse', and \d+ of \d+ tensors are 0 everywhere at the start"):
-        run({**config, "selection": "fixed-g", "zero-norm": "refuse"}, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"send.zero-norm = 'refuse', and \d+ of \d+ tensors are 0 everywhere at the start"):
+        run({**config, "send.rule": "fixed-g", "send.zero-norm": "refuse"}, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"method": "adapter-local", "selection": "dp-g"}, "under method adapter-local nothing leaves a site"),
-        ({"selection": "dp"}, "dp-g"),
-        ({"selection": "top-k", "send-share": 0.0}, "too small; wanted more than 0 and at most 1"),
-        ({"selection": "fixed-g", "fixed-threshold": "half"}, "wanted a number"),
-        ({"selection": "fixed-g", "fixed-threshold": "-1"}, "wanted a number"),
-        ({"selection": "metasend-g", "meta-temperature": 0.0}, "wanted more than 0"),
-        ({"selection": "metasend-g", "strategy": "strategies.fed_mean:FedMean"}, "rounds of two phases"),
+        ({"method": "adapter-local", "send.rule": "dp-g"}, "under method adapter-local nothing leaves a site"),
+        ({"send.rule": "dp"}, "dp-g"),
+        ({"send.rule": "top-k", "send.share": 0.0}, "too small; wanted more than 0 and at most 1"),
+        ({"send.rule": "fixed-g", "send.fixed-threshold": "half"}, "wanted a number"),
+        ({"send.rule": "fixed-g", "send.fixed-threshold": "-1"}, "wanted a number"),
+        ({"send.rule": "metasend-g", "meta.temperature": 0.0}, "wanted more than 0"),
+        ({"send.rule": "metasend-g", "strategy": "strategies.fed_mean:FedMean"}, "rounds of two phases"),
     ],
 )
 def test_what_a_selection_cannot_do_is_refused_before_training(config, tmp_path, change, told):

@@ -16,6 +16,7 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.methods import SERVER_OPTIMIZERS
+from fedlingua.settings.table import KEYS
 from strategies.aggregation import State, equally, inner_cluster_aggregation, weighted_mean
 from strategies.server_optimizer import OPTIMIZERS, SCHEDULES, Moments, ServerOptimizer, Step, pseudo_gradient
 from strategies.updates import Update
@@ -93,7 +94,7 @@ def test_schedules(name: str, shares: list[float]) -> None:
 
 
 def settings(**given: Any) -> Any:
-    return settings_from({**default_run_config(), **{key.replace("_", "-"): value for key, value in given.items()}})
+    return settings_from({**default_run_config(), **{KEYS.get(key, key): value for key, value in given.items()}})
 
 
 def clusters(tensor: np.ndarray, other: np.ndarray) -> Any:
@@ -145,7 +146,7 @@ def test_a_step_leaves_the_state_before_as_it_was() -> None:
 def test_sgd_at_a_rate_of_1_without_momentum_is_the_mean(four_sites: dict[str, Any], tmp_path: Any) -> None:
     config = {**four_sites, "method": "adapter-families", "rounds": 2}
     plain, _ = run(config, tmp_path / "plain")
-    stepped, _ = run({**config, "server-optimizer": "sgd", "server-learning-rate": 1.0, "server-momentum": 0.0}, tmp_path / "sgd")
+    stepped, _ = run({**config, "server.optimizer": "sgd", "server.learning-rate": 1.0, "server.momentum": 0.0}, tmp_path / "sgd")
     for name in checkpoint_bytes(plain):
         # Only the first round: from there on, local training carries the last bit's difference further.
         wanted, got = (load_file(folder.directory / "checkpoints" / "0001" / name) for folder in (plain, stepped))
@@ -179,9 +180,9 @@ def test_a_first_step_goes_against_the_pseudo_gradient_by_the_servers_rate(
     name: str, four_sites: dict[str, Any], tmp_path: Any
 ) -> None:
     """Of two runs whose first rounds see the same updates, the one with an optimiser goes the same way, as far as it says itself."""
-    config = {**four_sites, "method": "adapter-fed", "rounds": 1, "selection": "dp-g"}
-    plain, _ = run({**config, "server-optimizer": "none"}, tmp_path / "plain")
-    rate = {"server-optimizer": name, "server-learning-rate": 0.01}
+    config = {**four_sites, "method": "adapter-fed", "rounds": 1, "send.rule": "dp-g"}
+    plain, _ = run({**config, "server.optimizer": "none"}, tmp_path / "plain")
+    rate = {"server.optimizer": name, "server.learning-rate": 0.01}
     stepped, _ = run({**config, **rate}, tmp_path / "stepped")
     assert "server-optimizer" in stepped.checkpoints.load(1).values["strategy"]
     begun, mean, got = (
@@ -206,7 +207,7 @@ def test_a_first_step_goes_against_the_pseudo_gradient_by_the_servers_rate(
     [
         ({"method": "adapter-local", "server_optimizer": "adam"}, "the server gets no update"),
         ({"method": "metasend-g", "server_optimizer": "adam"}, "learns its threshold from what it does to the sites' mean"),
-        ({"method": "server-adam", "server_beta2": 1.0}, "server-beta2 = 1"),
+        ({"method": "server-adam", "server_beta2": 1.0}, "server.beta2 = 1"),
         ({"method": "server-adam", "server_epsilon": 0.0}, "too small; wanted more than 0"),
         ({"method": "server-adma"}, "did you mean 'server-adam'"),
         ({"aggregation": "by-loss", "loss_temperature": 0.0}, "loss-temperature = 0"),

@@ -42,7 +42,7 @@ def three_layers(tiny_backbone, tmp_path_factory):
 @pytest.fixture
 def config(tiny_run_config, three_layers, tmp_path):
     (tmp_path / "two.toml").write_text(FEDERATION)
-    federation = {"federation": str(tmp_path / "two.toml"), "deadline-s": 30.0, "backbone": str(three_layers)}
+    federation = {"federation": str(tmp_path / "two.toml"), "deadline.phase-s": 30.0, "backbone": str(three_layers)}
     return {**tiny_run_config, **federation, "method": "adapter-fed", "rounds": 1, "controllers": 2}
 
 
@@ -65,14 +65,14 @@ def everything(name: str) -> bool:
 
 SETS = {
     "adapters": ({"tensor-set": "adapters"}, lambda name: ".adapters." in name or is_norm(name), everything),
-    "input-end": ({"adapter-layers": "input-end"}, third("0"), everything),
-    "middle": ({"adapter-layers": "middle"}, third("1"), everything),
-    "output-end": ({"adapter-layers": "output-end"}, third("2"), everything),
+    "input-end": ({"adapter.layers": "input-end"}, third("0"), everything),
+    "middle": ({"adapter.layers": "middle"}, third("1"), everything),
+    "output-end": ({"adapter.layers": "output-end"}, third("2"), everything),
     "full": ({"tensor-set": "full", "learning-rate": 0.001}, everything, everything),
     "controllers": ({"tensor-set": "controllers", "learning-rate": 0.001}, everything, lambda name: ".controllers." in name),
     "lora": ({"tensor-set": "lora"}, lambda name: ".lora_" in name, everything),
     "lora-middle": (
-        {"tensor-set": "lora", "adapter-layers": "middle"},
+        {"tensor-set": "lora", "adapter.layers": "middle"},
         lambda name: ".lora_" in name and layer_of(name) == "1",
         everything,
     ),
@@ -210,7 +210,7 @@ def test_a_site_that_failed_once_goes_on_from_its_last_own_tensors(config, tmp_p
 
 
 def test_an_empty_third_is_refused_before_any_site_is_asked(config, tiny_backbone, tmp_path):
-    config = {**config, "backbone": str(tiny_backbone), "adapter-layers": "middle"}
+    config = {**config, "backbone": str(tiny_backbone), "adapter.layers": "middle"}
     with pytest.raises(BackboneError, match="keeps no layer of the encoder, which has 2"):
         run(config, tmp_path / "run")
     assert not Path(tmp_path / "run" / "sites.json").exists()

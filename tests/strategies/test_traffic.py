@@ -15,7 +15,7 @@ from tests.in_process import InProcessGrid, failing, rounds, run, run_on
 
 @pytest.fixture
 def config(four_sites):
-    return {**four_sites, "rounds": 2, "meta-batches": 2, "meta-batch-size": 2}
+    return {**four_sites, "rounds": 2, "meta.batches": 2, "meta.batch-size": 2}
 
 
 def by_hand(live):
@@ -65,7 +65,7 @@ def test_what_a_node_says_of_itself_is_its_first_sites(config, tmp_path):
 
 
 def test_a_rounds_bytes_are_its_own_and_hold_those_of_its_training(config, tmp_path):
-    folder, _ = run({**config, "method": "adapter-fed", "selection": "metasend-l"}, tmp_path / "run")
+    folder, _ = run({**config, "method": "adapter-fed", "send.rule": "metasend-l"}, tmp_path / "run")
     lines, whole = rounds(folder), folder.read("traffic.json")
     for site, moved in whole.items():
         for kind in ("probe", "send", "evaluate"):

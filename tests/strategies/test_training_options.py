@@ -14,10 +14,10 @@ OPTIONS = {
     "warmup-steps": 2,
     "clip-norm": 1.0,
     "label-smoothing": 0.1,
-    "micro-tokens": 70,
-    "head-chunk": 16,
+    "memory.micro-tokens": 70,
+    "memory.head-chunk": 16,
     "head-vocabulary": "text",
-    "gradient-checkpointing": True,
+    "memory.gradient-checkpointing": True,
 }
 
 
@@ -39,12 +39,12 @@ def test_a_run_with_all_options_is_the_same_again_whatever_the_number_of_nodes(c
 
 def test_layers_computed_again_leave_a_run_bit_for_bit(config, tmp_path):
     plain, _ = run(config, tmp_path / "plain")
-    again, _ = run({**config, "gradient-checkpointing": True}, tmp_path / "again")
+    again, _ = run({**config, "memory.gradient-checkpointing": True}, tmp_path / "again")
     assert checkpoint_bytes(again) == checkpoint_bytes(plain)
 
 
 def test_a_head_in_chunks_leaves_the_losses(config, tmp_path):
-    plain, chunks = (run({**config, **keys}, tmp_path / str(len(keys)))[0] for keys in ({}, {"head-chunk": 7}))
+    plain, chunks = (run({**config, **keys}, tmp_path / str(len(keys)))[0] for keys in ({}, {"memory.head-chunk": 7}))
     for one, other in zip(rounds(plain), rounds(chunks), strict=True):
         assert one["dev_loss"] == pytest.approx(other["dev_loss"], rel=1e-4)
 

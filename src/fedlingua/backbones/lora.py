@@ -57,7 +57,7 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
         if not end or not any(f".{name}".endswith(f".{end}") for name in linear):
             known = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
             raise BackboneError(
-                f"lora-targets = {config.targets!r}: no linear layer's name ends in {end!r}; the layers have {known}, "
+                f"lora.targets = {config.targets!r}: no linear layer's name ends in {end!r}; the layers have {known}, "
                 "also with what stands before them (encoder_attn.q_proj)"
             )
     return [

@@ -25,7 +25,7 @@ def third(num_layers: int, which: str) -> range:
 
 
 def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
-    """Stack -> its layers that `adapter-layers = which` keeps; BackboneError where nothing is left of one."""
+    """Stack -> its layers that `adapter.layers = which` keeps; BackboneError where nothing is left of one."""
     return thirds({part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}, which)
 
 
@@ -36,7 +36,7 @@ def thirds(num_layers: Mapping[Part, int], which: str) -> dict[Part, range]:
         if not layers:
             sizes = ", ".join(f"{name} {len(third(num_layers[stack], name))}" for name in THIRDS)
             raise BackboneError(
-                f"adapter-layers = {which!r} keeps no layer of the {stack}, which has {num_layers[stack]} ({sizes}); "
-                "choose another third, or adapter-layers = 'all'"
+                f"adapter.layers = {which!r} keeps no layer of the {stack}, which has {num_layers[stack]} ({sizes}); "
+                "choose another third, or adapter.layers = 'all'"
             )
     return chosen

@@ -98,7 +98,7 @@ def check_number(number: int, sites: Sequence[str]) -> None:
         ConfigError: with both numbers.
     """
     if number > len(sites):
-        raise ConfigError(f"num-clusters = {number}, and there are {len(sites)} sites; wanted at most one cluster a site")
+        raise ConfigError(f"cluster.number = {number}, and there are {len(sites)} sites; wanted at most one cluster a site")
 
 
 def given_clusters(raw: Mapping[str, Any], sites: Sequence[str], where: str) -> Clusters:
@@ -181,7 +181,7 @@ def _cluster_name(language: str, relatives: Relatives) -> str:
         return name
     raise ConfigError(
         f"language {language!r} ({language_name(language)}): its family is in no table, and clusters are made by families; give it one "
-        f'in the federation file, [families] Name = ["{language}"], or choose a method or cluster-by that asks for none'
+        f'in the federation file, [families] Name = ["{language}"], or choose a method or cluster.by that asks for none'
     )
 
 

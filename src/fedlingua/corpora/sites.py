@@ -11,7 +11,7 @@ A federation file is TOML:
     [text]
     deidentify = "required"                   # optional: no document is used that a hook of its site has not passed; or "off"
     [families]                                # optional: name = ["de", "zh-Hant"], goes before ISO 639-5's families
-    [clusters.encoder]                        # optional, and [clusters.decoder]: name = ["site", "site"], for cluster-by = "given"
+    [clusters.encoder]                        # optional, and [clusters.decoder]: name = ["site", "site"], for cluster.by = "given"
     [[site]]
     name = "zh-en"
     direction = "zh-en"                       # BCP-47 codes; "zh-Hant--en" where one has a hyphen
@@ -99,7 +99,7 @@ class Federation:
         return [site.direction for site in self.sites]
 
     def relatives(self, cluster_by: str) -> Relatives:
-        """Which languages are averaged together; groups, where `cluster-by` speaks of something else."""
+        """Which languages are averaged together; groups, where `cluster.by` speaks of something else."""
         return Relatives(self.families, "family" if cluster_by == "family" else "group")
 
 

@@ -64,7 +64,7 @@ def build_trainable(settings: Settings) -> Trainable:
     """Load the run's backbone and attach what the run's method trains.
 
     Raises:
-        BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens`, or no such `lora-targets`; pruning leaves
+        BackboneError: the backbone cannot be loaded, has fewer positions than `max-tokens`, or no such `lora.targets`; pruning leaves
             nothing of a stack.
     """
     directory = backbone_directory(settings.backbone, settings.backbone_revision)

@@ -40,7 +40,7 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
     wanted = sites_needed(settings)
     for part, name, sites in ((part, *cluster) for part, named in clusters.items() for cluster in named.items()):
         if len(sites) < wanted:
-            bound = "" if settings.aggregation == "median" else f" with byzantine-sites = {settings.byzantine_sites}"
+            bound = "" if settings.aggregation == "median" else f" with robust.byzantine-sites = {settings.byzantine_sites}"
             raise ConfigError(
                 f"aggregation = {settings.aggregation!r}{bound} needs {wanted} sites in every cluster, and the {part} cluster {name!r} has "
                 f"{len(sites)}: {', '.join(sites)}; give larger clusters, or aggregation = 'norm-clip' or 'fed-mean'"
@@ -69,7 +69,7 @@ def _planned(settings: Settings, federation: Federation) -> Clusters | None:
 
 
 def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[Part, int]:
-    """How many clusters each part has: as many as `cluster-by` makes, or `num-clusters`; a part that `cluster-by` does not divide
+    """How many clusters each part has: as many as `cluster.by` makes, or `cluster.number`; a part that `cluster.by` does not divide
     (the decoder, of many sites into English) stays whole.
 
     Raises:
@@ -81,7 +81,7 @@ def numbers_of_clusters(settings: Settings, federation: Federation) -> Mapping[P
 
 
 def numbers_by_gradients(settings: Settings, federation: Federation) -> Mapping[Part, int]:
-    """How many clusters gradients are to make of each part: `num-clusters` (-1: the silhouette decides), or as many as `cluster-by` makes
+    """How many clusters gradients are to make of each part: `cluster.number` (-1: the silhouette decides), or as many as `cluster.by` makes
     of it, or of the other where it leaves this one whole: the paper's gradients divide the decoder of many sites into English too.
     """
     if settings.num_clusters:
@@ -95,7 +95,7 @@ def _known(settings: Settings, federation: Federation) -> Clusters:
         return by_families({site.name: [site.direction] for site in federation.sites}, federation.relatives(settings.cluster_by))
     if federation.clusters is None:
         raise ConfigError(
-            f"cluster-by = 'given', and {settings.federation} has no [clusters.encoder] or [clusters.decoder]; give them there, or "
-            "choose cluster-by = 'group' or 'family'"
+            f"cluster.by = 'given', and {settings.federation} has no [clusters.encoder] or [clusters.decoder]; give them there, or "
+            "choose cluster.by = 'group' or 'family'"
         )
     return federation.clusters

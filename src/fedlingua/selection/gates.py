@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 def gate(deviations: ArrayLike, theta: float, tau: float, keep: Keep) -> Array:
     """How far open each tensor's gate is: float64 in 0..1, a half where the deviation is theta.
 
-    deviations: eq. 2, >= 0; infinite for a tensor whose norm was 0, on which theta has no say: `zero-norm` decides.
+    deviations: eq. 2, >= 0; infinite for a tensor whose norm was 0, on which theta has no say: `send.zero-norm` decides.
     """
     distance = _beyond(deviations, theta, tau, keep)
     small = np.exp(-np.abs(distance))

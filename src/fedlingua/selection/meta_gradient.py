@@ -17,7 +17,7 @@ With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the si
 - `loss`: the journal lets L_val alone travel. As a function of theta it is a staircase, so the slope is that of its mean over thetas drawn
   around mu (`score_slope`). Unbiased for that, and noisy: one draw a round.
 
-Were the mean taken over those who sent (`missing = "renormalise"`), a tensor of one site alone would count in full however
+Were the mean taken over those who sent (`send.missing = "renormalise"`), a tensor of one site alone would count in full however
 far its gate is open: its true slope is 0, and there would be nothing to learn from. So theta is learnt as above whichever mean is used.
 """
 

@@ -55,12 +55,12 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
 
     @property
     def selected_by(self) -> str:
-        """Name of the rule for what a site sends: the method's, unless `selection` says another."""
+        """Name of the rule for what a site sends: the method's, unless `send.rule` says another."""
         return (self.selection or self.how.selection) if self.how.travels else "all"
 
     @property
     def optimized_by(self) -> str:
-        """Name of the server's optimiser: the method's, unless `server-optimizer` says another."""
+        """Name of the server's optimiser: the method's, unless `server.optimizer` says another."""
         return (self.server_optimizer or self.how.optimizer) if self.how.travels else "none"
 
     @property
@@ -117,7 +117,7 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
         return fedlingua_demo.FEDERATION if self.federation in DEMO_FEDERATION else resolve(self.federation)
 
     def deadline_of(self, phase: Phase) -> float:
-        """Seconds for one phase; `deadline-s` where the phase has none of its own."""
+        """Seconds for one phase; `deadline.phase-s` where the phase has none of its own."""
         own = {"join": self.join_deadline_s, "evaluate": self.evaluate_deadline_s, "finish": self.finish_deadline_s}
         return own.get(phase) or self.deadline_s
 

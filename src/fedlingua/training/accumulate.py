@@ -68,8 +68,8 @@ class StepGradient:
         longest = _longest(batch)
         if len(batch) == 1:
             raise RunError(
-                f"a training step runs out of memory with a single example of {longest} tokens; give gradient-checkpointing = true, "
-                "head-chunk = 64, smaller max-tokens, or a device with more memory"
+                f"a training step runs out of memory with a single example of {longest} tokens; give memory.gradient-checkpointing = true, "
+                "memory.head-chunk = 64, smaller max-tokens, or a device with more memory"
             )
         self.most_tokens = (len(batch) + 1) // 2 * longest
         self.model.zero_grad(set_to_none=True)

@@ -26,7 +26,7 @@ BATCH_TOKENS = 3000
 
 
 def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
-    """The adapter that `signature-adapter` names, as in "encoder.-1.fc2"; layers are counted among those that have adapters.
+    """The adapter that `signature.adapter` names, as in "encoder.-1.fc2"; layers are counted among those that have adapters.
 
     Raises:
         ConfigError: no such adapter; with those there are.
@@ -39,7 +39,7 @@ def chosen_adapter(model: PreTrainedModel, name: str) -> BottleneckAdapter:
     if not match or not stack or match[3] not in stack.places or not -len(adapters) <= number < len(adapters):
         places = "; ".join(f"{part}.LAYER.PLACE, PLACE one of {', '.join(each.places)}" for part, each in stacks.items())
         raise ConfigError(
-            f"signature-adapter = {name!r}: there is no such adapter; wanted {places}; LAYER from 0, or from -1 backwards, "
+            f"signature.adapter = {name!r}: there is no such adapter; wanted {places}; LAYER from 0, or from -1 backwards, "
             f"of {len(adapters) or 'the'} layers with adapters"
         )
     adapter: BottleneckAdapter = adapters[number][match[3]]

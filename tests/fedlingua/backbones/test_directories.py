@@ -53,7 +53,7 @@ def test_a_directory_is_refused_for_another_task_by_its_configuration_alone(
         (place / "config.json").write_text(json.dumps({"model_type": "xlm-roberta", "num_hidden_layers": 2}))
         assert "is for task = 'masked-language', and the run's is 'translation'" in refusal(run_config, backbone=name)
         check_backbone(settings_from({**run_config, **MASKED, "backbone": name}))
-        pruned = {**MASKED, "backbone": name, "tensor-set": "adapters", "adapter-layers": "middle"}
+        pruned = {**MASKED, "backbone": name, "tensor-set": "adapters", "adapter.layers": "middle"}
         assert "keeps no layer of the encoder, which has 2" in refusal(run_config, **pruned)
 
 

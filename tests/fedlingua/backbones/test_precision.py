@@ -173,7 +173,7 @@ def test_a_half_backbone_trains_translates_and_is_the_base_again(
 @pytest.mark.usefixtures("native_bf16")
 def test_a_half_encoder_trains_too(run_config: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path, tensor_set: str) -> None:
     half = stored_as(tiny_encoder, torch.bfloat16, tmp_path / "half")
-    masked: dict[str, Scalar] = {**run_config, "task": "masked-language", "lora-targets": "query,value", "max-tokens": 32}
+    masked: dict[str, Scalar] = {**run_config, "task": "masked-language", "lora.targets": "query,value", "max-tokens": 32}
     trainable = built(masked, half, tensor_set, "bf16")
     codec: Any = trainable.backbone.codec
     text = [TextExample([0, *range(5 + i, 17 + i), 2], codec, 0.3) for i in range(8)]

@@ -166,7 +166,7 @@ def test_random_clusters_differ_by_seed_and_between_encoder_and_decoder_and_come
 
 
 def test_more_clusters_than_sites_are_refused_with_both_numbers() -> None:
-    with pytest.raises(ConfigError, match="num-clusters = 3, and there are 2 sites"):
+    with pytest.raises(ConfigError, match=r"cluster.number = 3, and there are 2 sites"):
         at_random(["a", "b"], {"encoder": 3, "decoder": 1}, seed=1)
 
 

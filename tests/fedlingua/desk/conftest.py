@@ -17,7 +17,7 @@ def four_sites_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory
     place = tmp_path_factory.mktemp("runs")
     (place / "four.toml").write_text(FOUR_SITES)
     short = {
-        "adapter-dim": 4,
+        "adapter.dim": 4,
         "batch-size": 8,
         "accumulation": 1,
         "beam": 1,
@@ -25,7 +25,7 @@ def four_sites_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory
         "max-tokens": 32,
         "max-decode-tokens": 16,
     }
-    where = {"backbone": str(tiny_backbone), "federation": str(place / "four.toml"), "deadline-s": 30.0}
+    where = {"backbone": str(tiny_backbone), "federation": str(place / "four.toml"), "deadline.phase-s": 30.0}
 
     def folder(method: str) -> Path:
         if not (place / method).is_dir():

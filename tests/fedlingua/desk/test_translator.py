@@ -59,7 +59,7 @@ def test_a_run_of_before_a_key_came_is_opened_with_the_keys_default(four_sites_r
     before = Translator.of_site(folder.directory, "bank").translate(sentences)
     about = folder.read("run.json")
     assert about is not None
-    for key in ("metrics", "head-chunk", "task", "schedule"):
+    for key in ("metrics", "memory.head-chunk", "task", "schedule"):
         del about["config"][key]
     folder.write("run.json", about)
     assert Translator.of_site(folder.directory, "bank").translate(sentences) == before

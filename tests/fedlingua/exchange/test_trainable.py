@@ -40,7 +40,7 @@ def test_the_seed_decides_the_first_tensors_but_not_their_meaning(
 
 
 def test_another_adapter_size_is_another_fingerprint(trainable: Trainable, tiny_run_config: dict[str, Scalar]) -> None:
-    assert build_trainable(settings_from({**tiny_run_config, "adapter-dim": 5})).fingerprint != trainable.fingerprint
+    assert build_trainable(settings_from({**tiny_run_config, "adapter.dim": 5})).fingerprint != trainable.fingerprint
 
 
 def test_adapters_travel_with_10_adapters_and_12_norms(trainable: Trainable) -> None:
@@ -57,7 +57,7 @@ def test_the_full_model_travels_without_adapters(tiny_run_config: dict[str, Scal
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("adapter-layers", "input-end"), ("tensor-set", "full"), ("tensor-set", "controllers"), ("tensor-set", "lora")],
+    [("adapter.layers", "input-end"), ("tensor-set", "full"), ("tensor-set", "controllers"), ("tensor-set", "lora")],
 )
 def test_another_tensor_set_is_another_fingerprint(
     trainable: Trainable, tiny_run_config: dict[str, Scalar], key: str, value: str

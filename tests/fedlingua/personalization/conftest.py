@@ -27,7 +27,7 @@ def translating(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("translating")
     (folder / "four.toml").write_text(FOUR_SITES)
     config = {**default_run_config(), **SHORT, "backbone": str(tiny_backbone), "federation": str(folder / "four.toml")}
-    return run({**config, "adapter-dim": 4, "rounds": 5, "keep-every": 2, "method": "adapter-families"}, folder / "run")[0]
+    return run({**config, "adapter.dim": 4, "rounds": 5, "keep-every": 2, "method": "adapter-families"}, folder / "run")[0]
 
 
 @pytest.fixture(scope="session")
@@ -37,5 +37,5 @@ def masking(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     (folder / "notes.toml").write_text(NOTES)
     backbone = build_xlmr(folder / "encoder")
     config = {**default_run_config(), **SHORT, "backbone": str(backbone), "federation": str(folder / "notes.toml")}
-    how = {"task": "masked-language", "method": "server-adam", "rounds": 2, "sample-least": 16, "optimizer": "sgd"}
+    how = {"task": "masked-language", "method": "server-adam", "rounds": 2, "sample.least": 16, "optimizer": "sgd"}
     return run({**config, **how}, folder / "run")[0]

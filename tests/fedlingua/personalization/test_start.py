@@ -127,6 +127,6 @@ def test_tensors_of_another_method_are_refused(copy):
     start = Start.of(copy.directory, ["bank"])
     file = copy.directory / "run.json"
     about = json.loads(file.read_text())
-    file.write_text(json.dumps({**about, "config": {**about["config"], "adapter-dim": 8}}))
+    file.write_text(json.dumps({**about, "config": {**about["config"], "adapter.dim": 8}}))
     with pytest.raises(FedlinguaError, match="has shape"):
         start.federated("bank", Start.of(copy.directory, ["bank"]).run.trainable())

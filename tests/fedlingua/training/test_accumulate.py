@@ -129,7 +129,7 @@ def test_a_single_example_that_does_not_fit_is_told_with_what_would_help(
 
     add = StepGradient(trained.model, trained.codec, "fp32")
     monkeypatch.setattr(trained.model.model, "forward", full)
-    wanted = "gradient-checkpointing = true, head-chunk = 64"
+    wanted = "memory.gradient-checkpointing = true, memory.head-chunk = 64"
     with pytest.raises(RunError, match=rf"a single example of \d+ tokens; give {wanted}"):
         add(step)
 

@@ -180,18 +180,18 @@ def test_the_run_config_says_how_a_site_trains(run_config: dict[str, Any]) -> No
         "optimizer": "sgd",
         "weight-decay": 0.25,
         "optimizer-epsilon": 0.125,
-        "sample-least": 7,
-        "sample-share": 0.75,
+        "sample.least": 7,
+        "sample.share": 0.75,
         "sampling-temperature": 3.0,
         "tokens-per-batch": 900,
         "schedule": "cosine",
         "warmup-steps": 5,
         "clip-norm": 1.5,
         "label-smoothing": 0.2,
-        "gradient-checkpointing": True,
-        "head-chunk": 64,
+        "memory.gradient-checkpointing": True,
+        "memory.head-chunk": 64,
         "head-vocabulary": "text",
-        "micro-tokens": 300,
+        "memory.micro-tokens": 300,
     }
     how = LocalTraining.of(settings_from({**run_config, **changes}))
     of_steps = (900, "cosine", 5, 1.5, 0.2, True, 64, "text", 300)

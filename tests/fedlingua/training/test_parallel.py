@@ -108,7 +108,7 @@ def test_a_job_of_masked_text_with_an_optimiser_survives_the_pipe(
 ) -> None:
     """Sequences carry their tokenizer, and are masked alike in every process."""
     changes = {"task": "masked-language", "method": "model-fed", "backbone": str(tiny_encoder), "max-tokens": 32}
-    settings = settings_from({**tiny_run_config, **changes, "micro-tokens": 64, "clip-norm": 0.5})
+    settings = settings_from({**tiny_run_config, **changes, "memory.micro-tokens": 64, "clip-norm": 0.5})
     trainable = build_trainable(settings)
     texts: list[list[TrainingExample]] = [list(encode_text(phrases["de"][:30], trainable.backbone.codec, 32, 0.15))]  # type: ignore[arg-type]
     job = Job(settings, trainable.initial, texts, SEED, {}, (1, 2))

@@ -40,7 +40,9 @@ from fedlingua.training.parallel import check_processes
 KNOCK_S = 30.0
 MARGIN = 1.3
 """Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
-LESS_MEMORY = "free some, or ask for smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk"
+LESS_MEMORY = (
+    "free some, or ask for smaller tokens-per-batch (or batch-size and max-tokens), memory.micro-tokens or memory.head-chunk"
+)
 """What helps where memory does not suffice."""
 PROCESS_BYTES = 700 * 2**20
 """A client process with torch, transformers and Flower loaded, before any model."""
@@ -202,7 +204,7 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
 
 
 def _tokens_at_once(settings: Settings) -> int:
-    """Most padded tokens of what goes through the model at once in training: a batch, or what `micro-tokens` makes of a step's."""
+    """Most padded tokens of what goes through the model at once in training: a batch, or what `memory.micro-tokens` makes of a step's."""
     batch = settings.tokens_per_batch or settings.batch_size * settings.max_tokens
     if settings.micro_tokens:
         longest = max(settings.micro_tokens, settings.max_tokens)  # a longer sentence is a batch by itself

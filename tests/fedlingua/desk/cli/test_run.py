@@ -174,7 +174,7 @@ def resumed(folder: Path, *overrides: str, data: Path | None = None, server: Pat
 
 def test_a_run_that_was_broken_off_is_gone_on_with_under_its_own_settings(broken_off, no_engine):
     before = settings_from(broken_off.read("run.json")["config"])
-    resumed(broken_off.directory, "deadline-s=5", "below-quorum=go-on")
+    resumed(broken_off.directory, "deadline.phase-s=5", "below-quorum=go-on")
     ((settings, federation),) = no_engine
     assert settings == replace(before, resume=True, deadline_s=5.0, below_quorum="go-on")
     assert federation.site_names == ["hospital", "court"]
@@ -195,13 +195,13 @@ def test_a_run_of_before_keys_that_have_come_since_is_gone_on_with(broken_off, n
 
 def test_a_run_of_before_there_was_a_place_of_adapters_is_gone_on_with_where_they_stood(broken_off, no_engine):
     config = broken_off.read("run.json")["config"]
-    assert config["adapter-place"] == "after-dropout"
-    broken_off.update(config={key: value for key, value in config.items() if key != "adapter-place"})
+    assert config["adapter.place"] == "after-dropout"
+    broken_off.update(config={key: value for key, value in config.items() if key != "adapter.place"})
     resumed(broken_off.directory)
     ((settings, _),) = no_engine
     assert settings.adapter_place == "before-dropout"
     broken_off.open(settings, 2)
-    assert broken_off.read("run.json")["config"]["adapter-place"] == "before-dropout"
+    assert broken_off.read("run.json")["config"]["adapter.place"] == "before-dropout"
 
 
 @pytest.mark.parametrize(("flags", "told"), [(set(), True), ({"amx_bf16"}, False)])
@@ -230,7 +230,7 @@ def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_of
 )
 def test_a_resumed_run_keeps_its_settings(broken_off, no_engine, override, key):
     with pytest.raises(ConfigError, match=f"--resume: {key} cannot be changed"):
-        resumed(broken_off.directory, override, "deadline-s=5")
+        resumed(broken_off.directory, override, "deadline.phase-s=5")
     assert not no_engine
 
 

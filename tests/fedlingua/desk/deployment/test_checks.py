@@ -304,7 +304,9 @@ def test_too_little_memory_is_told_with_what_would_help(
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: memory(free))
         found = findings(site, settings)["memory"]
         assert found.good is good
-        assert ("smaller tokens-per-batch (or batch-size and max-tokens), micro-tokens or head-chunk" in found.text) is not good
+        assert (
+            "smaller tokens-per-batch (or batch-size and max-tokens), memory.micro-tokens or memory.head-chunk" in found.text
+        ) is not good
 
 
 def test_a_disk_that_is_full_is_told(site: SiteFile, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,5 +357,5 @@ def test_a_signature_is_listed_for_clusters_by_gradients_alone_and_says_in_which
 
     assert listed(method="adapter-families") == "nothing"
     assert "text can be read" in listed(method="adapter-gradients")
-    private = listed(method="adapter-gradients", **{"signature-form": "private"})
+    private = listed(method="adapter-gradients", **{"signature.form": "private"})
     assert "64 noised numbers for each of encoder.0.self_attn and decoder.-1.fc2" in private

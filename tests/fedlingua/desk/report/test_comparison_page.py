@@ -105,7 +105,7 @@ def test_a_metric_other_than_the_first_is_what_fairness_is_told_in(folders: list
 
 
 def test_runs_that_differ_in_a_setting_are_no_seeds_of_each_other(tmp_path: Path) -> None:
-    settings = [{"selection": "dp-l"}, {"selection": "dp-l", "run-dir": "/elsewhere"}, {"selection": "top-k", "beam": 9}]
+    settings = [{"send.rule": "dp-l"}, {"send.rule": "dp-l", "run-dir": "/elsewhere"}, {"send.rule": "top-k", "beam": 9}]
     runs = read_runs(
         [
             make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config={"task": "translation", **each})
@@ -113,7 +113,7 @@ def test_runs_that_differ_in_a_setting_are_no_seeds_of_each_other(tmp_path: Path
         ]
     )
     assert variants(runs) == ["adapter-fed+dp-l+beam 5"] * 2 + ["adapter-fed+top-k+beam 9"]
-    assert differing_settings(runs) == {"selection": ["dp-l", "dp-l", "top-k"], "beam": [5, 5, 9]}
+    assert differing_settings(runs) == {"send.rule": ["dp-l", "dp-l", "top-k"], "beam": [5, 5, 9]}
     found = compare(runs, "", 40, 0)
     assert [(one.method, one.seeds) for one in found.over_seeds] == [("adapter-fed+dp-l+beam 5", (1, 2))]
     assert [run.name for run in labelled(found).runs] == [
@@ -125,7 +125,7 @@ def test_runs_that_differ_in_a_setting_are_no_seeds_of_each_other(tmp_path: Path
 
 
 def test_seeds_that_were_waited_for_and_kept_otherwise_are_seeds_of_one_variant(tmp_path: Path) -> None:
-    settings = [{}, {"track": "tensorboard", "keep-every": 2}, {"track": "", "deadline-s": 5.0, "task": "translation"}]
+    settings = [{}, {"track": "tensorboard", "keep-every": 2}, {"track": "", "deadline.phase-s": 5.0, "task": "translation"}]
     runs = read_runs(
         [
             make_run(tmp_path / f"{seed}", "adapter-fed", {"a": seed % 2}, seed, config=each)

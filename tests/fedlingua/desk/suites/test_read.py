@@ -18,7 +18,7 @@ rounds = 5
 batch-size = 8
 accumulation = 16
 learning-rate = 0.0
-adapter-dim = 64
+adapter.dim = 64
 max-tokens = 256
 max-decode-tokens = 256
 [[row]]
@@ -42,7 +42,7 @@ def test_a_row_is_the_defaults_then_the_suites_keys_then_its_own(tmp_path: Path)
     assert [row.name for row in suite.rows] == ["base", "adapter-fed", "adapter-fed+fedavg"]
     last = suite.rows[-1].settings
     assert (last.method, last.aggregation, last.rounds, last.seed) == ("adapter-fed", "fed-avg", 2, 1)
-    assert last.adapter_dim == default_run_config()["adapter-dim"]
+    assert last.adapter_dim == default_run_config()["adapter.dim"]
 
 
 def test_what_trains_nothing_takes_the_first_seed_alone(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_equal_configurations_share_a_run_whatever_the_row_is_called(file: Path)
 
 
 def test_places_and_patience_with_sites_share_a_run(file: Path) -> None:
-    assert folders(file, data="/elsewhere", **{"deadline-s": 5.0}) == folders(file)
+    assert folders(file, data="/elsewhere", **{"deadline.phase-s": 5.0}) == folders(file)
 
 
 def test_what_can_change_a_result_is_another_run(file: Path) -> None:
@@ -153,14 +153,14 @@ def test_a_corpus_too_small_for_its_sizes_is_refused_before_anything_starts(file
 
 
 def test_clusters_that_cannot_be_made_are_refused_with_the_row(file: Path) -> None:
-    file.write_text(file.read_text() + '[[row]]\nmethod = "adapter-random"\nnum-clusters = 3\n')
-    with pytest.raises(ConfigError, match="row adapter-random: num-clusters = 3, and there are 2 sites"):
+    file.write_text(file.read_text() + '[[row]]\nmethod = "adapter-random"\ncluster.number = 3\n')
+    with pytest.raises(ConfigError, match=r"row adapter-random: cluster.number = 3, and there are 2 sites"):
         planned(file)
 
 
 def test_a_pruning_that_keeps_nothing_is_refused_with_the_row_and_the_numbers(file: Path) -> None:
     file.write_text(
-        file.read_text() + '[[row]]\nname = "middle"\nmethod = "adapter-fed"\nadapter-layers = "middle"\nbackbone = "demo"\n'
+        file.read_text() + '[[row]]\nname = "middle"\nmethod = "adapter-fed"\nadapter.layers = "middle"\nbackbone = "demo"\n'
     )
     with pytest.raises(
         ConfigError, match=r"row middle: .*keeps no layer of the encoder, which has 2 \(input-end 1, middle 0, output-end 1\)"

@@ -78,10 +78,10 @@ def test_parameters_are_the_settings_but_not_the_places() -> None:
         "data-dir": "/somewhere",
         "run-dir": "/there",
         "track": "mlflow",
-        "meta-frozen": True,
+        "meta.frozen": True,
     }
     run = {"config": config, "versions": {"torch": "2"}, "git_revision": None, "config_hash": "abc", "reason": "words"}
-    assert parameters(run) == {"method": "base", "seed": 1, "meta-frozen": True, "config_hash": "abc", "version torch": "2"}
+    assert parameters(run) == {"method": "base", "seed": 1, "meta.frozen": True, "config_hash": "abc", "version torch": "2"}
 
 
 def test_rounds_are_read_in_order_and_a_half_written_one_is_left_out(tmp_path: Path) -> None:
