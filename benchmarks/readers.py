@@ -19,7 +19,7 @@ from generated_corpora import Generated, generated, holds
 from hypothesis import HealthCheck, Phase, given, settings
 from kept import KEPT, write
 
-from fedlingua.corpora.formats import KINDS
+from fedlingua.corpora.formats import FILE_FORMATS
 
 RARE = {"dataset": 0.1}
 """Its library takes a tenth of a second to look at a folder, so of this kind there are fewer."""
@@ -30,8 +30,8 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--to", type=Path, default=Path(f"{KEPT}:readers"))
     given_ = parser.parse_args()
-    began, share = time.monotonic(), given_.files / sum(RARE.get(kind, 1) for kind in KINDS)
-    kinds = {kind: tried(kind, -int(-share * RARE.get(kind, 1) // 1)) for kind in KINDS}
+    began, share = time.monotonic(), given_.files / sum(RARE.get(kind, 1) for kind in FILE_FORMATS)
+    kinds = {kind: tried(kind, -int(-share * RARE.get(kind, 1) // 1)) for kind in FILE_FORMATS}
     total: Counter[str] = sum((Counter(of) for of in kinds.values()), Counter())
     result = {
         "files": total["files"],
