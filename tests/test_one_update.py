@@ -165,12 +165,18 @@ def forms(seen: list[Seen]) -> list[Seen]:
     return firsts
 
 
+def _sorted(seen: list[Seen]) -> list[Seen]:
+    """By place and step; replies come in any order, so that of the trace is not always the same."""
+    steps = ("request", "update", "state")
+    return sorted(seen, key=lambda each: (steps.index(each.step), each.side, each.file, each.function, each.form))
+
+
 def page(seen: list[Seen]) -> str:
     """docs/one-update.md as the trace has it."""
     functions = {(each.file, each.function) for each in seen}
     chain = forms(seen)
     changes = sum(before.form != after.form for before, after in pairwise(chain))
-    rows = [f"| {each.side} | {each.step} | {each.form} | `{each.function}` | `{each.file}` |" for each in seen]
+    rows = [f"| {each.side} | {each.step} | {each.form} | `{each.function}` | `{each.file}` |" for each in _sorted(seen)]
     steps = [f"{number}. {each.side}, {each.step}: {each.form} (`{each.function}`)" for number, each in enumerate(chain, start=1)]
     counts = f"functions: {len(functions)}\nfiles: {len({file for file, _ in functions})}\nchanges of form: {changes}\n"
     return TEXT.format(counts=counts, rows="\n".join(rows), steps="\n".join(steps))
