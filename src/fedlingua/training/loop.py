@@ -51,10 +51,14 @@ class LocalTraining:
 
     @classmethod
     def of(cls, settings: Settings) -> "LocalTraining":
-        """Take everything from the run's settings."""
+        """Take everything from the run's settings, but `proximal_mu`, which comes with a request."""
         passes = "" if settings.sample_replacement else f"{settings.seed}/pass"
         sampling = Sampling(settings.sample_least, settings.sample_share, settings.sampling_temperature, passes)
-        named = {name: getattr(settings, _SETTING.get(name, name)) for name in cls.__dataclass_fields__ if name != "sampling"}
+        named = {
+            name: getattr(settings, _SETTING.get(name, name))
+            for name in cls.__dataclass_fields__
+            if name not in ("sampling", "proximal_mu")
+        }
         return cls(**named, sampling=sampling)
 
     def steps(
