@@ -14,7 +14,7 @@ def test_the_files_of_this_project_are_what_they_are() -> None:
     assert {kind_of(read_toml(file)) for file in (folder / "federations").glob("*.toml")} == {FEDERATION}
     assert {kind_of(read_toml(file)) for file in (folder / "backbones").glob("*.toml")} == {RECIPE}
     assert {kind_of(read_toml(file)) for file in (folder / "fed_mnmt").glob("table*.toml")} == {SUITE}
-    assert {kind_of(read_toml(file)) for file in (folder / "phrasebook").glob("*.toml")} == {EXPERIMENT}
+    assert {kind_of(read_toml(folder / name)) for name in ("demo.toml", "deployment/demo.toml")} == {EXPERIMENT}
     assert kind_of({"site": [{}], "server": {}}) == SITE
     assert kind_of({"fleet": "x:1"}) == SERVER
 
