@@ -14,8 +14,6 @@ from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
-
 from fedlingua.backbones.sizes import EncoderSize, ModelSize
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.languages import Direction
@@ -55,6 +53,8 @@ def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[P
 
 def train_demo(directory: Path, note: Note | None = None) -> None:
     """Train the demo backbone (about four minutes on two cores) and write it as it ships: in half precision, its JSON without spaces."""
+    from safetensors.torch import load_file, save_file
+
     from fedlingua.desk.pretraining.loop import ALONE, pretrain  # with torch
     from fedlingua.desk.pretraining.material import translation_material
 
