@@ -43,8 +43,8 @@ class CompletedRun:
 
     @property
     def fingerprint(self) -> str:
-        """Of the backbone that the run was trained on."""
-        return str(self.about["backbone"]["fingerprint"])
+        """Of the backbone that the run was trained on; "" where run.json does not say."""
+        return str((self.about.get("backbone") or {}).get("fingerprint", ""))
 
     def trainable(self) -> "Trainable":
         """The run's backbone with what its method trains; raises what `same_backbone` does."""

@@ -226,7 +226,7 @@ def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_of
 
 
 @pytest.mark.parametrize(
-    ("override", "key"), [("seed=3", "seed"), ("rounds=9", "rounds"), ("method=base", "method"), ("batchsize=1", "batchsize")]
+    ("override", "key"), [("seed=3", "seed"), ("rounds=9", "rounds"), ("method=base", "method"), ("batch-size=1", "batch-size")]
 )
 def test_a_resumed_run_keeps_its_settings(broken_off, no_engine, override, key):
     with pytest.raises(ConfigError, match=f"--resume: {key} cannot be changed"):
