@@ -58,7 +58,8 @@ class Simulation:
                 return False
         victim.send_signal(signal.SIGKILL)
         # What Ray keeps running for a driver that is gone would slow the next attempt down.
-        end(self.engine._run_processes(), 1.0)
+        executors = psutil.Process(self.engine._superlink.pid).children()
+        end([process for executor in executors for process in executor.children(recursive=True)], 1.0)
         return True
 
     def is_over(self, folder: RunFolder) -> bool:
