@@ -77,8 +77,8 @@ def parse_direction(text: str, where: str = "direction") -> Direction:
     """
     ways = _readings(text) or [text.split("--" if "--" in text else "-")]
     if len(ways) > 1:
-        readings = " or ".join(repr("--".join(way)) for way in ways)
-        raise ConfigError(f"{where} = {text!r} has more than one reading; write source--target, here {readings}")
+        choices = " or ".join(repr("--".join(way)) for way in ways)
+        raise ConfigError(f"{where} = {text!r} has more than one reading; write source--target, here {choices}")
     if len(ways[0]) != 2 or not all(ways[0]) or normal_code(text) == text:
         how = "write source-target, for example 'de-fr', or source--target where a code has a hyphen, for example 'zh-Hant--en'"
         raise ConfigError(f"{where} = {text!r} is no direction; {how}")

@@ -136,6 +136,7 @@ def wait_for(file: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_runs_that_complete_fail_and_are_refused(app_dir: Path, user_home: Path, tmp_path: Path) -> None:
     # Long enough that Ray's sockets would not fit beneath it, and with what a shell or a loose parser stumbles on.
     home = tmp_path / ("h" * 100) / "it's home"

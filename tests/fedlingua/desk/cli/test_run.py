@@ -93,6 +93,7 @@ def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experi
     assert "hospital" in rendered.output
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_everything_and_says_so(experiment, tmp_path, request):
     process = subprocess.Popen(
         command("run", experiment, "--to", tmp_path / "run", "--set", "rounds=500", "--set", f"track={TRACK}"),
