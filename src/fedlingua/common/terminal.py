@@ -17,7 +17,7 @@ def printable(text: str) -> str:
 
 def printable_json(text: str) -> str:
     """A JSON document with the same characters escaped."""
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def one_line(text: object) -> str:

@@ -22,6 +22,6 @@ def bundle(to: Annotated[Path | None, typer.Option(help="Also write the bundle t
     if to:
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(content)
-    found = bundle_hash(content)
-    console().print(found, soft_wrap=True)
-    return {"bundle": found, "file": to}
+    bundle_sha = bundle_hash(content)
+    console().print(bundle_sha, soft_wrap=True)
+    return {"bundle": bundle_sha, "file": to}

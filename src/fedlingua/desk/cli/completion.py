@@ -25,17 +25,17 @@ def toml_files(kind: str) -> Complete:
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         from fedlingua.settings.kinds import kind_of
 
-        found = []
+        matching = []
         for path in _beginning_with(incomplete):
             if path.is_dir():
-                found.append(f"{path}/")
+                matching.append(f"{path}/")
             elif path.suffix == ".toml":
                 try:
                     is_kind = kind_of(tomllib.loads(path.read_text(encoding="utf-8"))) == kind
                 except (OSError, ValueError):  # one that does not read may still be meant
                     is_kind = True
-                found += [str(path)] if is_kind else []
-        return found
+                matching += [str(path)] if is_kind else []
+        return matching
 
     return complete
 

@@ -61,8 +61,8 @@ def check_machine() -> Iterator[CheckResult]:
 
 
 def _flower() -> str:
-    found = [program(name) for name in PROGRAMS]
-    return f"{', '.join(found)}; each run has a FLWR_HOME of its own, and ~/.flwr stays as it is"
+    programs = [program(name) for name in PROGRAMS]
+    return f"{', '.join(programs)}; each run has a FLWR_HOME of its own, and ~/.flwr stays as it is"
 
 
 def _profiles() -> str:

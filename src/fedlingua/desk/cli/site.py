@@ -168,8 +168,8 @@ def site_approve(
         if not yes:
             typer.confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
-    new = [approve(site.approvals, found, note) for note, found in hashes.items()]
-    listed = ", ".join(f"{note} {found}" for note, found in hashes.items())
+    new = [approve(site.approvals, approved_hash, note) for note, approved_hash in hashes.items()]
+    listed = ", ".join(f"{note} {approved_hash}" for note, approved_hash in hashes.items())
     say(f"{listed}: approved{'' if any(new) else ' already'} in {site.approvals}")
     if "run" not in hashes and site.limits.settings == "approved":
         say("under it runs what is approved, too: --experiment FILE --federation FILE")

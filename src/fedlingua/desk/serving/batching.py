@@ -122,14 +122,16 @@ class Batcher:
         if not batch:
             return True
         try:
-            found = iter(self._translate(batch[0].variant, [sentence for request in batch for sentence in request.sentences]))
+            translations = iter(
+                self._translate(batch[0].variant, [sentence for request in batch for sentence in request.sentences])
+            )
         except Exception as error:
             if len(batch) > 1:
                 return False
             batch[0].future.set_exception(error)
             return True
         for request in batch:
-            request.future.set_result([next(found) for _ in request.sentences])
+            request.future.set_result([next(translations) for _ in request.sentences])
         return True
 
     def _next(self) -> list[_Waiting]:

@@ -73,7 +73,7 @@ def read_result(result_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
     """What suite.json says, from the folders of the suite's runs; nothing in it says where files lay on one machine."""
-    kept = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
+    completed = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
     paper = suite.shown_paper
     return {
         "title": suite.title,
@@ -93,12 +93,12 @@ def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]
         ],
         "sites": list(dict.fromkeys(name for run in runs for name in run.federation.site_names)),
         "paper": paper and {"table": paper.table, "by": paper.by, "rows": paper.rows},
-        "versions": _versions(kept.values()),
-        "code_hashes": _different(run.get("code_hash") for run in kept.values()),
-        "git_revisions": _different(run.get("git_revision") for run in kept.values()),
-        "seconds": round(sum(run["seconds"] or 0.0 for run in kept.values()), 1),
+        "versions": _versions(completed.values()),
+        "code_hashes": _different(run.get("code_hash") for run in completed.values()),
+        "git_revisions": _different(run.get("git_revision") for run in completed.values()),
+        "seconds": round(sum(run["seconds"] or 0.0 for run in completed.values()), 1),
         "suite_seconds": round(seconds, 1),
-        "notes": _notes(suite, list(kept.values())),
+        "notes": _notes(suite, list(completed.values())),
         "runs": {run.name: run_entry(run) for run in runs},
     }
 
@@ -157,11 +157,11 @@ def _different(values: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(value for value in values if value))
 
 
-def _notes(suite: Suite, kept: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = [f"{row.name} trains nothing: one run, whatever the seed." for row in suite.rows if not row.trains]
     if suite.paper and not suite.shown_paper:
         notes.append("The paper's figures are left out: --set takes the setting away from the paper's.")
-    if len(hashes := _different(run.get("code_hash") for run in kept)) > 1:
+    if len(hashes := _different(run.get("code_hash") for run in completed)) > 1:
         notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")
     return notes
 
