@@ -1,6 +1,7 @@
 """Imports point one way: {clients, strategies} -> fedlingua, and inside fedlingua never in a circle."""
 
 import ast
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -123,6 +124,44 @@ def test_nothing_that_a_node_runs_imports_the_desk() -> None:
 def test_no_sub_packages_import_each_other_in_a_circle_inside_functions_either() -> None:
     found = circle(among_sub_packages(import_graph(MODULES["fedlingua"])))
     assert not found, " -> ".join(found)
+
+
+def rooms() -> dict[str, set[str]]:
+    """Room -> the rooms that it imports from: clients, strategies, and the packages of fedlingua, the desk being one of them."""
+    files = {name: path for modules in MODULES.values() for name, path in modules.items()}
+
+    def room(name: str) -> str:
+        return ".".join(name.split(".")[: 2 if name.startswith("fedlingua.") else 1])
+
+    graph: dict[str, set[str]] = {}
+    for name, others in import_graph(files).items():
+        graph.setdefault(room(name), set()).update(room(other) for other in others if other != "fedlingua")
+    return {name: others - {name} for name, others in graph.items() if name != "fedlingua"}
+
+
+def floor(name: str, graph: Mapping[str, set[str]]) -> int:
+    """How many rooms stand below one another under a room, itself included."""
+    return 1 + max((floor(other, graph) for other in graph[name]), default=0)
+
+
+def test_the_house_stays_small() -> None:
+    """The whole checkout may have 25 rooms, 12 floors and 150 imports between rooms; benchmarks and the like are not counted here."""
+    graph = rooms()
+    assert len(graph) <= 19
+    assert max(floor(name, graph) for name in graph) <= 10
+    assert sum(map(len, graph.values())) <= 110
+
+
+def test_floors_are_counted_from_below() -> None:
+    graph: dict[str, set[str]] = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert [floor(name, graph) for name in "abc"] == [3, 2, 1]
+
+
+def test_experiments_are_few_files() -> None:
+    tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", "experiments"], capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("no git checkout")
+    assert len(tracked.stdout.splitlines()) <= 200
 
 
 def test_every_form_of_import_is_seen(tmp_path: Path) -> None:

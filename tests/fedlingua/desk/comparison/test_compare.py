@@ -10,6 +10,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.comparison.bootstrap import draws, paired
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
+from fedlingua.desk.report.keep import read_kept_runs, run_line, write_kept_runs
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from tests.translated_runs import make_run
 
@@ -121,3 +122,15 @@ def test_what_is_no_finished_run_is_refused(tmp_path, runs):
         compare(read_runs(runs), "blue", 40, 0)
     with pytest.raises(RunError, match=r"local has no TER of a, b; measure it: fedlingua score --run FOLDER --metric ter"):
         compare(read_runs(runs), "ter", 40, 0)
+
+
+def test_a_kept_run_is_compared_as_its_folder_is(runs: list[Path], tmp_path: Path) -> None:
+    """RESULT/METHOD-SEED names a line of the result's runs.jsonl; only the sentences stay with the folder."""
+    (tmp_path / "result").mkdir()
+    write_kept_runs(tmp_path / "result", map(run_line, runs))
+    names = list(read_kept_runs(tmp_path / "result"))
+    kept = read_runs([tmp_path / "result" / name for name in names])
+    assert [run.scores for run in kept] == [json.loads((runs[1 - at] / "scores.json").read_text()) for at in (0, 1)]
+    assert [run.texts for run in kept] == [{}, {}]
+    with pytest.raises(RunError, match="adapter-nobody-1"):
+        read_runs([tmp_path / "result" / "adapter-nobody-1"])
