@@ -129,7 +129,8 @@ def _answers(job: Job, meeting: Path, log: Path) -> dict[int, Done | Failed]:
     try:
         for rank in range(job.settings.processes):
             receiver, sender = context.Pipe(duplex=False)
-            processes.append(context.Process(target=_train, args=(rank, job, meeting, log, sender), daemon=True))
+            arguments = (rank, job, meeting, log, sender)
+            processes.append(context.Process(target=_train, args=arguments, name=f"training-{rank + 1}", daemon=True))
             receivers.append(receiver)
             processes[-1].start()
             sender.close()  # so that a process that dies leaves the end of what it sent
