@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import Clusters, cluster_of
-from fedlingua.exchange.joined import Flat, Joined, Numbers, flat, separate
-from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.exchange.joined import Flat, Joined, Numbers, flat, join
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import tempered
@@ -35,40 +36,37 @@ class State:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-Combine = Callable[[Tensors, Sequence[Update]], Tensors]
+Combine = Callable[[NamedTensors, Sequence[Update]], NamedTensors]
 """(a cluster's tensors of one part, its sites' updates of them) -> what they become; without updates what they were."""
 
 
 # --- Clusters: algorithm 1 ---------------------------------------------------------------------------------------------------
 
 
-def start_everywhere(initial: Tensors, tensor_set: TensorSet, clusters: Clusters) -> dict[Part, dict[str, Tensors]]:
+def start_everywhere(initial: NamedTensors, tensor_set: TensorSet, clusters: Clusters) -> dict[Part, dict[str, NamedTensors]]:
     """Every cluster begins with the same tensors: algorithm 1, lines 1-3."""
-    return {
-        part: {name: {spec.name: initial[spec.name] for spec in tensor_set.of_part(part)} for name in clusters[part]}
-        for part in PARTS
-    }
+    joined = Joined(join(initial, tensor_set), tensor_set)
+    return {part: dict.fromkeys(clusters[part], joined.of_part(part)) for part in PARTS}
 
 
-def tensors_for(site: str, tensors: ClusterTensors, tensor_set: TensorSet, clusters: Clusters) -> Tensors:
+def tensors_for(site: str, tensors: ClusterTensors, tensor_set: TensorSet, clusters: Clusters) -> NamedTensors:
     """What one site gets: its encoder cluster's, its decoder cluster's and the shared tensors, in the set's order."""
-    parts = {part: tensors[part][cluster_of(clusters, part, site)] for part in PARTS if tensor_set.of_part(part)}
-    return {spec.name: parts[spec.part][spec.name] for spec in tensor_set.specs}
+    own = {part: tensors[part][cluster_of(clusters, part, site)] for part in PARTS if tensor_set.of_part(part)}
+    joined = [each for each in own.values() if isinstance(each, Joined)]
+    if len(joined) == len(own):
+        return Joined({part: numbers for each in joined for part, numbers in each.parts.items()}, tensor_set)
+    return {spec.name: own[spec.part][spec.name] for spec in tensor_set.specs}
 
 
 def inner_cluster_aggregation(
     before: ClusterTensors, updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters, combine: Combine
-) -> dict[Part, dict[str, Tensors]]:
+) -> dict[Part, dict[str, NamedTensors]]:
     """Each part of each cluster becomes what `combine` makes of it and its own sites' updates: algorithm 1, lines 7-14."""
-    return {
-        part: {
-            # A checkpoint holds no cluster without tensors.
-            cluster: combine(before[part].get(cluster, {}), members)
-            for own, cluster, members in in_clusters(updates, tensor_set, clusters)
-            if own == part
-        }
-        for part in PARTS
-    }
+    new: dict[Part, dict[str, NamedTensors]] = {part: {} for part in PARTS}
+    for part, cluster, members in in_clusters(updates, tensor_set, clusters):
+        # A checkpoint holds no cluster without tensors.
+        new[part][cluster] = combine(before[part].get(cluster, {}), members)
+    return new
 
 
 def in_clusters(
@@ -78,7 +76,14 @@ def in_clusters(
     for part in PARTS:
         names = [spec.name for spec in tensor_set.of_part(part)]
         for cluster, sites in clusters[part].items():
-            yield part, cluster, [updates[site].of(names, part) for site in sites if site in updates]
+            members = [updates[site] for site in sites if site in updates]
+            parts = [
+                tensors.of_part(part)
+                if isinstance(tensors := update.tensors, Joined)
+                else {name: tensors[name] for name in names}
+                for update in members
+            ]
+            yield part, cluster, [replace(update, tensors=of) for update, of in zip(members, parts, strict=True)]
 
 
 # --- Weights -----------------------------------------------------------------------------------------------------------------
@@ -136,24 +141,24 @@ def weights_of(settings: Settings, on_bound: Callable[[str, float], None] = lamb
 # --- The mean ----------------------------------------------------------------------------------------------------------------
 
 
-def weighted_mean(before: Tensors, updates: Sequence[Update], by: Weights, missing: str = "previous") -> Tensors:
+def weighted_mean(before: NamedTensors, updates: Sequence[Update], by: Weights, missing: str = "previous") -> NamedTensors:
     """The mean of a cluster's updates by their weights; its tensors as they were where there are none."""
     if not updates:
         return before
     return mean(before, [update.sent(weight) for update, weight in zip(updates, by(updates), strict=True)], missing)
 
 
-def fed_avg(before: Tensors, updates: Sequence[Update]) -> Tensors:
+def fed_avg(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
     """Mean weighted by the sites' data sizes: Liu et al. 2023, eq. 2."""
     return weighted_mean(before, updates, by_size)
 
 
-def fed_mean(before: Tensors, updates: Sequence[Update]) -> Tensors:
+def fed_mean(before: NamedTensors, updates: Sequence[Update]) -> NamedTensors:
     """Plain mean over sites, whatever their sizes: Liu et al. 2023, eq. 3."""
     return weighted_mean(before, updates, equally)
 
 
-def mean(before: Mapping[str, Numbers], sent: Sequence[Sent], missing: str = "previous") -> Tensors:
+def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") -> NamedTensors:
     """The mean of what a cluster's sites sent; a number that nobody sent stays as it was, bit for bit.
 
     Where all sent all, it is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites and
@@ -170,78 +175,58 @@ def mean(before: Mapping[str, Numbers], sent: Sequence[Sent], missing: str = "pr
         before: the cluster's tensors that the round began with.
         sent: of every site that answered, with weights that add up to 1.
     """
-    memory = np.empty(sum(start.size for start in before.values()), np.float32)
-    new: Tensors = {}
-    tasks: list[tuple[_Terms, Numbers, int]] = []
-    first = 0
-    for name, start in before.items():
-        total = memory[first : first + start.size]
-        first += start.size
-        new[name] = total.reshape(start.shape)
-        terms = _terms(name, np.ravel(start), sent, missing)
-        tasks += [(terms, total[span : span + SPAN], span) for span in range(0, len(total), SPAN)]
-    in_order(lambda task: _add_up(*task), tasks)
-    return new
+    sizes = {name: len(flat(before, name)) for name in before}
+    memory, ends = np.empty(sum(sizes.values()), np.float32), dict(zip(sizes, accumulate(sizes.values()), strict=True))
+
+    def add_up(name: str, span: int) -> None:
+        """Fill one core's span of a tensor, by blocks that stay in the core's cache while all sites are added."""
+        start, senders = flat(before, name), [site for site in sent if name in site.tensors]
+        # What each site adds, which numbers of it count (None: all), and what stands where none do.
+        among = senders if missing == "renormalise" or not senders else sent
+        arrays = [flat(site.tensors, name) if name in site.tensors else start for site in among]
+        masks = [site.masks.get(name) if name in site.tensors else None for site in among]
+        weights, in_part = [site.weight for site in among], all(name in site.masks for site in senders)
+        divides = missing == "renormalise" and any(mask is not None for mask in masks)
+        if missing == "renormalise" and not divides:
+            weights = [weight / math.fsum(weights) for weight in weights]
+        total, last = memory[ends[name] - sizes[name] : ends[name]], min(span + SPAN, sizes[name])
+        scratch = np.empty(min(BLOCK, last - span), np.float32)
+        for first in range(span, last, BLOCK):
+            block = slice(first, min(first + BLOCK, last))
+            sums, counted = total[block], [None if mask is None else mask[block] for mask in masks]
+            if divides:
+                sums[:] = _divided(start, arrays, weights, counted, block)
+                continue
+            sums.fill(0)
+            for array, weight, mask in zip(arrays, weights, counted, strict=True):
+                numbers = array[block] if mask is None else np.where(mask, array[block], start[block])
+                sums += np.multiply(numbers, np.float32(weight), out=scratch[: len(sums)])
+            if in_part:  # the sum of the shares of what was there would round
+                there = np.logical_or.reduce([mask for mask in counted if mask is not None], initial=False)
+                np.copyto(sums, start[block], where=~there)
+
+    in_order(lambda task: add_up(*task), [(name, span) for name, size in sizes.items() for span in range(0, size, SPAN)])
+    if isinstance(before, Joined) and len(before.parts) < 2:
+        return Joined(dict.fromkeys(before.parts, memory), before.chosen)
+    return {name: memory[end - sizes[name] : end].reshape(before[name].shape) for name, end in ends.items()}
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """Of one tensor's mean: what each site adds, which numbers of it count (None: all), and what stands where none do."""
-
-    start: Numbers
-    arrays: Sequence[Flat]
-    weights: Sequence[float]
-    masks: Sequence[Numbers | None]
-    sent_in_part: bool
-    divides: bool
-
-
-def _terms(name: str, start: Numbers, sent: Sequence[Sent], missing: str) -> _Terms:
-    senders = [site for site in sent if name in site.tensors]
-    in_part = all(name in site.masks for site in senders)
-    divides = missing == "renormalise" and any(name in site.masks for site in senders)
-    among = senders if missing == "renormalise" or not senders else sent
-    arrays = [flat(site.tensors, name) if name in site.tensors else start for site in among]
-    weights = [site.weight for site in among]
-    if missing == "renormalise" and not divides:
-        weights = [weight / math.fsum(weights) for weight in weights]
-    masks = [site.masks.get(name) if name in site.tensors else None for site in among]
-    return _Terms(start, arrays, weights, masks, in_part, divides)
-
-
-def _add_up(terms: _Terms, total: Numbers, span: int) -> None:
-    """Fill `total`, the mean's numbers from `span` on, by blocks that stay in a core's cache while all sites are added."""
-    scratch = np.empty(min(BLOCK, len(total)), np.float32)
-    for first in range(0, len(total), BLOCK):
-        sums = total[first : first + BLOCK]
-        block = slice(span + first, span + first + len(sums))
-        masks = [None if mask is None else mask[block] for mask in terms.masks]
-        if terms.divides:
-            sums[:] = _divided(terms, block, masks)
-            continue
-        sums.fill(0)
-        for array, weight, mask in zip(terms.arrays, terms.weights, masks, strict=True):
-            numbers = array[block] if mask is None else np.where(mask, array[block], terms.start[block])
-            sums += np.multiply(numbers, np.float32(weight), out=scratch[: len(sums)])
-        if terms.sent_in_part:  # the sum of the shares of what was there would round
-            there = np.logical_or.reduce([mask for mask in masks if mask is not None], initial=False)
-            np.copyto(sums, terms.start[block], where=~there)
-
-
-def _divided(terms: _Terms, block: slice, masks: Sequence[Numbers | None]) -> Numbers:
+def _divided(
+    start: Flat, arrays: Sequence[Flat], weights: Sequence[float], masks: Sequence[Numbers | None], block: slice
+) -> Numbers:
     sums, present = np.zeros((2, block.stop - block.start))
-    for array, weight, mask in zip(terms.arrays, terms.weights, masks, strict=True):
+    for array, weight, mask in zip(arrays, weights, masks, strict=True):
         chosen = True if mask is None else mask
         np.add(sums, weight * array[block].astype(np.float64), out=sums, where=chosen)
         np.add(present, weight, out=present, where=chosen)
     np.divide(sums, present, out=sums, where=present > 0)
-    return np.where(present > 0, sums, terms.start[block])
+    return np.where(present > 0, sums, start[block])
 
 
-def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numbers]) -> Tensors:
+def each_number(updates: Sequence[Update], rule: Callable[[Sequence[Flat]], Numbers]) -> NamedTensors:
     """What `rule` makes of all updates' numbers: part by part where they lie so, else tensor by tensor."""
     joined = [update.tensors for update in updates if isinstance(update.tensors, Joined)]
     if len(joined) == len(updates):
-        return separate({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
+        return Joined({part: rule([each.parts[part] for each in joined]) for part in joined[0].parts}, joined[0].chosen)
     names = updates[0].tensors
     return {name: rule(flat_of(updates, name)).reshape(names[name].shape) for name in names}

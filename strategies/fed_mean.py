@@ -18,7 +18,7 @@ One round (Liu et al. 2023, algorithm 1), as the server goes through it in `Site
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.plan import sites_needed
 from strategies.aggregation import State, inner_cluster_aggregation, weighted_mean, weights_of
 from strategies.robust_rules import ROBUST, Rule
@@ -52,12 +52,12 @@ class FedMean(SiteStrategy):
         new = inner_cluster_aggregation(state.tensors, updates, self.tensor_set, self.clusters, combine)
         return self.optimizer.step(state, new) if self.optimizer else replace(state, tensors=new)
 
-    def _combined(self, before: Tensors, members: Sequence[Update]) -> Tensors:
+    def _combined(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
         if len(members) < self.least:
             return before
         return self.rule(members) if self.rule else weighted_mean(before, members, self.weights, self.missing)
 
-    def _gradient(self, before: Tensors, members: Sequence[Update]) -> Tensors:
+    def _gradient(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
         return pseudo_gradient(before, members, self._combined) if len(members) >= self.least else {}
 
     def _note_bound(self, site: str, share: float) -> None:

@@ -3,7 +3,7 @@
 A hook may leave a record as it is, change it, or make its own. What was left alone is taken back without a copy.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +24,16 @@ WEIGHT, LOSS = "num-examples", "train_loss"
 
 
 class LazyArray(Array):
-    """A Flower Array over float32 numbers that lie elsewhere: an array, or a file's. source: the state or update they are of."""
+    """A Flower Array over float32 numbers that lie elsewhere: an array, or a file's.
 
-    def __init__(self, numbers: Flat | Numbers, shape: tuple[int, ...], source: State | Update) -> None:
+    Args:
+        source: The state or update that they are of.
+        place: In a state their part, cluster and name.
+    """
+
+    def __init__(self, numbers: Flat | Numbers, shape: tuple[int, ...], source: State | Update, *place: Any) -> None:
         self.dtype, self.shape, self.stype = "float32", shape, NPY
-        self.numbers, self.source = numbers, source
+        self.numbers, self.source, self.place = numbers, source, place
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
@@ -54,7 +59,13 @@ def lazy_record(tensors: Mapping[str, Numbers], source: State | Update) -> Array
 
 def arrays_of(state: State) -> ArrayRecord:
     """All clusters' tensors: under their names where a part has one cluster, else under cluster/name."""
-    return lazy_record({key: state.tensors[part][cluster][name] for key, part, cluster, name in _keys(state)}, state)
+    record = ArrayRecord()
+    for part, clusters in state.tensors.items():
+        for cluster, tensors in clusters.items():
+            for name, tensor in tensors.items():
+                key = name if len(clusters) == 1 else f"{cluster}/{name}"
+                record[key] = LazyArray(tensor, tensor.shape, state, part, cluster, name)
+    return record
 
 
 def state_of(arrays: ArrayRecord, before: State) -> State:
@@ -73,16 +84,16 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
         raise RunError(
             "a hook gave a record made anew, and the method stores more than tensors; change the one that super() gave"
         )
-    keys = list(_keys(state))
-    if set(arrays) != {key for key, *_ in keys}:
-        raise RunError(f"a hook gave the arrays {', '.join(sorted(arrays)) or 'none'}; wanted those of the state: {len(keys)}")
+    own: dict[str, Any] = dict(arrays_of(state))
+    if set(arrays) != set(own):
+        raise RunError(f"a hook gave the arrays {', '.join(sorted(arrays)) or 'none'}; wanted those of the state: {len(own)}")
     changed = {key for key, array in arrays.items() if not (isinstance(array, LazyArray) and array.source is state)}
     if not changed:
         return state
     tensors: Any = {part: {cluster: dict(old) for cluster, old in clusters.items()} for part, clusters in state.tensors.items()}
-    for key, part, cluster, name in keys:
-        if key in changed:
-            tensors[part][cluster][name] = checked_array(key, arrays[key], state.tensors[part][cluster][name])
+    for key in changed:
+        part, cluster, name = own[key].place
+        tensors[part][cluster][name] = checked_array(key, arrays[key], own[key].numbers)
     return replace(state, tensors=tensors)
 
 
@@ -92,20 +103,13 @@ def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
     Raises:
         RunError: another shape, or numbers that are not finite.
     """
-    if isinstance(array, LazyArray) and array.numbers is before:
+    if isinstance(array, LazyArray) and getattr(array.numbers, "__array_interface__", None) == before.__array_interface__:
         return before
     numbers = array.numpy().astype(np.float32)
     if numbers.shape != before.shape or not np.isfinite(numbers).all():
         why = "numbers that are not finite" if numbers.shape == before.shape else f"shape {numbers.shape}; wanted {before.shape}"
         raise RunError(f"a hook gave {name} with {why}")
     return numbers
-
-
-def _keys(state: State) -> Iterator[tuple[str, Any, str, str]]:
-    for part, clusters in state.tensors.items():
-        for cluster, tensors in clusters.items():
-            for name in tensors:
-                yield name if len(clusters) == 1 else f"{cluster}/{name}", part, cluster, name
 
 
 # --- Updates -----------------------------------------------------------------------------------------------------------------

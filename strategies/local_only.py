@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import NamedTensors
 from strategies.aggregation import State
 from strategies.strategy import SiteStrategy
 from strategies.updates import Update
@@ -14,11 +14,11 @@ class LocalOnly(SiteStrategy):
     travels = False
     one_best_round = False
 
-    def init(self, tensors: Tensors) -> State:
+    def init(self, tensors: NamedTensors) -> State:
         """Nothing: sites draw the initial tensors from the run's seed themselves."""
         return State({})
 
-    def model_for(self, state: State, site: str) -> Tensors:
+    def model_for(self, state: State, site: str) -> NamedTensors:
         return {}
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:

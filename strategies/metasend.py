@@ -25,7 +25,7 @@ from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import message_bytes, to_record
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.meta_gradient import bytes_slope, direction, mean_over_sites
 from strategies.aggregation import State, in_clusters, weights_of
@@ -82,7 +82,7 @@ class MetaSend(FedMean):
 
     # --- The networks ----------------------------------------------------------------------------------------------------------
 
-    def init(self, tensors: Tensors) -> State:
+    def init(self, tensors: NamedTensors) -> State:
         return self._with_networks(super().init(tensors), *self._networks(None))
 
     def _networks(self, state: State | None) -> tuple[ThresholdModel, SecondFilter | None]:

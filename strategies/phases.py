@@ -19,7 +19,7 @@ from strategies.checks import WITHOUT_TENSORS, check_task
 from strategies.progress import Progress
 from strategies.record import RoundRecord
 from strategies.registration import Registry, sites_json
-from strategies.replies import Failure, Reply, Unreadable, bad_reply, gather, pull_one
+from strategies.replies import Failure, Reply, Unreadable, bad_reply, in_order, pull_one, replies_to
 from strategies.traffic import FILE as TRAFFIC
 from strategies.traffic import Counts
 
@@ -164,56 +164,63 @@ class Phases:
         most_bytes: int,
         asks_again: bool,
     ) -> dict[str, Reply[T]]:
-        number = self.record.number
+        number, sites = self.record.number, list(messages)
+        good: dict[str, Reply[T]] = {}
+        failures: list[Failure] = []
         self._refused.clear()
-        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(messages))
+        self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
         tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
         for site in tasks:
             self.record.of(site)["downlink_bytes"] += message_bytes(messages[site]) if phase in COUNTED else 0
-        started = time.monotonic()
+        started, deadline_s = time.monotonic(), self.settings.deadline_of(phase)
 
         def on_sent() -> None:
             if self._last_reply is not None:
                 self.record.pause_s[phase] = round(time.monotonic() - self._last_reply, 3)
 
-        def on_reply(site: str, reply: Message) -> T | Failure:
+        def is_hopeless(waiting: int) -> bool:
+            # Who says that it could not may be asked again, but nobody is waited for on that hope.
+            hopeful = sum(failure.kind in ("refused", "unreadable") for failure in failures) if asks_again else 0
+            return len(good) + waiting + hopeful < needed
+
+        for site, reply in replies_to(grid, messages, deadline_s, lambda _: most_bytes, on_sent, is_hopeless):
+            if isinstance(reply, Failure):
+                failures.append(reply)
+                continue
             self._last_reply = time.monotonic()
             size = message_bytes(reply)
             uplink = size if phase in COUNTED else 0
             self.record.of(site)["uplink_bytes"] += uplink
             try:
                 check_task(reply, tasks[site])
-                parsed = parse(site, reply, size)
+                good[site] = Reply(site, reply, parse(site, reply, size))
             except (RunError, OSError):
                 raise  # the server's own
             except Exception as error:  # what a node makes up may fail anywhere
-                failure = bad_reply(site, error)
-                self.refuse(failure, phase, progress)
-                return failure
+                failures.append(bad_reply(site, error))
+                self.refuse(failures[-1], phase, progress)
+            else:
+                seconds = round(time.monotonic() - started, 3)
+                about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
+                self.folder.event("reply", **about, loss=self._loss(site, phase), uplink_bytes=uplink)
             finally:
                 # What is needed of the tensors is with whoever read them; the reply itself stays until the phase is over.
                 reply.content.pop(protocol.ARRAYS, None)
-            seconds = round(time.monotonic() - started, 3)
-            about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
-            self.folder.event("reply", **about, loss=self._loss(site, phase), uplink_bytes=uplink)
-            return parsed
-
-        deadline_s = self.settings.deadline_of(phase)
-        gathered = gather(grid, messages, deadline_s, on_reply, lambda _: most_bytes, needed, on_sent, asks_again)
         self.record.bytes = self.registry.traffic.as_json(self._before)
         self.folder.write(TRAFFIC, self.registry.traffic.as_json())
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
-        for site in gathered.accepted:
+        for site in good:
             self._pauses.pop(site, None)
-        for site, message_id in gathered.unanswered.items():
-            self._pauses[site] = 2 * self._pauses.get(site, deadline_s / 2)
-            self._unanswered[site] = _Unanswered(message_id, time.monotonic() + self._pauses[site])
-        for failure in gathered.failures:
+        for failure in in_order(failures, sites):
+            if failure.unanswered:
+                self._pauses[failure.site] = 2 * self._pauses.get(failure.site, deadline_s / 2)
+                retry_at = time.monotonic() + self._pauses[failure.site]
+                self._unanswered[failure.site] = _Unanswered(failure.unanswered, retry_at)
             if failure.kind in ("unreadable", "failed"):
                 self.refuse(failure, phase, progress)
             elif failure.kind != "refused":  # those are entered as they come
                 self.record.fail(failure, phase)
-        return gathered.accepted
+        return good
 
     def _loss(self, site: str, phase: Phase) -> float | None:
         record = self.record.of(site)
@@ -284,20 +291,21 @@ def ask_every_site(
     deadline = settings.deadline_of("train")
     parsed: dict[str, T] = {}
 
-    def on_reply(site: str, reply: Message) -> T | Failure:
-        try:
-            check_task(reply, tasks[site])
-            return parse(site, reply, message_bytes(reply))
-        except Exception as error:  # what a node makes up may fail anywhere
-            return bad_reply(site, error)
-
     ask = list(tasks)
     for _ in range(2):
         messages = {site: registry.request(message_type, tasks[site], deadline, (arrays or {}).get(site)) for site in ask}
         folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
-        gathered = gather(grid, messages, deadline, on_reply, most_bytes)
-        parsed |= {site: reply.parsed for site, reply in gathered.accepted.items()}
-        failures = gathered.failures
+        failures: list[Failure] = []
+        for site, reply in replies_to(grid, messages, deadline, most_bytes):
+            try:
+                if isinstance(reply, Failure):
+                    failures.append(reply)
+                else:
+                    check_task(reply, tasks[site])
+                    parsed[site] = parse(site, reply, message_bytes(reply))
+            except Exception as error:  # what a node makes up may fail anywhere
+                failures.append(bad_reply(site, error))
+        failures = in_order(failures, ask)
         ask = [failure.site for failure in failures if failure.is_bad_reply]
         if len(ask) < len(failures) or not ask:
             break

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
@@ -38,6 +38,8 @@ class Failure:
     site: str
     reason: str
     kind: Kind = "refused"
+    unanswered: str = ""
+    """the message that it has not answered yet"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "site", _printable(self.site, MOST_TEXT // 10))
@@ -66,44 +68,29 @@ class Reply(Generic[T]):
     parsed: T
 
 
-@dataclass(frozen=True)
-class Gathered(Generic[T]):
-    """The outcome of one phase. unanswered: site -> the message that it has not answered yet."""
-
-    accepted: dict[str, Reply[T]]
-    failures: list[Failure]
-    unanswered: dict[str, str]
-
-
-def gather(
+def replies_to(
     grid: Grid,
     messages: dict[str, Message],
     deadline_s: float,
-    parse: Callable[[str, Message], T | Failure],
     most_bytes: Callable[[str], int],
-    needed: int = 0,
     on_sent: Callable[[], None] = lambda: None,
-    asks_again: bool = False,
-) -> Gathered[T]:
-    """Push `messages` (site -> message) at once, call `on_sent`, and pull replies as they come; `parse` may refuse one.
+    is_hopeless: Callable[[int], bool] = lambda waiting: False,
+) -> Iterator[tuple[str, Message | Failure]]:
+    """Push `messages` (site -> message) at once, call `on_sent`, and pull replies as they come: (site, its reply or what is wrong with it).
 
-    Accepted replies come in the order of `messages`, whatever the order they came in; every other site has a failure (and so has every
-    reply too many). most_bytes: of a site's reply, before anything of it is looked at. Once so many have failed that `needed` replies
-    cannot come any more, nobody is waited for; asks_again: those that sent bad ones may still send good ones. Flower names the node of a
-    lost client wrongly, and a node writes whatever it likes into a reply, so a reply is of the site whose message it was pulled for.
-    `messages` is empty once they are sent, so that the tensors in them need no memory while the sites are at work.
+    Every site has one of the two, and a failure besides for every reply too many. most_bytes: of a site's reply, before anything of it is
+    looked at. is_hopeless: asked with how many are still waited for; then nobody is. Flower names the node of a lost client wrongly, and a
+    node writes whatever it likes into a reply, so a reply is of the site whose message it was pulled for. `messages` is empty once they
+    are sent, so that the tensors in them need no memory while the sites are at work.
     """
     if not messages:
-        return Gathered({}, [], {})
+        return
     nodes = {site: message.metadata.dst_node_id for site, message in messages.items()}
     # Flower wants a list: a generator ends the run. In one list, what several sites get alike goes to the SuperLink once.
     ids = list(grid.push_messages(list(messages.values())))
     messages.clear()
     on_sent()
     site_of = {str(number): site for number, site in zip(ids, nodes, strict=True)}
-    replies: dict[str, Reply[T]] = {}
-    failures: dict[str, Failure] = {}
-    extra: list[Failure] = []
     ends = time.monotonic() + deadline_s
     waiting = set(site_of)
     while waiting and time.monotonic() < ends:
@@ -113,25 +100,17 @@ def gather(
             for reply in pull_one(grid, asked, most):
                 number = reply.number if isinstance(reply, Unreadable) else str(reply.metadata.reply_to_message_id)
                 if asked not in waiting:
-                    extra.append(_unasked(site_of.get(number)))
+                    about = site_of.get(number)
+                    yield about or "", _unasked(about)
                     continue
                 waiting.discard(asked)
-                said = _fault(site, reply, asked, most) or parse(site, cast(Message, reply))
-                if isinstance(said, Failure):
-                    failures[site] = said
-                else:
-                    replies[site] = Reply(site, cast(Message, reply), said)
-        # Who says that it could not may be asked again, but nobody is waited for on that hope.
-        hopeful = sum(failure.kind in ("refused", "unreadable") for failure in failures.values()) if asks_again else 0
-        if len(replies) + len(waiting) + hopeful < needed:
+                yield site, _fault(site, reply, asked, most) or cast(Message, reply)
+        if is_hopeless(len(waiting)):
             break
         if waiting:
             time.sleep(min(POLL_S, max(0.0, ends - time.monotonic())))
     for number in waiting:
-        failures[site_of[number]] = _silent(site_of[number], grid, nodes, deadline_s, time.monotonic() >= ends)
-    accepted = {site: replies[site] for site in nodes if site in replies}
-    unanswered = {site_of[number]: number for number in waiting}
-    return Gathered(accepted, [failures[site] for site in nodes if site in failures] + extra, unanswered)
+        yield site_of[number], _silent(site_of[number], grid, nodes, deadline_s, time.monotonic() >= ends, number)
 
 
 def pull_one(grid: Grid, number: str, most_bytes: int) -> list[Message | Unreadable]:
@@ -165,6 +144,11 @@ def _fault(site: str, reply: Message | Unreadable, asked: str, most_bytes: int) 
     return Failure(site, reason, "failed")
 
 
+def in_order(failures: Iterable[Failure], sites: Sequence[str]) -> list[Failure]:
+    """As their sites stand in `sites`; replies too many come last."""
+    return sorted(failures, key=lambda failure: len(sites) if failure.kind == "duplicate" else sites.index(failure.site))
+
+
 def bad_reply(site: str, error: Exception) -> Failure:
     """A reply that could not be read: in our own words, or by the type of what went wrong with it."""
     said = str(error) if isinstance(error, ExchangeError) else f"its records are not those of a reply ({type(error).__name__})"
@@ -177,12 +161,12 @@ def _unasked(site: str | None) -> Failure:
     return Failure(site, "a second reply to the same message; the first one counts", "duplicate")
 
 
-def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, past_deadline: bool) -> Failure:
+def _silent(site: str, grid: Grid, nodes: Mapping[str, int], deadline_s: float, past_deadline: bool, number: str) -> Failure:
     if not past_deadline:
-        return Failure(site, "not waited for, since the quorum is out of reach", "not waited for")
+        return Failure(site, "not waited for, since the quorum is out of reach", "not waited for", number)
     if nodes[site] not in set(grid.get_node_ids()):
-        return Failure(site, f"no reply within {deadline_s:g} s, and its node is not connected any more", "dead")
-    return Failure(site, f"no reply within {deadline_s:g} s, though its node is connected", "late")
+        return Failure(site, f"no reply within {deadline_s:g} s, and its node is not connected any more", "dead", number)
+    return Failure(site, f"no reply within {deadline_s:g} s, though its node is connected", "late", number)
 
 
 def first_line(reason: str | None) -> str:

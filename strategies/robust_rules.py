@@ -6,20 +6,20 @@ from functools import partial
 import numpy as np
 
 from fedlingua.exchange.joined import Flat, Numbers
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import NamedTensors
 from strategies.aggregation import each_number, equally, weighted_mean
 from strategies.cores import BLOCK, SPAN, in_order
 from strategies.updates import Update
 
-Rule = Callable[[Sequence[Update]], Tensors]
+Rule = Callable[[Sequence[Update]], NamedTensors]
 
 
-def median(updates: Sequence[Update]) -> Tensors:
+def median(updates: Sequence[Update]) -> NamedTensors:
     """Coordinate-wise median, of an even number of sites the mean of the middle two: Yin et al. 2018, definition 1. In float32."""
     return each_number(updates, partial(_by_number, lambda numbers: np.median(numbers, axis=0)))
 
 
-def trimmed_mean(updates: Sequence[Update], liars: int) -> Tensors:
+def trimmed_mean(updates: Sequence[Update], liars: int) -> NamedTensors:
     """Coordinate-wise mean without the `liars` largest and as many smallest of each number: Yin et al. 2018, definition 2, with
     beta = liars / sites. In float32.
     """
@@ -32,12 +32,12 @@ def trimmed_mean(updates: Sequence[Update], liars: int) -> Tensors:
     return each_number(updates, partial(_by_number, mean_of_the_rest))
 
 
-def krum(updates: Sequence[Update], liars: int) -> Tensors:
+def krum(updates: Sequence[Update], liars: int) -> NamedTensors:
     """The one update that lies closest to its n - liars - 2 nearest others, by squared L2 distances: Blanchard et al. 2017, section 4."""
     return _mean_of(updates, krum_order(updates, liars)[:1])
 
 
-def multi_krum(updates: Sequence[Update], liars: int) -> Tensors:
+def multi_krum(updates: Sequence[Update], liars: int) -> NamedTensors:
     """The plain mean of the n - liars updates that Krum puts first: Multi-Krum, Blanchard et al. 2017, with m = n - f."""
     return _mean_of(updates, krum_order(updates, liars)[: len(updates) - liars])
 
@@ -95,6 +95,6 @@ def _by_number(choose: Callable[[Numbers], Numbers], arrays: Sequence[Flat]) -> 
     return total
 
 
-def _mean_of(updates: Sequence[Update], places: Sequence[int]) -> Tensors:
+def _mean_of(updates: Sequence[Update], places: Sequence[int]) -> NamedTensors:
     chosen = [updates[place] for place in sorted(places)]
-    return weighted_mean(dict(chosen[0].tensors), chosen, equally)
+    return weighted_mean(chosen[0].tensors, chosen, equally)

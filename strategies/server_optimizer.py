@@ -13,7 +13,7 @@ import numpy as np
 
 from fedlingua.backbones.parts import Part
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 from strategies.aggregation import Combine, State
@@ -44,7 +44,7 @@ class Moments:
     second: Numbers | None = None
 
 
-def pseudo_gradient(before: Tensors, updates: Sequence[Update], combine: Combine) -> Tensors:
+def pseudo_gradient(before: NamedTensors, updates: Sequence[Update], combine: Combine) -> NamedTensors:
     """What `combine` makes of the sites' theta - theta_i, of the tensors that anybody sent: eqs. 1 and 2.
 
     Taken of the differences themselves, it is 0 to the last bit for a number that no site changed; theta less the mean of the

@@ -33,7 +33,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.settings.config import Settings
 from strategies.aggregation import State
 from strategies.flower_records import WEIGHT, arrays_of, checked_array, lazy_record, site_of, state_of
@@ -130,7 +130,7 @@ class ClusterGrid(CountedGrid):
         return list(range(1, len(self._sites) + 1))
 
 
-def taken(arrays: ArrayRecord, before: Tensors, instance: Strategy) -> Tensors:
+def taken(arrays: ArrayRecord, before: NamedTensors, instance: Strategy) -> NamedTensors:
     """An instance's arrays as a cluster's tensors, float32; those that it left alone as they are.
 
     Raises:
@@ -139,7 +139,8 @@ def taken(arrays: ArrayRecord, before: Tensors, instance: Strategy) -> Tensors:
     name = type(instance).__name__
     if set(arrays) != set(before):
         raise RunError(f"{name} gave {len(arrays)} arrays; wanted the cluster's {len(before)}, under their names")
-    return {key: checked_array(f"{name}'s {key}", arrays[key], old) for key, old in before.items()}
+    both = {key: (checked_array(f"{name}'s {key}", arrays[key], old), old) for key, old in before.items()}
+    return before if all(new is old for new, old in both.values()) else {key: new for key, (new, _) in both.items()}
 
 
 def _part_of(reply: Message, names: Iterable[str], weight: str) -> Message:

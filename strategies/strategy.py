@@ -24,11 +24,11 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
-from fedlingua.exchange.joined import EndToEnd, Numbers, runs
+from fedlingua.exchange.joined import EndToEnd, Joined, Numbers, join, runs
 from fedlingua.exchange.protocol import Task
-from fedlingua.exchange.records import Packing, from_record
+from fedlingua.exchange.records import Packed, opened, pack
 from fedlingua.exchange.tensor_sets import TENSOR_SETS
-from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.runs.checkpoints import Checkpoint
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
@@ -92,11 +92,11 @@ class SiteStrategy(Strategy):
 
     # --- What a method says ----------------------------------------------------------------------------------------------------
 
-    def init(self, tensors: Tensors) -> State:
+    def init(self, tensors: NamedTensors) -> State:
         """The state before the first round: the same tensors in every cluster."""
         return State(start_everywhere(tensors, self.tensor_set, self.clusters))
 
-    def model_for(self, state: State, site: str) -> Tensors:
+    def model_for(self, state: State, site: str) -> NamedTensors:
         """The tensors that a site gets; none when its own stay with it."""
         return tensors_for(site, state.tensors, self.tensor_set, self.clusters)
 
@@ -254,7 +254,7 @@ class SiteStrategy(Strategy):
         """
         self.summary()
         self.update_files.clear()  # what a killed server has left
-        self.state = replace(self.init(from_record(initial_arrays)), round=-1)
+        self.state = replace(self.init(opened(initial_arrays)), round=-1)
         del initial_arrays  # once is enough of a full model
         if self.settings.resume:
             self._resume()
@@ -322,7 +322,12 @@ class SiteStrategy(Strategy):
         if newest is None:
             self.note("no good checkpoint is left, so the run begins again at its start")
         else:
-            self.state = State(newest.tensors, newest.number, newest.own, newest.values["strategy"])
+            tensors: Any = newest.tensors
+            for part, clusters in tensors.items():
+                for cluster in clusters:  # one after another: twice is too much of a full model
+                    of_part = TensorSet(self.tensor_set.name, tuple(self.tensor_set.of_part(part)))
+                    clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
+            self.state = State(tensors, newest.number, newest.own, newest.values["strategy"])
             self.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
         self.folder.cut_rounds(self.progress.round)
@@ -365,9 +370,9 @@ class SiteStrategy(Strategy):
         self, message_type: str, number: int, arrays: ArrayRecord, grid: Grid, config: ConfigRecord
     ) -> list[Message]:
         """One for each site that is here, with its own clusters' tensors. config: what its training goes by besides the settings."""
-        self.sent, packing, messages = state_of(arrays, self.state), Packing(self.tensor_set), []
+        self.sent, packed, messages = state_of(arrays, self.state), Packed(), []
         for site in self.phases.available(grid, "train", self.progress):
-            tensors = packing.pack(self.model_for(self.sent, site))
+            tensors = pack(self.model_for(self.sent, site), self.tensor_set, packed)
             messages.append(self._request(message_type, site, number, tensors, number - 1))
             if config:
                 messages[-1].content[protocol.CONFIG] = config
@@ -375,10 +380,10 @@ class SiteStrategy(Strategy):
 
     def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
         """One for each site that is here, with what it would use of a state. round_of: site -> the round that it is of; 0 is the base."""
-        packing, messages = Packing(self.tensor_set), []
+        packed, messages = Packed(), []
         for site in self.phases.available(grid, PHASES[message_type], self.progress):
             number = round_of(site)
-            arrays = packing.pack(self.model_for(state, site) if number else {})
+            arrays = pack(self.model_for(state, site) if number else {}, self.tensor_set, packed)
             messages.append(self._request(message_type, site, number, arrays, number))
         return messages
 

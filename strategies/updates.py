@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, Stretch, flat
 from fedlingua.selection.masks import Selection
@@ -42,12 +41,6 @@ class Update:
     num_examples: int
     selection: Selection | None = None
     loss: float = 0.0
-
-    def of(self, names: Sequence[str], part: Part) -> "Update":
-        """The tensors of one part; `names` are its."""
-        tensors = self.tensors
-        mine = tensors.of_part(part) if isinstance(tensors, Joined) else {name: tensors[name] for name in names}
-        return replace(self, tensors=mine)
 
     def sent(self, weight: float = 1.0) -> "Sent":
         """What the site sent of these tensors, left where it lies."""
@@ -180,7 +173,7 @@ class UpdateFiles:
         Raises:
             RunError: they cannot be written.
         """
-        if not isinstance(tensors, Joined) or _bytes(tensors) < self.large:
+        if not isinstance(tensors, Joined) or 4 * tensors.chosen.num_parameters < self.large:
             return tensors
         path = self.directory / f"{site}.f32"
         try:
@@ -188,17 +181,13 @@ class UpdateFiles:
             return Joined(_write(path, tensors.parts), tensors.chosen)
         except OSError as error:
             raise RunError(
-                f"{path}: the update of site {site} cannot be kept until the round is folded ({error}); wanted {_bytes(tensors)} "
-                "bytes for each site; make room there and resume"
+                f"{path}: the update of site {site} cannot be kept until the round is folded ({error}); wanted "
+                f"{4 * tensors.chosen.num_parameters} bytes for each site; make room there and resume"
             ) from error
 
     def clear(self) -> None:
         """Remove them all, also what a killed server has left."""
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def _bytes(tensors: Joined) -> int:
-    return sum(4 * len(numbers) for numbers in tensors.parts.values())
 
 
 def _write(path: Path, parts: Mapping[str, Flat]) -> dict[str, Flat]:

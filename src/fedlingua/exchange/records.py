@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
@@ -21,7 +21,7 @@ from numpy.lib import format as npy
 
 from fedlingua.backbones.parts import PARTS
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.joined import Joined, Numbers, end_to_end, joined_set, runs
+from fedlingua.exchange.joined import Joined, joined_set, runs
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, check_tensors
 
 NPY = "numpy.ndarray"
@@ -31,33 +31,32 @@ _MOST_HEADER = 16 * 1024
 """numpy itself reads no header over 10,000 bytes."""
 
 
-class Packing:
-    """Packs one set's tensors for many sites: a part that several get alike is made once, and so hashed, sent and counted once.
+Packed = dict[tuple[object, ...], tuple[NamedTensors, Array]]
+"""Where a part's tensors lie -> these, and the array that was made of them."""
 
-    Alike means the same arrays. They are remembered as long as this is, so nothing may change them meanwhile.
+
+def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None) -> ArrayRecord:
+    """Pack a set's tensors as one record with an array for each part; no tensors make an empty record.
+
+    Args:
+        packed: What was packed so far, to which this is added: a part that several sites get alike (the same memory) is made
+            once, and so hashed, sent and counted once. Nothing may change the tensors meanwhile.
     """
-
-    def __init__(self, chosen: TensorSet) -> None:
-        self.chosen = chosen
-        self._made: dict[tuple[int, ...], tuple[list[Numbers], Array]] = {}
-
-    def pack(self, tensors: NamedTensors) -> ArrayRecord:
-        """Pack the tensors as one record with an array for each part; no tensors make an empty record."""
-        record = ArrayRecord()
-        for part in PARTS:
-            specs = self.chosen.of_part(part) if tensors else []
-            if any(math.prod(spec.shape) for spec in specs):
-                arrays = [tensors[spec.name] for spec in specs]
-                key = tuple(map(id, arrays))
-                if key not in self._made:
-                    self._made[key] = (arrays, _npy(end_to_end(arrays)))
-                record[part] = self._made[key][1]
-        return record
-
-
-def pack(tensors: NamedTensors, chosen: TensorSet) -> ArrayRecord:
-    """Pack a set's tensors as one record with an array for each part; no tensors make an empty record."""
-    return ArrayRecord({part: _npy(pieces) for part, pieces in runs(tensors, chosen).items() if sum(map(len, pieces))})
+    record, packed = ArrayRecord(), {} if packed is None else packed
+    for part in PARTS if tensors else ():
+        lies = [tensors[spec.name].__array_interface__ for spec in chosen.of_part(part) if math.prod(spec.shape)]
+        key = (part, *((each["data"], each["shape"], each["strides"]) for each in lies))
+        if lies and key not in packed:
+            # As `np.save` would serialize their concatenation, which would be a copy more.
+            pieces, header = runs(tensors, chosen)[part], BytesIO()
+            dtype, shape = np.result_type(*pieces), (sum(piece.size for piece in pieces),)
+            described = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            npy.write_array_header_1_0(header, described)
+            data = b"".join([header.getvalue(), *(piece.astype(dtype, copy=False).data for piece in pieces if piece.size)])
+            packed[key] = tensors, Array(str(dtype), shape, NPY, data)
+        if lies:
+            record[part] = packed[key][1]
+    return record
 
 
 def unpack(record: ArrayRecord, chosen: TensorSet, finite: bool = True) -> Joined:
@@ -67,8 +66,7 @@ def unpack(record: ArrayRecord, chosen: TensorSet, finite: bool = True) -> Joine
         ExchangeError: An array that does not decode, a part that is missing or unknown or of another size or dtype, or, where
             `finite` is asked for, one that is not; names the part.
     """
-    parts = {name: _decoded(name, array) for name, array in record.items()}
-    return Joined(check_tensors(parts, joined_set(chosen), finite), chosen)
+    return Joined(check_tensors(opened(record), joined_set(chosen), finite), chosen)
 
 
 view = partial(unpack, finite=False)
@@ -76,12 +74,27 @@ view = partial(unpack, finite=False)
 
 
 def opened(record: ArrayRecord) -> Tensors:
-    """Return a record's arrays in its own bytes, not to be written to, of whatever form they are.
+    """Return a record's arrays in its own bytes, not to be written to: npy without pickle, so that nothing that comes in is run.
 
     Raises:
         ExchangeError: An array that does not decode; names it.
     """
-    return {name: _decoded(name, array) for name, array in record.items()}
+    arrays: Tensors = {}
+    for name, array in record.items():
+        if array.stype != NPY:
+            raise ExchangeError(f"tensor {name!r} is serialized as {array.stype!r}; wanted {NPY!r}")
+        try:
+            start = BytesIO(array.data[:_MOST_HEADER])
+            shape, dtype = _read_header(start)
+            wanted, got = math.prod(shape) * dtype.itemsize, len(array.data) - start.tell()
+            if wanted != got:
+                raise _NotNpyError(f"{got} bytes follow its header; its shape {shape} wants {wanted}")
+            numbers = np.frombuffer(array.data, dtype, offset=start.tell()) if got else np.empty(0, dtype)
+            arrays[name] = numbers.reshape(shape)
+        except Exception as error:  # numpy reads a header with Python's own parser, which fails in many ways
+            reason = error if isinstance(error, _NotNpyError) else type(error).__name__
+            raise ExchangeError(f"tensor {name!r} does not decode ({reason})") from error
+    return arrays
 
 
 def to_record(tensors: NamedTensors) -> ArrayRecord:
@@ -96,32 +109,6 @@ def from_record(record: ArrayRecord) -> Tensors:
         ExchangeError: An array that does not decode; names it.
     """
     return {name: array.copy() for name, array in opened(record).items()}
-
-
-def _npy(pieces: Sequence[Numbers]) -> Array:
-    """Serialize flat arrays end to end as `np.save` would their concatenation, which would be a copy more."""
-    dtype, shape = np.result_type(*pieces), (sum(piece.size for piece in pieces),)
-    header = BytesIO()
-    described = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    npy.write_array_header_1_0(header, described)
-    data = b"".join([header.getvalue(), *(piece.astype(dtype, copy=False).data for piece in pieces if piece.size)])
-    return Array(str(dtype), shape, NPY, data)
-
-
-def _decoded(name: str, array: Array) -> Numbers:
-    """Return an array in its own bytes, not to be written to: npy without pickle, so that nothing that comes in is run."""
-    if array.stype != NPY:
-        raise ExchangeError(f"tensor {name!r} is serialized as {array.stype!r}; wanted {NPY!r}")
-    try:
-        start = BytesIO(array.data[:_MOST_HEADER])
-        shape, dtype = _read_header(start)
-        wanted, got = math.prod(shape) * dtype.itemsize, len(array.data) - start.tell()
-        if wanted != got:
-            raise _NotNpyError(f"{got} bytes follow its header; its shape {shape} wants {wanted}")
-        return np.frombuffer(array.data, dtype, offset=start.tell()).reshape(shape) if got else np.empty(shape, dtype)
-    except Exception as error:  # numpy reads a header with Python's own parser, which fails in many ways
-        reason = error if isinstance(error, _NotNpyError) else type(error).__name__
-        raise ExchangeError(f"tensor {name!r} does not decode ({reason})") from error
 
 
 class _NotNpyError(Exception):
@@ -176,17 +163,14 @@ def message_bytes(message: Message) -> int:
     Objects of equal content (two zero biases of one shape, say) are one object on the wire and count once. An array is hashed the first
     time only, and its numbers are never copied, so what many messages share costs next to nothing from the second one on.
     """
-    lengths: dict[str, int] = {}
-    size = int(_tree(message.object_id, message, lengths).ByteSize())
-    return size + sum(lengths.values())
-
-
-def _tree(number: str, item: InflatableObject, lengths: dict[str, int]) -> ObjectTree:
-    """Make an object's tree of ids, and enter how long each object is when it is serialized."""
-    if isinstance(item, ArrayChunk):  # an empty one's length, which says 0, and its own
-        length = len(item.data)
-        lengths[number] = len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length
-    else:
-        lengths[number] = len(item.deflate())
-    children = [_tree(*child, lengths) for child in (item.children or {}).items()]
-    return ObjectTree(object_id=number, children=children)
+    tree, lengths = ObjectTree(object_id=message.object_id), dict[str, int]()
+    pending: list[tuple[ObjectTree, InflatableObject]] = [(tree, message)]
+    while pending:
+        place, item = pending.pop()
+        if isinstance(item, ArrayChunk):  # an empty one's length, which says 0, and its own
+            length = len(item.data)
+            lengths[place.object_id] = len(ArrayChunk(memoryview(b"")).deflate()) - len("0") + len(str(length)) + length
+        else:
+            lengths[place.object_id] = len(item.deflate())
+        pending += [(place.children.add(object_id=number), child) for number, child in (item.children or {}).items()]
+    return int(tree.ByteSize()) + sum(lengths.values())

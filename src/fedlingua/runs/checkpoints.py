@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import RunError
 from fedlingua.common.folders import check_folder, write_folder
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors
 
-ClusterTensors = Mapping[Part, Mapping[str, Tensors]]
+ClusterTensors = Mapping[Part, Mapping[str, NamedTensors]]
 """part -> cluster -> its tensors"""
 
 _VALUES = "state.json"

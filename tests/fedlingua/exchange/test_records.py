@@ -28,7 +28,7 @@ from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import join
-from fedlingua.exchange.records import Packing, from_record, message_bytes, pack, to_record, view
+from fedlingua.exchange.records import Packed, from_record, message_bytes, pack, to_record, view
 from fedlingua.exchange.tensor_sets import tensor_set
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from tests.mbart import mbart_50
@@ -230,12 +230,12 @@ def test_packed_bytes_are_those_that_numpy_saves() -> None:
 
 
 def test_what_several_sites_get_alike_is_one_array() -> None:
-    packing = Packing(CHOSEN)
-    first, second = packing.pack(TENSORS), packing.pack(dict(TENSORS))
-    other = packing.pack({**TENSORS, "d": TENSORS["d"].copy()})
+    packed: Packed = {}
+    first, second = pack(TENSORS, CHOSEN, packed), pack(dict(TENSORS), CHOSEN, packed)
+    other = pack({**TENSORS, "d": TENSORS["d"].copy()}, CHOSEN, packed)
     assert first["encoder"] is second["encoder"] is other["encoder"]
     assert first["decoder"] is second["decoder"] is not other["decoder"]
-    assert list(packing.pack({})) == []
+    assert list(pack({}, CHOSEN, packed)) == []
 
 
 def as_flower_deflates(message: Message) -> int:
@@ -254,16 +254,16 @@ def test_message_bytes_are_all_that_flower_deflates(reply: Reply, length: int) -
 
 
 def test_what_messages_share_is_neither_hashed_nor_copied_again(reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
-    packing = Packing(CHOSEN)
-    messages = [reply(RecordDict({protocol.ARRAYS: packing.pack(TENSORS)})) for _ in range(3)]
+    packed: Packed = {}
+    messages = [reply(RecordDict({protocol.ARRAYS: pack(TENSORS, CHOSEN, packed)})) for _ in range(3)]
     wanted, deflated = [as_flower_deflates(message) for message in messages], []
     deflate = ArrayChunk.deflate
-    packing = Packing(CHOSEN)
-    messages = [reply(RecordDict({protocol.ARRAYS: packing.pack(TENSORS)})) for _ in range(3)]
+    packed: Packed = {}
+    messages = [reply(RecordDict({protocol.ARRAYS: pack(TENSORS, CHOSEN, packed)})) for _ in range(3)]
     monkeypatch.setattr(ArrayChunk, "deflate", lambda chunk: deflated.append(len(chunk.data)) or deflate(chunk))
     assert [message_bytes(message) for message in messages] == wanted
     assert sorted(length for length in deflated if length) == sorted(
-        len(packing.pack(TENSORS)[part].data) for part in ("encoder", "decoder")
+        len(pack(TENSORS, CHOSEN, packed)[part].data) for part in ("encoder", "decoder")
     )
 
 
