@@ -26,7 +26,6 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import from_record, opened, pack, to_record, unpack
-from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
 from fedlingua.settings.checks import settings_from
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from clients.site_client import SiteClient
     from fedlingua.exchange.trainable import Trainable
 
+_received = partial(unpack, may_be_empty=True)
+"""The tensors that came with a request, checked; none where none came."""
 app = ClientApp()
 _log = logging.getLogger("fedlingua.client")
 
@@ -217,7 +218,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 def train(message: Message, node: Node) -> RecordDict:
     """Train one round for one site and send its update, or what the run's rule takes of it."""
     task, client = _client_to_train(message.content.config_records, node)
-    received = _received(message, client)
+    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
         reply = _reply(task)
@@ -238,7 +239,7 @@ def probe(message: Message, node: Node) -> RecordDict:
     from clients.selection import SiteSelection
 
     task, client = _client_to_train(message.content.config_records, node)
-    received = _received(message, client)
+    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
     update, sums = client.train(received, task)
     return _reply(task, {**sums, **SiteSelection(client).probe(update, received, task)})
 
@@ -260,7 +261,7 @@ def send(message: Message, node: Node) -> RecordDict:
 def evaluate(message: Message, node: Node) -> RecordDict:
     """Measure the dev loss of what one site would use now."""
     task, client = _client(message.content.config_records, node)
-    received = _received(message, client)
+    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
@@ -281,7 +282,9 @@ def finish(message: Message, node: Node) -> RecordDict:
     """Score the best round's tensors, which arrive for good, once."""
     task, client = _client(message.content.config_records, node)
     records = _reply(task)
-    for name, (scores, base) in client.finish(_received(message, client), task.round, task.own).items():
+    for name, (scores, base) in client.finish(
+        _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set), task.round, task.own
+    ).items():
         records[f"{protocol.SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, scores.record()))
         records[f"{protocol.BASE_SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, base.record()))
     return records
@@ -312,16 +315,6 @@ def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     if node.guard:
         node.guard.check_update(client.step_sizes)
     return task, client
-
-
-def _received(message: Message, client: "SiteClient") -> NamedTensors:
-    """Check the tensors that came with a request and return them by name; {} where none came.
-
-    Raises:
-        ExchangeError: They are not the run's.
-    """
-    record = message.content.array_records.get(protocol.ARRAYS)
-    return unpack(record, client.trainable.tensor_set) if record else {}
 
 
 def _network(message: Message) -> Numbers | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedlingua.backbones.parts import PARTS, Part
-from fedlingua.clustering.clusters import Clusters, cluster_of
-from fedlingua.exchange.joined import Flat, Joined, Numbers, flat, join
+from fedlingua.clustering.clusters import Clusters
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, join
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
@@ -47,15 +47,6 @@ def start_everywhere(initial: NamedTensors, tensor_set: TensorSet, clusters: Clu
     """Every cluster begins with the same tensors: algorithm 1, lines 1-3."""
     joined = Joined(join(initial, tensor_set), tensor_set)
     return {part: dict.fromkeys(clusters[part], joined.of_part(part)) for part in PARTS}
-
-
-def tensors_for(site: str, tensors: ClusterTensors, tensor_set: TensorSet, clusters: Clusters) -> NamedTensors:
-    """What one site gets: its encoder cluster's, its decoder cluster's and the shared tensors, in the set's order."""
-    own = {part: tensors[part][cluster_of(clusters, part, site)] for part in PARTS if tensor_set.of_part(part)}
-    joined = [each for each in own.values() if isinstance(each, Joined)]
-    if len(joined) == len(own):
-        return Joined({part: numbers for each in joined for part, numbers in each.parts.items()}, tensor_set)
-    return {spec.name: own[spec.part][spec.name] for spec in tensor_set.specs}
 
 
 def inner_cluster_aggregation(
@@ -175,17 +166,21 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
         before: the cluster's tensors that the round began with.
         sent: of every site that answered, with weights that add up to 1.
     """
-    sizes = {name: len(flat(before, name)) for name in before}
+    begun, *given = (
+        each if isinstance(each, Joined | Some) else Some(each, each) for each in (before, *(site.tensors for site in sent))
+    )
+    everybody = list(zip(sent, given, strict=True))
+    sizes = {name: len(begun.flat(name)) for name in before}
     memory, ends = np.empty(sum(sizes.values()), np.float32), dict(zip(sizes, accumulate(sizes.values()), strict=True))
 
     def add_up(name: str, span: int) -> None:
         """Fill one core's span of a tensor, by blocks that stay in the core's cache while all sites are added."""
-        start, senders = flat(before, name), [site for site in sent if name in site.tensors]
+        start, senders = begun.flat(name), [(site, tensors) for site, tensors in everybody if name in tensors]
         # What each site adds, which numbers of it count (None: all), and what stands where none do.
-        among = senders if missing == "renormalise" or not senders else sent
-        arrays = [flat(site.tensors, name) if name in site.tensors else start for site in among]
-        masks = [site.masks.get(name) if name in site.tensors else None for site in among]
-        weights, in_part = [site.weight for site in among], all(name in site.masks for site in senders)
+        among = senders if missing == "renormalise" or not senders else everybody
+        arrays = [tensors.flat(name) if name in tensors else start for _, tensors in among]
+        masks = [site.masks.get(name) if name in tensors else None for site, tensors in among]
+        weights, in_part = [site.weight for site, _ in among], all(name in site.masks for site, _ in senders)
         divides = missing == "renormalise" and any(mask is not None for mask in masks)
         if missing == "renormalise" and not divides:
             weights = [weight / math.fsum(weights) for weight in weights]

@@ -12,12 +12,10 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.clean import REASONS
 from fedlingua.corpora.deidentify import KIND
 from fedlingua.exchange import protocol
-from fedlingua.exchange.joined import EndToEnd, Joined, Numbers
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task
-from fedlingua.exchange.records import opened, view
+from fedlingua.exchange.records import opened
 from fedlingua.exchange.tensors import TensorSet
-from fedlingua.selection.masks import Selection, everything, unpack_selected
-from strategies.norms import Change, change_of
 
 LEAST_LOSS = 1e-6
 """Nats a token, of a mean: in float32 less than a last digit of a probability of 1, at every token."""
@@ -143,26 +141,6 @@ def check_seconds(values: Mapping[str, float], most: float) -> None:
     for key in {"seconds", protocol.SELECT_S, protocol.BATCHES_S, protocol.SLOPE_S} & set(values):
         if values[key] > most:
             raise ExchangeError(f"{key} = {values[key]:.4g}; the round has not lasted so long")
-
-
-def check_update(
-    reply: Message, tensor_set: TensorSet, sent: Mapping[str, Sequence[Numbers]], selects: bool, most_norm: float
-) -> tuple[Joined, Selection, Change]:
-    """The tensors of a reply, in its own bytes where all were sent, which of them were, and what changed.
-
-    sent: what the site started from, as `joined.runs` gives it.
-
-    Raises:
-        ExchangeError: what `view`, `unpack_selected` and `change_of` refuse, or an L2 norm over `most_norm` (0 sets no bound).
-    """
-    arrays = reply.content.array_records[protocol.ARRAYS]
-    tensors, selection = (
-        unpack_selected(opened(arrays), tensor_set, sent) if selects else (view(arrays, tensor_set), everything(tensor_set))
-    )
-    change = change_of(tensors, {part: EndToEnd(pieces) for part, pieces in sent.items()}, selection)
-    if most_norm and change.norm > most_norm:
-        raise ExchangeError(f"the update changes the tensors by {change.norm:.4g} (L2 norm); robust.max-norm = {most_norm:g}")
-    return tensors, selection, change
 
 
 def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.plan import sites_needed
-from strategies.aggregation import State, inner_cluster_aggregation, weighted_mean, weights_of
+from strategies.aggregation import State, inner_cluster_aggregation, mean, weights_of
 from strategies.robust_rules import ROBUST, Rule
 from strategies.server_optimizer import ServerOptimizer, pseudo_gradient
 from strategies.strategy import Federated, SiteStrategy
@@ -47,15 +47,18 @@ class FedMean(SiteStrategy):
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
         """Inside every cluster the mean of its sites, or the rule's choice; with an optimiser a step towards it."""
-        self._note_small_clusters(updates)
+        self._note_small_clusters(set(updates))
         combine = self._gradient if self.optimizer else self._combined
         new = inner_cluster_aggregation(state.tensors, updates, self.tensor_set, self.clusters, combine)
         return self.optimizer.step(state, new) if self.optimizer else replace(state, tensors=new)
 
     def _combined(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
-        if len(members) < self.least:
+        if len(members) < self.least or not members:
             return before
-        return self.rule(members) if self.rule else weighted_mean(before, members, self.weights, self.missing)
+        if self.rule:
+            return self.rule(members)
+        weights = self.weights([replace(update, tensors={}) for update in members])  # by sizes and losses, not by numbers
+        return mean(before, [update.sent(weight) for update, weight in zip(members, weights, strict=True)], self.missing)
 
     def _gradient(self, before: NamedTensors, members: Sequence[Update]) -> NamedTensors:
         return pseudo_gradient(before, members, self._combined) if len(members) >= self.least else {}
@@ -64,10 +67,10 @@ class FedMean(SiteStrategy):
         most = self.settings.max_site_share
         self.note(f"site {site} would be {share:.0%} of its cluster's mean; robust.max-share = {most:g} bounds it")
 
-    def _note_small_clusters(self, updates: Mapping[str, Update]) -> None:
+    def _note_small_clusters(self, answered: set[str]) -> None:
         """Say which clusters stay as they were, since too few of their sites answered well for the rule."""
         for part, clusters in self.clusters.items() if self.least > 1 else ():
             for name, sites in clusters.items() if self.tensor_set.of_part(part) else ():
-                if (here := sum(site in updates for site in sites)) < self.least:
+                if (here := sum(site in answered for site in sites)) < self.least:
                     why = f"{here} good updates, and aggregation = {self.settings.aggregation!r} needs {self.least}"
                     self.note(f"the {part} cluster {name} stays as it was: {why}")

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
-from fedlingua.exchange.joined import Flat, Numbers, flat
+from fedlingua.exchange.joined import Flat, Joined, Numbers, Some
 from fedlingua.exchange.records import NPY
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from strategies.aggregation import State
@@ -118,8 +118,9 @@ def checked_array(name: str, array: Array, before: Numbers) -> Numbers:
 def content_of(update: Update, sums: Sums, tensor_set: TensorSet, task: Any) -> RecordDict:
     """A checked training reply's content: one ArrayRecord with the site's tensors, one MetricRecord with what it counts by."""
     arrays, shapes = ArrayRecord(), {spec.name: spec.shape for spec in tensor_set.specs}
-    for name in update.tensors:
-        arrays[name] = LazyArray(flat(update.tensors, name), shapes[name], update)
+    tensors = update.tensors if isinstance(update.tensors, Joined) else Some(update.tensors, update.tensors)
+    for name in tensors:
+        arrays[name] = LazyArray(tensors.flat(name), shapes[name], update)
     metrics: dict[str, Any] = {
         WEIGHT: update.num_examples,
         LOSS: update.loss,

@@ -11,7 +11,7 @@ One round (algorithm 2), as the server goes through it in `MetaSend.round`:
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from strategies.fed_mean import FedMean
 from strategies.flower_records import arrays_of
 from strategies.progress import Sums
 from strategies.replies import Reply
-from strategies.reply_contents import Evaluation, Training, parse_probe, parse_sent, parse_slope
+from strategies.reply_contents import Evaluation, Expected, Training, parse_probe, parse_slope, parse_training
 from strategies.strategy import Federated
 from strategies.threshold import SecondFilter, Theta, ThresholdModel
 from strategies.updates import Update
@@ -52,6 +52,7 @@ class MetaRound:
         deviations: site -> tensor -> how far it moved.
         shares: part -> site -> what its update counts in its cluster.
         directions: part -> cluster -> where the threshold moves its tensors.
+        answers: site -> what the threshold's slope is found by.
     """
 
     model: ThresholdModel
@@ -61,6 +62,7 @@ class MetaRound:
     deviations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     shares: Mapping[Part, Mapping[str, float]] = field(default_factory=dict)
     directions: Mapping[Part, Mapping[str, Tensors]] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class MetaSend(FedMean):
@@ -69,7 +71,7 @@ class MetaSend(FedMean):
     The networks lie in the state's memory; a round makes them of it, and what they have learned goes into the next state.
     """
 
-    update_phase = "send"
+    update_phase, train_message = "send", protocol.PROBE
     meta: MetaRound | None = None
     """the round at work, once its threshold is made"""
 
@@ -115,35 +117,33 @@ class MetaSend(FedMean):
 
     def round(self, state: State, number: int, measures: bool, grid: Grid) -> State:
         """Algorithm 2."""
-        self.meta = None
-        if number > 0:
-            state = self.train(state, number, ConfigRecord(), grid)
-        replies = self.evaluate(state, number, ConfigRecord(), grid)
-        return self._learned(state, number, replies) if self.meta else state
+        self.meta = self._probed(state, number, grid) if number > 0 else None
+        state = super().round(state, number, True, grid)
+        return self._learned(state, number) if self.meta else state
 
-    def train(self, state: State, number: int, config: ConfigRecord, grid: Grid) -> State:
-        """Lines 3 to 8."""
-        ask = partial(self._train_requests, protocol.PROBE, number, arrays_of(state), grid, config)
-        probes = {reply.site: reply.parsed for reply in self._exchange(grid, ask, "train", self._parse_probe)}
+    def _probed(self, state: State, number: int, grid: Grid) -> MetaRound:
+        """Lines 4 and 5."""
+        ask = partial(super().configure_train, number, arrays_of(state), ConfigRecord(), grid)
+        replies = self.phases.exchange(grid, ask, "train", self._parse_probe, self.progress)
+        probes = {reply.site: reply.parsed for reply in replies}
         model, second = self._networks(state)
         model.begin({site: {"median": sums["deviation"]} for site, sums in probes.items()})
         with timed(self.phases.record.server_s, "theta"):
             theta = model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in probes.items()})
         for site, reason in theta.stood_in.items():
             self.note(f"round {number}: site {site}: for the threshold {reason}")
-        self.meta = MetaRound(model, second, theta, probes)
-        return super().train(state, number, ConfigRecord(Threshold(theta.value).request()), grid)
+        return MetaRound(model, second, theta, probes)
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """The threshold, which is `config`, to every site whose update waits for it."""
+        """The threshold to every site whose update waits for it."""
         assert self.meta
         messages = []
         for site in self.phases.available(grid, "send", self.progress):
             if site in self.meta.probes:
-                message = self._request(protocol.SEND, site, server_round, ArrayRecord(), server_round - 1)
-                message.content[protocol.THRESHOLD] = config
-                self._add_filter(message)
-                messages.append(message)
+                messages.append(self._request(protocol.SEND, site, server_round, server_round - 1))
+                messages[-1].content[protocol.ARRAYS] = ArrayRecord()
+                messages[-1].content[protocol.THRESHOLD] = ConfigRecord(Threshold(self.meta.theta.value).request())
+                self._add_filter(messages[-1])
         return messages
 
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
@@ -212,22 +212,25 @@ class MetaSend(FedMean):
             self._extra_bytes[site] = message_bytes(message) - before
         return messages
 
-    def evaluate(self, state: State, number: int, config: ConfigRecord, grid: Grid) -> list[Reply[Evaluation]]:
-        replies = super().evaluate(state, number, config, grid)
+    def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
+        """With the answers for the meta step."""
+        replies = super().evaluate(state, number, grid)
         for site, extra in self._extra_bytes.items():
             self.phases.record.of(site)["downlink_bytes"] += extra
+        answers = {reply.site: reply.parsed.meta for reply in replies if reply.parsed.meta}
+        self.meta = replace(self.meta, answers=answers) if self.meta else None
         return replies
 
-    def _learned(self, state: State, number: int, replies: Sequence[Reply[Evaluation]]) -> State:
+    def _learned(self, state: State, number: int) -> State:
         """The state with what its networks learn of the sites' answers: one step."""
         assert self.meta
         if self.learns:
             with timed(self.phases.record.server_s, "step"):
-                self._learn(number, self.meta, {reply.site: reply.parsed.meta for reply in replies if reply.parsed.meta})
+                self._learn(number, self.meta)
         return self._with_networks(state, self.meta.model, self.meta.filter)
 
-    def _learn(self, number: int, meta: MetaRound, answers: Mapping[str, Mapping[str, Any]]) -> None:
-        weights, model = self._site_weights(answers), meta.model
+    def _learn(self, number: int, meta: MetaRound) -> None:
+        answers, weights, model = meta.answers, self._site_weights(meta.answers), meta.model
         values = {site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else sums["slope"] for site, sums in answers.items()}
         finite = {site: value for site, value in values.items() if math.isfinite(value)}
         for site in values.keys() - finite.keys():
@@ -287,9 +290,9 @@ class MetaSend(FedMean):
         record["train_loss"], record["deviation"] = sums["nll_sum"] / sums["num_tokens"], sums["deviation"]
         return sums
 
-    def _parse_training(self, site: str, reply: Message, size: int) -> Training:
+    def _parser(self, site: str) -> Callable[[Message, Expected, NamedTensors | None], Training]:
         assert self.meta
-        return self._recorded(parse_sent(reply, self._expected(site), self.meta.probes[site]))
+        return partial(parse_training, probed=self.meta.probes[site])
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
         answer = reply.content.pop(protocol.META, None)

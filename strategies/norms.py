@@ -4,6 +4,7 @@ The pass goes by blocks that stay in a core's cache, so each number comes from m
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -50,7 +51,7 @@ NO_CHANGE = Change(*np.zeros((4, 0)))
 """Of an update that stays with its site."""
 
 
-def change_of(update: Joined, sent: dict[str, Flat], selection: Selection) -> Change:
+def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) -> Change:
     """What an update changed of the tensors that it sends. sent: part -> the numbers that the site started from.
 
     Raises:
@@ -67,7 +68,26 @@ def change_of(update: Joined, sent: dict[str, Flat], selection: Selection) -> Ch
     tasks = [
         [piece for piece, _ in group] for _, group in groupby(zip(pieces, ends, strict=True), lambda piece: piece[1] // SPAN)
     ]
-    measured = in_order(lambda task: [_measure(update.parts[part], sent[part], *cut) for _, part, *cut in task], tasks)
+
+    def measure(part: str, first: int, last: int) -> tuple[float, float, float]:
+        """(sum of squares of the changes, largest of them, largest number sent); the first is not finite where a number is not."""
+        numbers, moves = update.parts[part][first:last], np.empty(BLOCK, np.float32)
+        rows, squares, largest, size = moves.reshape(-1, ROW), 0.0, 0.0, 0.0
+        with np.errstate(over="ignore", invalid="ignore"):  # found by the sum
+            for begin in range(first, last, BLOCK):
+                block = numbers[begin - first : begin - first + BLOCK]
+                start, moved, filled = sent[part][begin : begin + len(block)], moves[: len(block)], -(-len(block) // ROW)
+                np.subtract(block, start, out=moved)
+                moves[len(block) : filled * ROW] = 0
+                of_block = float(np.vecdot(rows[:filled], rows[:filled]).sum(dtype=np.float64))
+                if not SAFE <= of_block < math.inf and moved.any():
+                    of_block = float(np.square(block.astype(np.float64) - start).sum())
+                squares += of_block
+                largest = max(largest, float(moved.max()), -float(moved.min()))
+                size = max(size, float(start.max()), -float(start.min()))
+        return squares, largest, size
+
+    measured = in_order(lambda task: [measure(part, *cut) for _, part, *cut in task], tasks)
     for task, of_task in zip(tasks, measured, strict=True):
         for (number, part, *_), (squares, largest, size) in zip(task, of_task, strict=True):
             if not math.isfinite(squares):
@@ -76,22 +96,3 @@ def change_of(update: Joined, sent: dict[str, Flat], selection: Selection) -> Ch
             change.largest[number] = max(change.largest[number], largest)
             change.sizes[number] = max(change.sizes[number], size)
     return change
-
-
-def _measure(flat: Flat, sent: Flat, first: int, last: int) -> tuple[float, float, float]:
-    """(sum of squares of the changes, largest of them, largest number sent); the first is not finite where a number is not."""
-    numbers, change = flat[first:last], np.empty(BLOCK, np.float32)
-    rows, squares, largest, size = change.reshape(-1, ROW), 0.0, 0.0, 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # found by the sum
-        for begin in range(first, last, BLOCK):
-            block = numbers[begin - first : begin - first + BLOCK]
-            start, moved, filled = sent[begin : begin + len(block)], change[: len(block)], -(-len(block) // ROW)
-            np.subtract(block, start, out=moved)
-            change[len(block) : filled * ROW] = 0
-            of_block = float(np.vecdot(rows[:filled], rows[:filled]).sum(dtype=np.float64))
-            if not SAFE <= of_block < math.inf and moved.any():
-                of_block = float(np.square(block.astype(np.float64) - start).sum())
-            squares += of_block
-            largest = max(largest, float(moved.max()), -float(moved.min()))
-            size = max(size, float(start.max()), -float(start.min()))
-    return squares, largest, size

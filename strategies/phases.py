@@ -150,7 +150,7 @@ class Phases:
             waiting = f"waiting for sites, {len(good)} of {self.quorum} are good"
             self.note(f"round {self.record.number}, {phase}: {waiting}")
             time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
-        self.need_quorum(good, phase)
+        self.need_quorum(list(good), phase)
         return [good[site] for site in self.registry.expected if site in good]
 
     def _ask_once(

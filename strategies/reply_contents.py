@@ -11,13 +11,15 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation.sums import TextSums
 from fedlingua.exchange import protocol
-from fedlingua.exchange.joined import Joined, Numbers
-from fedlingua.exchange.tensors import TensorSet
+from fedlingua.exchange.joined import Joined, Numbers, flat_parts, runs
+from fedlingua.exchange.records import opened, view
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.selection.masks import everything, unpack_selected
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
 from strategies import checks, masked_scores, translation_scores
-from strategies.norms import NO_CHANGE, Change
+from strategies.norms import NO_CHANGE, Change, change_of
 from strategies.progress import Sums
 from strategies.updates import Update
 
@@ -41,7 +43,6 @@ class Expected:
 
     Args:
         about: its own account of its text.
-        received: part -> the numbers that its training started from; None where they stay with it.
         earlier: digest of its last accepted update.
         most_loss: nats a token; most_seconds: that have passed.
     """
@@ -50,7 +51,6 @@ class Expected:
     settings: Settings
     about: Mapping[str, Any]
     tensor_set: TensorSet
-    received: Mapping[str, Sequence[Numbers]] | None
     earlier: str | None
     most_loss: float = math.inf
     most_seconds: float = math.inf
@@ -87,20 +87,49 @@ class Scores:
     base: TextSums
 
 
-def parse_training(reply: Message, expected: Expected) -> Training:
+def parse_training(reply: Message, expected: Expected, received: NamedTensors | None, probed: Sums | None = None) -> Training:
     """A training reply; its update's tensors lie in the reply's own bytes.
+
+    Args:
+        received: what its training started from; None where tensors stay with the site.
+        probed: the sums of its probe, where the reply says only what was selected of the update; the seconds of that are added.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(expected.settings)})
-    sums = _training_sums(reply, (*checks.TRAINING_SUMS, *_of_selection(expected.settings)), expected)
-    if expected.received is not None:
-        return _parse_update(reply, expected, sums)
-    if reply.content.array_records[protocol.ARRAYS]:
-        raise ExchangeError("carries tensors, which stay at the sites under this method")
-    nothing = Joined({}, TensorSet(expected.tensor_set.name, ()))
-    return Training(Update(expected.site, nothing, _size(expected, sums)), sums, NO_CHANGE, "")
+    settings, tensor_set = expected.settings, expected.tensor_set
+    carried = {protocol.ARRAYS, protocol.DEVIATIONS} if settings.by_deviation else {protocol.ARRAYS}
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *carried})
+    metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
+    if probed is None:
+        sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *_of_selection(settings)), expected)
+    else:
+        seconds = checks.check_numbers(metrics, (protocol.SELECT_S,))
+        checks.check_seconds(seconds, expected.most_seconds)
+        sums = {**probed, protocol.SELECT_S: probed[protocol.SELECT_S] + seconds[protocol.SELECT_S]}
+    # What a site counts by where sites count by size: what it trained on, as Liu et al. 2023 have it in eq. 2; where that is a
+    # sample, the whole text that it is drawn from, N_i of Manoel et al. 2022, eq. 2.
+    size = int(expected.about["train"] if settings.draws else sums["num_examples"])
+    if received is None:
+        if arrays:
+            raise ExchangeError("carries tensors, which stay at the sites under this method")
+        return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "")
+    digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
+    if settings.selected_by == "all":
+        tensors, selection = view(arrays, tensor_set), None
+    else:
+        tensors, selection = unpack_selected(opened(arrays), tensor_set, runs(received, tensor_set))
+    starts = received.parts if isinstance(received, Joined) else flat_parts(received, tensor_set)
+    change = change_of(tensors, starts, selection or everything(tensor_set))
+    if settings.max_update_norm and change.norm > settings.max_update_norm:
+        raise ExchangeError(
+            f"the update changes the tensors by {change.norm:.4g} (L2 norm); robust.max-norm = {settings.max_update_norm:g}"
+        )
+    if change.norm and digest == expected.earlier:
+        raise ExchangeError("sends the update of an earlier round again")
+    deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
+    update = Update(expected.site, tensors, size, selection, sums["nll_sum"] / sums["num_tokens"])
+    return Training(update, sums, change, digest, deviations)
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
@@ -110,27 +139,16 @@ def parse_probe(reply: Message, expected: Expected) -> Sums:
         ExchangeError: with what was got and what was wanted.
     """
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
-    return _training_sums(reply, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), expected)
+    metrics = reply.content.metric_records[protocol.METRICS]
+    return _training_sums(metrics, (*checks.TRAINING_SUMS, "deviation", protocol.SELECT_S), expected)
 
 
-def parse_sent(reply: Message, expected: Expected, sums: Sums) -> Training:
-    """What a site has selected of its update. sums: as its probe gave them, to which the seconds of selecting are added.
-
-    Raises:
-        ExchangeError: with what was got and what was wanted.
-    """
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *_with_tensors(expected.settings)})
-    seconds = checks.check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))
-    checks.check_seconds(seconds, expected.most_seconds)
-    return _parse_update(reply, expected, {**sums, protocol.SELECT_S: sums[protocol.SELECT_S] + seconds[protocol.SELECT_S]})
-
-
-def _training_sums(reply: Message, wanted: Sequence[str], expected: Expected) -> Sums:
+def _training_sums(metrics: MetricRecord, wanted: Sequence[str], expected: Expected) -> Sums:
     """What a site's settings and its own account of its text make of a round, and no other sums."""
     settings, epochs = expected.settings, expected.settings.local_epochs
     least, most = (_in_an_epoch(number, settings) * epochs for number in _examples(settings, expected.about))
     possible = checks.Possible((least, most), (1, settings.max_tokens), expected.most_loss, expected.most_seconds)
-    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], wanted, possible)
+    sums = checks.check_sums(metrics, wanted, possible)
     # Every epoch has as many examples as the others.
     of_epoch, rest = divmod(int(sums["num_examples"]), epochs)
     fewest = most_steps = math.ceil(of_epoch / (settings.batch_size * settings.accumulation))
@@ -165,36 +183,11 @@ def _in_an_epoch(examples: int, settings: Settings) -> int:
     return examples // window * window
 
 
-def _size(expected: Expected, sums: Sums) -> int:
-    """What a site counts by where sites count by size: what it trained on, as Liu et al. 2023 have it in eq. 2; where that is a sample,
-    the whole text that it is drawn from, N_i of Manoel et al. 2022, eq. 2.
-    """
-    return int(expected.about["train"] if expected.settings.draws else sums["num_examples"])
-
-
 def _of_selection(settings: Settings) -> tuple[str, ...]:
     """What the sums say besides where an update is selected from."""
     if settings.selected_by == "all":
         return ()
     return (protocol.SELECT_S, *((protocol.THETA,) if settings.by_deviation else ()))
-
-
-def _with_tensors(settings: Settings) -> set[str]:
-    return {protocol.ARRAYS, protocol.DEVIATIONS} if settings.by_deviation else {protocol.ARRAYS}
-
-
-def _parse_update(reply: Message, expected: Expected, sums: Sums) -> Training:
-    settings, tensor_set = expected.settings, expected.tensor_set
-    assert expected.received is not None, "what stays with the sites is no update"
-    # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already.
-    digest = reply.content.array_records[protocol.ARRAYS].object_id
-    selects = settings.selected_by != "all"
-    tensors, selection, change = checks.check_update(reply, tensor_set, expected.received, selects, settings.max_update_norm)
-    if change.norm and digest == expected.earlier:
-        raise ExchangeError("sends the update of an earlier round again")
-    deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
-    update = Update(expected.site, tensors, _size(expected, sums), selection, sums["nll_sum"] / sums["num_tokens"])
-    return Training(update, sums, change, digest, deviations)
 
 
 def parse_evaluation(reply: Message, expected: Expected, earlier: Sums | None) -> Sums:

@@ -79,9 +79,7 @@ class Stock(SiteStrategy):
                 merged |= wanted
             settled = {name: value for name, value in vars(instance).items() if attributes.get(name) is not value}
             self.instances[f"{part}/{cluster}"] = instance, settled
-        return self._train_requests(
-            protocol.TRAIN, server_round, arrays_of(replace(state, tensors=tensors)), grid, ConfigRecord(merged)
-        )
+        return super().configure_train(server_round, arrays_of(replace(state, tensors=tensors)), ConfigRecord(merged), grid)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The arrays that the instances' own `aggregate_train` gives to their clusters."""

@@ -25,6 +25,8 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.experiment import default_run_config
+from strategies.cores import in_order
+from strategies.flower_records import LazyArray
 from tests.federations import TWO_SITES
 from tests.in_process import InProcessGrid, run
 
@@ -38,13 +40,19 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """A function that held one of the followed things, as an argument or as its result. form: of its container."""
+    """A function that held one of the followed things, as an argument or as its result.
+
+    Args:
+        form: of its container.
+        closed: whether all that it held was a Message, whose numbers it did not look at.
+    """
 
     side: str
     step: str
     form: str
     file: str
     function: str
+    closed: bool = False
 
 
 class Trace:
@@ -55,6 +63,7 @@ class Trace:
         self.seen: list[Seen] = []
         self.side = "server"
         self.models: dict[int, set[str]] = {}  # a frame -> what its model held when it was called
+        self.opened: set[int] = set()  # frames that have looked at a message's numbers
 
     def __enter__(self) -> "Trace":
         sys.setprofile(self._profile)
@@ -66,21 +75,28 @@ class Trace:
     def _profile(self, frame: FrameType, event: str, result: Any) -> None:
         code = frame.f_code
         file = code.co_filename.removeprefix(f"{ROOT}/")
-        ours = file.startswith(("src/", "clients/", "strategies/"))
-        if (
-            event not in ("call", "return")
-            or not ours
-            or code.co_name.startswith(("<", "__"))
-            or code.co_qualname.startswith("Joined.")
-        ):
+        if event not in ("call", "return"):
+            return
+        if not _is_ours(frame):
+            looks = event == "call" and code.co_qualname in OPENS and isinstance(frame.f_locals.get("self"), OPENED)
+            if looks and frame.f_locals.get("key", protocol.ARRAYS) == protocol.ARRAYS:
+                self.opened |= {id(caller) for caller in [_caller(frame)] if caller}
+            return
+        if code.co_name.startswith(("<", "__")) or code.co_qualname.startswith("Joined."):
             return
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         arguments = [frame.f_locals[name] for name in names if name in frame.f_locals]
-        values = [result] if event == "return" else arguments
-        held = [each for value in values for each in self._held(value, "")]
-        held += self._in_models(frame, event, arguments)
-        seen = [Seen(self.side, step, form, file, code.co_qualname) for step, form in held]
-        self.seen += [each for each in seen if each not in self.seen[-20:]]
+        opened = event == "return" and id(frame) in self.opened
+        values = [result, *(arguments if opened else ())] if event == "return" else arguments
+        seen = [
+            Seen(self.side, step, form, file, code.co_qualname, _is_closed(value) and not opened)
+            for value in values
+            for step, form in self._held(value, "")
+        ]
+        seen += [Seen(self.side, step, form, file, code.co_qualname) for step, form in self._in_models(frame, event, arguments)]
+        self.seen += dict.fromkeys(seen)
+        if event == "return":
+            self.opened.discard(id(frame))
 
     def _in_models(self, frame: FrameType, event: str, arguments: list[Any]) -> list[tuple[str, str]]:
         """A model passes through many functions; of the way are those that put numbers into it, change them or take them out."""
@@ -96,7 +112,7 @@ class Trace:
         reads = frame.f_code.co_name == "read_joined"
         return [(step, MODEL) for step in sorted(before | now, key=list(self.bytes).index)] if before != now or reads else []
 
-    def _held(self, value: Any, form: str, depth: int = 5) -> Iterator[tuple[str, str]]:
+    def _held(self, value: Any, form: str, depth: int = 9) -> Iterator[tuple[str, str]]:
         """(step, form) of what a value holds; arrays are known by their numbers, so a copy counts as what it was copied of."""
         if depth == 0 or isinstance(value, str | int | float | type(None)):
             return
@@ -106,6 +122,8 @@ class Trace:
             numbers = value.tobytes() if value.dtype == np.float32 and value.size >= LEAST and np.any(value) else b""
             matching = (step for step, wanted in self.bytes.items() if numbers and (numbers in wanted or wanted in numbers))
             yield from ((step, form or FLAT) for step in matching)
+        elif isinstance(value, LazyArray):  # a Flower array that stands for numbers elsewhere
+            yield from self._held(value.numbers, FLAT, depth - 1)
         elif isinstance(value, Message | Array | RecordDict | ArrayRecord):
             inner = value.content.values() if isinstance(value, Message) and value.has_content() else ()
             inner = [value.data] if isinstance(value, Array) else inner if isinstance(value, Message) else value.values()
@@ -115,15 +133,46 @@ class Trace:
             for each in value.parts.values():
                 yield from self._held(each, FLAT, depth - 1)
         elif isinstance(value, Mapping):
-            flat = set(value) <= set(PARTS)
+            of_arrays = FLAT if set(value) <= set(PARTS) else NAMED
             for each in list(value.values()):
-                yield from self._held(each, form or (FLAT if flat else NAMED), depth - 1)
+                yield from self._held(each, form or (of_arrays if isinstance(each, np.ndarray) else ""), depth - 1)
         elif isinstance(value, list | tuple):
             for each in value:
                 yield from self._held(each, form or (LIST if isinstance(each, np.ndarray) and len(value) > 1 else ""), depth - 1)
         elif is_dataclass(value) and not isinstance(value, type | Trainable):
             for field in fields(value):
                 yield from self._held(getattr(value, field.name, None), form, depth - 1)
+
+
+OPENS = ("RecordDict.array_records", "TypedDict.__getitem__", "TypedDict.values", "TypedDict.items", "Array.children")
+OPENED = RecordDict | ArrayRecord | Array
+"""Calls of Flower's own that look into a message at its numbers, and whose they are."""
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(tuple(f"{ROOT}/{folder}/" for folder in ("src", "clients", "strategies")))
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """The function of this project that called one of Flower's, through whatever of Flower's and Python's own."""
+    while frame.f_back and ("/flwr/" in frame.f_code.co_filename or frame.f_code.co_filename.startswith("<frozen")):
+        if frame.f_code.co_qualname in ("RecordDict.config_records", "RecordDict.metric_records"):
+            return None
+        frame = frame.f_back
+    while frame.f_back and frame.f_code.co_name.startswith("<"):
+        frame = frame.f_back
+    return frame if _is_ours(frame) else None
+
+
+def _is_closed(value: Any) -> bool:
+    """Whether a value holds nothing of numbers but in messages."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_closed, value))
+    return isinstance(value, Message | str | int | float | None) or (
+        isinstance(value, Mapping)
+        and not isinstance(value, RecordDict | ArrayRecord | Joined)
+        and _is_closed(list(value.values()))
+    )
 
 
 LEAST = 32
@@ -143,15 +192,12 @@ def way(seen: list[Seen]) -> list[Seen]:
     """Cut the trace: from where the round's request is made (the round before is in its checkpoint) to the next state."""
     asked = next(place for place, each in enumerate(seen) if (each.step, each.side) == ("update", "site"))
     stored = [place for place, each in enumerate(seen[:asked]) if each.file.startswith("src/fedlingua/runs/")]
-    ended = next(
-        place
-        for place, each in enumerate(seen)
-        if each.step == "state" and (each.form == MESSAGE or each.file.startswith(("src/fedlingua/runs/", RECORDS)))
-    )
+    ended = next(place for place, each in enumerate(seen) if each.step == "state" and each.function == MEASURES)
     return list(dict.fromkeys(seen[max(stored) + 1 : ended]))
 
 
-RECORDS = "src/fedlingua/exchange/records"
+MEASURES = "SiteStrategy.evaluate"
+"""It takes the next state to the sites, to be measured."""
 
 
 def forms(seen: list[Seen]) -> list[Seen]:
@@ -173,13 +219,20 @@ def _sorted(seen: list[Seen]) -> list[Seen]:
 
 def page(seen: list[Seen]) -> str:
     """docs/one-update.md as the trace has it."""
-    functions = {(each.file, each.function) for each in seen}
-    chain = forms(seen)
+    functions = {(each.file, each.function) for each in seen if not each.closed}
+    passing = {(each.file, each.function) for each in seen} - functions
+    chain = forms([each for each in seen if not each.closed])
     changes = sum(before.form != after.form for before, after in pairwise(chain))
-    rows = [f"| {each.side} | {each.step} | {each.form} | `{each.function}` | `{each.file}` |" for each in _sorted(seen)]
+    rows = dict.fromkeys(
+        f"| {each.side} | {each.step} | {each.form} | `{each.function}` | `{each.file}` |"
+        for each in _sorted(seen)
+        if (each.file, each.function) in functions
+    )
     steps = [f"{number}. {each.side}, {each.step}: {each.form} (`{each.function}`)" for number, each in enumerate(chain, start=1)]
     counts = f"functions: {len(functions)}\nfiles: {len({file for file, _ in functions})}\nchanges of form: {changes}\n"
-    return TEXT.format(counts=counts, rows="\n".join(rows), steps="\n".join(steps))
+    counts += f"pass a closed message on: {len(passing)}\n"
+    closed = [f"| `{function}` | `{file}` |" for file, function in sorted(passing)]
+    return TEXT.format(counts=counts, rows="\n".join(rows), steps="\n".join(steps), closed="\n".join(closed))
 
 
 TEXT = """# The way of one update
@@ -190,10 +243,12 @@ What the tensors of one site pass from the server's request to the next state, i
 ```text
 {counts}```
 
-A function counts where it gets the numbers as an argument or returns them, whatever it does with them; methods of the containers
-themselves (`Joined.of_part`) do not. A model passes through all of training: there those count that put the numbers in, change them or
-take them out. Followed are the request (what the site starts from), the update (what it has trained), and the state (what the
-server makes of all updates).
+A function counts where it gets the numbers as an argument or returns them, whatever it does with them, be it in a message, in records
+that a hook gets, or as views of memory elsewhere; a function inside another is part of it, but where it gets them itself. Methods of
+`Joined`, the container, do not count. A `Message` is closed: who only hands it on, asks for its task or takes its metrics, and never
+looks at an array of it, stands in a list of its own below; who counts its bytes does look. A model passes through all of training: there
+those count that put the numbers in, change them or take them out. Followed are the request (what the site starts from), the update
+(what it has trained), and the state (what the server makes of all updates), until it goes out to be measured.
 
 ## Forms
 
@@ -207,6 +262,12 @@ of which a tensor is read by its name.
 | where | what | form | function | file |
 |---|---|---|---|---|
 {rows}
+
+## Who passes a closed message on
+
+| function | file |
+|---|---|
+{closed}
 """
 
 
@@ -235,6 +296,7 @@ def seen(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
 
     with pytest.MonkeyPatch.context() as patched, trace:
         patched.setattr(InProcessGrid, "_run", marked)
+        patched.setattr(in_order, "__defaults__", (1,))  # what other threads call is not seen
         run(config, folder / "second")
     return way(trace.seen)
 

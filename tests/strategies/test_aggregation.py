@@ -3,6 +3,8 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +14,18 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.checks import settings_from
 from strategies import aggregation
 from strategies.aggregation import (
+    State,
     by_loss,
     by_size,
     fed_avg,
     fed_mean,
     inner_cluster_aggregation,
     start_everywhere,
-    tensors_for,
     weighted_mean,
     weights_of,
 )
 from strategies.cores import SPAN
+from strategies.strategy import SiteStrategy
 from strategies.updates import Update, UpdateFiles
 
 ZERO = {"w": np.zeros(2, np.float32)}
@@ -106,7 +109,8 @@ def test_each_part_is_averaged_in_its_own_clusters():
     assert state["decoder"]["S"]["d"] == 10.0
     assert state["decoder"]["T"]["d"] == 40.0  # (30 + 50) / 2
     assert state["shared"]["all"]["s"] == 300.0
-    assert {name: float(array[0]) for name, array in tensors_for("b", state, SET, CLUSTERS).items()} == {
+    like: Any = SimpleNamespace(tensor_set=SET, clusters=CLUSTERS)
+    assert {name: float(array[0]) for name, array in SiteStrategy.model_for(like, State(state), "b").items()} == {
         "e": 2.0,
         "d": 40.0,
         "s": 300.0,

@@ -11,7 +11,6 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
-from fedlingua.exchange.joined import runs
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.settings.checks import settings_from
@@ -48,9 +47,9 @@ def read(settings: Settings, num_examples: int, about: dict[str, Any] = ABOUT, v
     sums = sums_of(settings, num_examples, **changes)
     records = RecordDict({protocol.TASK: ConfigRecord({}), protocol.METRICS: MetricRecord(sums)})
     records[protocol.ARRAYS] = pack({"w": np.full(2, value, np.float32)}, SET)
-    sent = runs({"w": np.zeros(2, np.float32)}, SET)
+    sent = {"w": np.zeros(2, np.float32)}
     reply = Message(records, dst_node_id=1, message_type=protocol.TRAIN)
-    return parse_training(reply, Expected("a", settings, about, SET, sent, None, most_loss=4 * math.log(300), most_seconds=10.0))
+    return parse_training(reply, Expected("a", settings, about, SET, None, most_loss=4 * math.log(300), most_seconds=10.0), sent)
 
 
 def test_a_site_counts_by_what_it_trained_on(settings: Any) -> None:
@@ -126,7 +125,7 @@ def test_a_probe_is_held_to_the_same(settings: Any) -> None:
         metrics = MetricRecord({**sums_of(told, num_examples), "deviation": 0.5, protocol.SELECT_S: 0.1})
         records = RecordDict({protocol.TASK: ConfigRecord({}), protocol.METRICS: metrics})
         reply = Message(records, dst_node_id=1, message_type=protocol.PROBE)
-        return parse_probe(reply, Expected("a", told, ABOUT, SET, None, None))
+        return parse_probe(reply, Expected("a", told, ABOUT, SET, None))
 
     assert probe(500)["num_examples"] == 500
     with pytest.raises(ExchangeError, match="the site has 500"):

@@ -1,6 +1,7 @@
 """Whole federations under every selection: real training, real messages; what leaves a site is what its rule took, and it is counted."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from fedlingua.exchange.trainable import build_trainable
 from fedlingua.selection.masks import counted, unpack_selected
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.methods import SELECTIONS
-from strategies.aggregation import tensors_for
+from strategies.aggregation import State
+from strategies.strategy import SiteStrategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run
 
@@ -139,7 +141,8 @@ def test_the_next_round_is_equation_4_of_what_came_inside_each_cluster(config, t
     for reply in updates(live):
         if reply.content["task"]["round"] == 2:
             site = reply.content["task"]["site"]
-            given = tensors_for(site, before, chosen, clusters | {"shared": {"all": SITES}})
+            like = SimpleNamespace(tensor_set=chosen, clusters=clusters | {"shared": {"all": SITES}})
+            given = SiteStrategy.model_for(like, State(before), site)
             came, sent = unpack_selected(opened(reply.content.array_records[protocol.ARRAYS]), chosen, runs(given, chosen))
             sizes[site] = reply.content[protocol.METRICS]["num_examples"]
             numbers[site] = {name: came[name].astype(np.float64) for name in chosen.names}

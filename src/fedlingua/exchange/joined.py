@@ -148,6 +148,13 @@ def runs(tensors: Mapping[str, Numbers], chosen: TensorSet) -> dict[str, list[Nu
     return {part: end_to_end([tensors[spec.name] for spec in specs]) for part, specs in parts.items() if specs}
 
 
+def flat_parts(tensors: Mapping[str, Numbers], chosen: TensorSet) -> Mapping[str, Flat]:
+    """part -> its tensors' numbers, end to end, wherever they lie."""
+    if isinstance(tensors, Joined) and tensors.chosen == chosen:
+        return tensors.parts
+    return {part: EndToEnd(pieces) for part, pieces in runs(tensors, chosen).items()}
+
+
 def end_to_end(arrays: Iterable[Numbers]) -> list[Numbers]:
     """Flatten the arrays in their order, without a copy; those that lie end to end in one memory, as a rule makes them, as one."""
     stretches: list[tuple[Numbers, int, int]] = []  # (memory, first, last)

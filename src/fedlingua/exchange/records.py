@@ -22,7 +22,7 @@ from numpy.lib import format as npy
 from fedlingua.backbones.parts import PARTS
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, joined_set, runs
-from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, check_tensors
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_tensors
 
 NPY = "numpy.ndarray"
 """Flower's name for arrays that are serialized as npy."""
@@ -48,7 +48,8 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
         key = (part, *((each["data"], each["shape"], each["strides"]) for each in lies))
         if lies and key not in packed:
             # As `np.save` would serialize their concatenation, which would be a copy more.
-            pieces, header = runs(tensors, chosen)[part], BytesIO()
+            flat = tensors.parts[part][:] if isinstance(tensors, Joined) and tensors.chosen == chosen else None
+            pieces, header = runs(tensors, chosen)[part] if flat is None else [flat], BytesIO()
             dtype, shape = np.result_type(*pieces), (sum(piece.size for piece in pieces),)
             described = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
             npy.write_array_header_1_0(header, described)
@@ -59,14 +60,16 @@ def pack(tensors: NamedTensors, chosen: TensorSet, packed: Packed | None = None)
     return record
 
 
-def unpack(record: ArrayRecord, chosen: TensorSet, finite: bool = True) -> Joined:
-    """Check a record and return the set's tensors in the record's own bytes.
+def unpack(record: ArrayRecord | None, chosen: TensorSet, finite: bool = True, may_be_empty: bool = False) -> Joined:
+    """Check a record and return the set's tensors in the record's own bytes; where it may be empty, none of none.
 
     Raises:
         ExchangeError: An array that does not decode, a part that is missing or unknown or of another size or dtype, or, where
             `finite` is asked for, one that is not; names the part.
     """
-    return Joined(check_tensors(opened(record), joined_set(chosen), finite), chosen)
+    if may_be_empty and not record:
+        return Joined({}, NOTHING)
+    return Joined(check_tensors(opened(record or ArrayRecord()), joined_set(chosen), finite), chosen)
 
 
 view = partial(unpack, finite=False)

@@ -1,0 +1,259 @@
+"""All rounds of a run: begin or resume, one round after another, store each, choose the best, deliver it and gather the scores.
+
+What a round is, strategies/strategy.py says.
+"""
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedlingua.clustering.clusters import Clusters
+from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Joined, join
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import Packed, opened, pack
+from fedlingua.exchange.tensor_sets import TENSOR_SETS
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.runs.checkpoints import Checkpoint
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Phase, Settings
+from strategies.aggregation import State
+from strategies.flower_records import arrays_of
+from strategies.phases import Phases, RoundSkippedError
+from strategies.progress import Progress
+from strategies.registration import Registry
+from strategies.reply_contents import Expected, Scores, parse_scores
+from strategies.updates import UpdateFiles
+
+PHASES: dict[str, Phase] = {
+    protocol.TRAIN: "train",
+    protocol.PROBE: "train",
+    protocol.SEND: "send",
+    protocol.EVALUATE: "evaluate",
+    protocol.FINISH: "finish",
+}
+
+
+@dataclass(frozen=True)
+class Federated:
+    """The run that a strategy is made for."""
+
+    settings: Settings
+    registry: Registry
+    clusters: Clusters
+    tensor_set: TensorSet
+    folder: RunFolder
+
+
+class Rounds(Strategy):
+    """The loop of a run. `state` is that of the last stored round; `progress` all else that a resumed run needs.
+
+    travels: whether updates come back. update_phase: in which phase, "send" where a threshold comes in between. one_best_round: whether
+    the federation chooses one best round or every site its own.
+    """
+
+    travels = True
+    update_phase: Phase = "train"
+    one_best_round = True
+
+    def __init__(self, of: Federated) -> None:
+        self.settings, self.registry, self.clusters = of.settings, of.registry, of.clusters
+        self.tensor_set, self.folder = of.tensor_set, of.folder
+        run = of.folder.read("run.json") or {}
+        self.run_id, self.attempt = str(run.get("id", "")), int(run.get("attempt", 1))
+        self.state = self.sent = State({})
+        """`sent`: what the requests of the round at work carry, as Flower's FedAdam has its `current_arrays`."""
+        self.progress = Progress(Random(f"{of.settings.seed}/server"))
+        self.scores: dict[str, Scores] = {}
+        self.phases = Phases(of.settings, of.registry, of.folder)
+        self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
+        self.note = self.phases.note
+        self.result = Result()
+
+    @abstractmethod
+    def init(self, tensors: NamedTensors) -> State:
+        """The state before the first round."""
+
+    @abstractmethod
+    def model_for(self, state: State, site: str) -> NamedTensors:
+        """The tensors that a site gets; none when its own stay with it."""
+
+    @abstractmethod
+    def round(self, state: State, number: int, measures: bool, grid: Grid) -> State:
+        """What the round makes of a state; the run's own stays as it is meanwhile."""
+
+    @abstractmethod
+    def _expected(self, site: str) -> Expected:
+        """What a site was asked to do, which its reply is checked against."""
+
+    # --- All rounds ------------------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Any = None,
+    ) -> Result:
+        """Run all rounds (those that are left, of a resumed run), choose the best, deliver it, and score it once.
+
+        Raises:
+            RunError: a phase below the quorum; the message names the sites.
+        """
+        self.summary()
+        self.update_files.clear()  # what a killed server has left
+        self.state = replace(self.init(opened(initial_arrays)), round=-1)
+        del initial_arrays  # once is enough of a full model
+        if self.settings.resume:
+            self._resume()
+        patience, min_gain, best_by = self.settings.patience, self.settings.min_gain, self.settings.best_by
+        # Patience ends where a round is measured: of one that is not nobody can say that it was no better.
+        while self.progress.round < num_rounds and not (
+            self._measures(self.progress.round, num_rounds) and self.progress.is_stale(patience, min_gain, best_by)
+        ):
+            self._run_round(grid, self.progress.round + 1, num_rounds)
+        if self.progress.round < num_rounds:
+            self.note(f"stopped after round {self.progress.round}: no better dev loss in {patience} rounds")
+        self._finish(grid, num_rounds)
+        return self.result
+
+    def _run_round(self, grid: Grid, number: int, num_rounds: int) -> None:
+        started = time.monotonic()
+        self.phases.begin_round(number, num_rounds)
+        state = self.state
+        try:
+            state = self.round(state, number, self._measures(number, num_rounds), grid)
+        except RoundSkippedError as skipped:
+            self.progress.forget(number)
+            self.note(f"{skipped}; its tensors stay as they were before")
+        finally:
+            self.sent = State({})
+            self.update_files.clear()
+        self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
+
+    def _measures(self, number: int, num_rounds: int) -> bool:
+        """Whether the dev loss is measured after a round."""
+        return number % self.settings.evaluate_every == 0 or number == num_rounds
+
+    def _store(self, state: State, num_rounds: int, seconds: float) -> None:
+        """Make a round's state the run's, and a checkpoint."""
+        self.state, number = state, state.round
+        record, earlier_best = self.phases.record, self.progress.best_round
+        self.progress.round = number
+        dev_loss = self.progress.loss(number, self.settings.best_by)
+        line = {"round": number, "attempt": self.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss}
+        self.folder.add_round({**line, **record.line()})
+        if number > 0:
+            self.progress.traffic += record.traffic
+            self.progress.savings += record.savings
+            self.progress.choose_best(self.settings.best_by)
+            if self.progress.outvoted:
+                best = self.progress.best_round
+                self.note(f"the best round is {best}: site {self.progress.outvoted} alone would have another")
+        values = {"progress": self.progress.values(), "strategy": dict(state.values)}
+        self.folder.checkpoints.save(number, state.tensors, state.memory, values)
+        # The round before stays, with its best, in case this one is damaged later.
+        every = self.settings.keep_every
+        besides = range(every, number + 1, every) if every else ()
+        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, *besides})
+        self.folder.update(rounds=number, best_round=self.progress.best_round)
+        uplink = sum(up for up, _ in record.traffic)
+        self.folder.event(
+            "round", round=number, rounds=num_rounds, dev_loss=dev_loss, seconds=round(seconds, 3), uplink_bytes=uplink
+        )
+
+    def _resume(self) -> None:
+        """Go back to the last round that is whole; what is damaged is passed over and named."""
+        newest, passed_over = self.folder.checkpoints.newest_good(self._has_its_best)
+        for reason in passed_over:
+            self.note(f"checkpoint passed over: {reason}")
+        if newest is None:
+            self.note("no good checkpoint is left, so the run begins again at its start")
+        else:
+            tensors: Any = newest.tensors
+            for part, clusters in tensors.items():
+                for cluster in clusters:  # one after another: twice is too much of a full model
+                    of_part = TensorSet(self.tensor_set.name, tuple(self.tensor_set.of_part(part)))
+                    clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
+            self.state = State(tensors, newest.number, newest.own, newest.values["strategy"])
+            self.progress = Progress.of(newest.number, newest.values["progress"])
+            self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
+        self.folder.cut_rounds(self.progress.round)
+        self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
+
+    def _has_its_best(self, checkpoint: Checkpoint) -> None:
+        """Refuse a round whose best round is not there any more: going on from an earlier one makes that one again."""
+        best = int(checkpoint.values["progress"]["best_round"])
+        if self.travels and best > 0:
+            self.folder.checkpoints.load(best)
+
+    # --- The end ---------------------------------------------------------------------------------------------------------------
+
+    def _finish(self, grid: Grid, num_rounds: int) -> None:
+        """Deliver the best round's tensors and gather the scores."""
+        best, state = self._best_rounds(), self.state
+        self.phases.begin_round(num_rounds, num_rounds)
+        if self.travels and self.progress.best_round > 0:
+            self.state = state = State(self.folder.checkpoints.load(self.progress.best_round).tensors)
+        self.result.arrays = arrays_of(state)
+        ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
+        replies = self.phases.exchange(grid, ask, "finish", self._parse_scores, self.progress)
+        self.scores = {text: scores for reply in replies for text, scores in reply.parsed.items()}
+        best_round = self.progress.best_round if self.one_best_round else best
+        self.folder.update(best_round=best_round, failures_at_the_end=self.phases.record.failures)
+
+    def _parse_scores(self, site: str, reply: Message, size: int) -> dict[str, Scores]:
+        texts = [member.name for member in self.registry.members[site]]
+        mixed = self.registry.federation.rules.split.mixed
+        return parse_scores(reply, self._expected(site), texts, mixed)
+
+    def _best_rounds(self) -> dict[str, int]:
+        """Site -> the round it uses: one for all by the federation's dev loss, or each site's own best."""
+        if self.one_best_round:
+            return dict.fromkeys(self.registry.expected, self.progress.best_round)
+        return {site: self._best_up_to(site, self.progress.round) for site in self.registry.expected}
+
+    def _best_up_to(self, site: str, last: int) -> int:
+        """The round that the site would use if round `last` were the run's end."""
+        if self.one_best_round:
+            return self.progress.best_up_to(last, self.settings.best_by)
+        return self.progress.own_best(site, last, self.settings.best_by)
+
+    # --- Requests --------------------------------------------------------------------------------------------------------------
+
+    def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
+        """One for each site that is here, with what it would use of a state. round_of: site -> the round that it is of; 0 is the base."""
+        packed, messages = Packed(), []
+        for site in self.phases.available(grid, PHASES[message_type], self.progress):
+            number = round_of(site)
+            messages.append(self._request(message_type, site, number, number))
+            messages[-1].content[protocol.ARRAYS] = pack(self.model_for(state, site) if number else {}, self.tensor_set, packed)
+        return messages
+
+    def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
+        """A request without tensors. own_round: the round whose own tensors the site is to take, where any stay with it."""
+        deadline = self.settings.deadline_of(PHASES[message_type])
+        task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
+        return self.registry.request(message_type, task, deadline)
+
+    def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
+        all_travels = self.travels and TENSOR_SETS[self.settings.trained_set].travels_whole
+        if all_travels and not (trains and self.settings.remembers):
+            return Task(site, self.run_id, self.attempt, number)
+        # As in the checkpoints: this round and the one before, each with its best; what a selection compares with is never delivered.
+        last = [own_round, own_round - 1]
+        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in last if not all_travels)]
+        keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
+        own = self.progress.own(site, own_round)
+        return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))
