@@ -1,7 +1,7 @@
 """Aggregation as pure functions: algorithm 1 of Liu et al. 2023, weights, and the mean of what a cluster's sites sent."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
@@ -54,27 +54,21 @@ def inner_cluster_aggregation(
 ) -> dict[Part, dict[str, NamedTensors]]:
     """Each part of each cluster becomes what `combine` makes of it and its own sites' updates: algorithm 1, lines 7-14."""
     new: dict[Part, dict[str, NamedTensors]] = {part: {} for part in PARTS}
-    for part, cluster, members in in_clusters(updates, tensor_set, clusters):
+    for part, cluster, sites in in_clusters(set(updates), clusters):
+        names, members = [spec.name for spec in tensor_set.of_part(part)], []
+        for update in (updates[site] for site in sites):
+            of = update.tensors.of_part(part) if isinstance(update.tensors, Joined) else {n: update.tensors[n] for n in names}
+            members.append(replace(update, tensors=of))
         # A checkpoint holds no cluster without tensors.
         new[part][cluster] = combine(before[part].get(cluster, {}), members)
     return new
 
 
-def in_clusters(
-    updates: Mapping[str, Update], tensor_set: TensorSet, clusters: Clusters
-) -> Iterator[tuple[Part, str, list[Update]]]:
-    """(part, cluster, its own sites' updates of that part), in federation order, whatever order replies came in."""
+def in_clusters(answered: Collection[str], clusters: Clusters) -> Iterator[tuple[Part, str, list[str]]]:
+    """(part, cluster, its sites of those that answered), in federation order, whatever order replies came in."""
     for part in PARTS:
-        names = [spec.name for spec in tensor_set.of_part(part)]
         for cluster, sites in clusters[part].items():
-            members = [updates[site] for site in sites if site in updates]
-            parts = [
-                tensors.of_part(part)
-                if isinstance(tensors := update.tensors, Joined)
-                else {name: tensors[name] for name in names}
-                for update in members
-            ]
-            yield part, cluster, [replace(update, tensors=of) for update, of in zip(members, parts, strict=True)]
+            yield part, cluster, [site for site in sites if site in answered]
 
 
 # --- Weights -----------------------------------------------------------------------------------------------------------------

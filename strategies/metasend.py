@@ -174,14 +174,14 @@ class MetaSend(FedMean):
         settings, weights, theta, tau = self.settings, weights_of(self.settings), meta.theta.value, meta.model.tau
         shares: dict[Part, dict[str, float]] = {part: {} for part in PARTS}
         directions: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
-        for part, cluster, members in in_clusters(updates, self.tensor_set, self.clusters):
+        for part, cluster, sites in in_clusters(updates, self.clusters):
             received = self.sent.tensors[part].get(cluster, {})
             if not received:
                 continue
-            counts = dict(zip([update.site for update in members], weights(members) if members else [], strict=True))
+            counts = dict(zip(sites, weights([updates[site] for site in sites]) if sites else [], strict=True))
             shares[part] |= counts
             if settings.meta_estimator == "cross" and self.learns:
-                sent = {update.site: update.sent().tensors for update in members}
+                sent = {site: updates[site].sent().tensors for site in sites}
                 with timed(self.phases.record.server_s, "direction"):
                     directions[part][cluster] = direction(received, sent, counts, meta.deviations, theta, tau, settings.keep)
         return replace(meta, shares=shares, directions=directions)

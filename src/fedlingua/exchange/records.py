@@ -22,7 +22,7 @@ from numpy.lib import format as npy
 from fedlingua.backbones.parts import PARTS
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Joined, joined_set, runs
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_tensors
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet, check_forms, not_finite
 
 NPY = "numpy.ndarray"
 """Flower's name for arrays that are serialized as npy."""
@@ -69,7 +69,12 @@ def unpack(record: ArrayRecord | None, chosen: TensorSet, finite: bool = True, m
     """
     if may_be_empty and not record:
         return Joined({}, NOTHING)
-    return Joined(check_tensors(opened(record or ArrayRecord()), joined_set(chosen), finite), chosen)
+    arrays, wanted = opened(record or ArrayRecord()), joined_set(chosen)
+    check_forms({name: (array.dtype, array.shape) for name, array in arrays.items()}, wanted)
+    parts = {name: arrays[name] for name in wanted.names}
+    if wrong := [part for part, numbers in parts.items() if finite and not np.isfinite(numbers).all()]:
+        raise not_finite(wrong[0])
+    return Joined(parts, chosen)
 
 
 view = partial(unpack, finite=False)

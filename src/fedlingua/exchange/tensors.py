@@ -73,22 +73,30 @@ def check_tensors(tensors: NamedTensors, wanted: TensorSet, finite: bool = True)
     Raises:
         ExchangeError: Names the first tensor that is missing, unexpected, of another shape or dtype, or not finite.
     """
-    extra = sorted(set(tensors) - set(wanted.names))
-    if extra:
-        raise ExchangeError(f"got {len(extra)} tensor(s) that the set {wanted.name!r} does not have, {extra[0]!r} first")
-    checked: Tensors = {}
-    for spec in wanted.specs:
-        if spec.name not in tensors:
-            raise ExchangeError(f"tensor {spec.name!r} is missing; wanted all {len(wanted.specs)} of the set {wanted.name!r}")
-        array = tensors[spec.name]
-        if array.dtype != np.float32:
-            raise ExchangeError(f"tensor {spec.name!r} is {array.dtype}; wanted float32")
-        if array.shape != spec.shape:
-            raise ExchangeError(f"tensor {spec.name!r} has shape {array.shape}; wanted {spec.shape}")
-        checked[spec.name] = array
+    check_forms({name: (array.dtype, array.shape) for name, array in tensors.items()}, wanted)
+    checked = {name: tensors[name] for name in wanted.names}
     if finite and (wrong := next((name for name, array in checked.items() if not np.isfinite(array).all()), None)):
         raise not_finite(wrong)
     return checked
+
+
+def check_forms(forms: Mapping[str, tuple[Any, tuple[int, ...]]], wanted: TensorSet) -> None:
+    """Check every name, dtype and shape. forms: name -> (dtype, shape).
+
+    Raises:
+        ExchangeError: Names the first tensor that is missing, unexpected, or of another shape or dtype.
+    """
+    extra = sorted(set(forms) - set(wanted.names))
+    if extra:
+        raise ExchangeError(f"got {len(extra)} tensor(s) that the set {wanted.name!r} does not have, {extra[0]!r} first")
+    for spec in wanted.specs:
+        if spec.name not in forms:
+            raise ExchangeError(f"tensor {spec.name!r} is missing; wanted all {len(wanted.specs)} of the set {wanted.name!r}")
+        dtype, shape = forms[spec.name]
+        if dtype != np.float32:
+            raise ExchangeError(f"tensor {spec.name!r} is {dtype}; wanted float32")
+        if shape != spec.shape:
+            raise ExchangeError(f"tensor {spec.name!r} has shape {shape}; wanted {spec.shape}")
 
 
 def not_finite(name: str) -> ExchangeError:
