@@ -25,7 +25,7 @@ from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import no_clusters
-from fedlingua.exchange.joined import EndToEnd, Flat, Numbers, runs
+from fedlingua.exchange.joined import Numbers, flat_parts
 from fedlingua.exchange.records import pack, view
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.runs.checkpoints import ClusterTensors
@@ -76,10 +76,7 @@ class Round:
         self.state: ClusterTensors = inner_cluster_aggregation(
             start, {"site00": Update("site00", view(pack(first, chosen), chosen), 1)}, chosen, self.clusters, fed_avg
         )
-        self.sent: dict[str, list[Numbers]] = runs(
-            first | {n: a for part in PARTS for n, a in self.state[part]["all"].items()}, chosen
-        )
-        self.starts: dict[str, Flat] = {part: EndToEnd(pieces) for part, pieces in self.sent.items()}
+        self.starts = flat_parts(first | {n: a for part in PARTS for n, a in self.state[part]["all"].items()}, chosen)
         self.ours: dict[str, ArrayRecord] = {}
         self.theirs: list[RecordDict] = []
         self.sizes = {site: 100 + 7 * number for number, site in enumerate(self.sites)}

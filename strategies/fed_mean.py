@@ -1,18 +1,20 @@
 """FedMean and its kin inside clusters: what every federated method of the papers is on the server's side, whoever its clusters are of.
 
-One round (Liu et al. 2023, algorithm 1), as the server goes through it in `SiteStrategy.round` (strategies/strategy.py):
+One round (Liu et al. 2023, algorithm 1), as the server goes through it in `SiteStrategy.round` (strategies/strategy.py); each step
+returns what the next takes:
 
 1. ask: `configure_train` makes a request for every site, with its `model_for`: its encoder cluster's and its decoder cluster's
-   tensors. The sites train (clients/site_client.py).
+   tensors, one flat array a part. The sites train (clients/site_client.py).
 2. wait: `Phases.exchange` (strategies/phases.py) sends the requests and pulls the replies, until all are there, the deadline has
    passed, or the quorum is out of reach.
-3. parse: `parse_training` (strategies/reply_contents.py) reads each reply as it comes, and refuses what cannot be true of it.
+3. parse: `parsed`, for each reply as it comes: `parse_training` (strategies/reply_contents.py) refuses what cannot be true of it.
 4. check: `checked` compares the updates with each other (strategies/outliers.py); what no honest site can have sent is left out.
-5. aggregate: `aggregate_train` hands the updates to `aggregate`, a function from the state that the round began with to the
-   next: inside every cluster the mean of what the sites sent (strategies/aggregation.py), or a robust rule
+5. aggregate: `aggregated` hands them to `aggregate_train`, Flower's hook, and this to `aggregate`, a function from the state that the
+   round began with to the next: inside every cluster the mean of what the sites sent (strategies/aggregation.py), or a robust rule
    (strategies/robust_rules.py), or a step of the server's optimiser towards either (strategies/server_optimizer.py).
-6. `configure_evaluate`, `aggregate_evaluate`: every site measures the loss of what it would use now on its dev text.
-7. store: the state becomes the run's, and a checkpoint. A round with too few good replies does not get here, so nothing is undone.
+6. `evaluate`: every site measures the loss of what it would use now on its dev text.
+7. store: the state becomes the run's, and a checkpoint (strategies/rounds.py). A round with too few good replies does not get here, so
+   nothing is undone.
 """
 
 from collections.abc import Mapping, Sequence
