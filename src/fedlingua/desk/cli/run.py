@@ -54,11 +54,7 @@ def run(
         Path | None, typer.Option(help="Run folder to go on with, after its last whole round.", shell_complete=run_folders)
     ] = None,
 ) -> Answer:
-    """Run a federation to its end, show its progress, and write its folder and report.
-
-    Raises:
-        ConfigError, CorpusError: before anything is started. RunError: nothing to resume, or the run failed; its folder says why.
-    """
+    """Run a federation to its end, show its progress, and write its folder and report."""
     if (experiment is None) == (resume is None):
         raise typer.BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):

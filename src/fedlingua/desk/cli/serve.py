@@ -44,9 +44,6 @@ def serve(
 
     It ends with SIGTERM (exit code 0) or Ctrl-C (130). Where JSON is asked for, the answer is printed once the server answers, so that a
     program knows where.
-
-    Raises:
-        DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
     """
     limits = Limits(max_sentences, max_characters, max_waiting, timeout)
     decoding = how.checked()

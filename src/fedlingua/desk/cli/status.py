@@ -20,11 +20,7 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
 def status(run: options.RunArgument) -> Answer:
-    """Show how far a run is: each site's round, when it was last heard, its bytes and failures.
-
-    Raises:
-        RunError: no run folder.
-    """
+    """Show how far a run is: each site's round, when it was last heard, its bytes and failures."""
     folder, about = RunFolder(run), run_about(run)
     alive = about.get("status") == "running" and folder.is_held()
     say(headline(about, alive))

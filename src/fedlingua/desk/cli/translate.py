@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
+from fedlingua.common.files import check_absent
 from fedlingua.common.languages import parse_direction
 from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
@@ -41,11 +42,7 @@ def translate(
     site: Annotated[str | None, typer.Option(help="Translate as this site does.", shell_complete=sites_of_run)] = None,
     direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
 ) -> Answer:
-    """Translate line for line with what a run has trained.
-
-    Raises:
-        ConfigError: neither site nor direction, or both. RunError, BackboneError: what the run, or the adapter, cannot give.
-    """
+    """Translate line for line with what a run has trained."""
     if (run is None) == (adapter is None):
         raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
     if adapter is not None and (site or direction):
@@ -76,9 +73,10 @@ def check_text(how: TranslateOptions) -> None:
         raise CorpusError(
             f"{how.text}: there is no such file; give a text with a sentence a line, or none to read standard input"
         )
-    if how.to is not None and how.to.exists():
-        raise ConfigError(f"{how.to} is there already; remove it, or give another name with --to")
-    if how.to is not None and how.to.parent.exists() and not how.to.parent.is_dir():
+    if how.to is None:
+        return
+    check_absent(how.to, "name")
+    if how.to.parent.exists() and not how.to.parent.is_dir():
         raise ConfigError(f"{how.to}: {how.to.parent} is no folder; give another name with --to")
 
 
