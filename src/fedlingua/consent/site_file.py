@@ -191,7 +191,7 @@ def check_address(address: Any, where: str) -> None:
     """
     host, _, port = str(address).rpartition(":")
     if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{where} {address!r}; wanted host:port of the server's fleet API, such as server.example.org:9092")
+        raise ConfigError(f"{where} {address!r}; wanted host:port, such as server.example.org:9092")
 
 
 def site_table(entry: Mapping[str, Any]) -> str:

@@ -161,11 +161,7 @@ def _dataset(entry: Entry) -> Dataset:
     return Dataset(entry.name, entry.path, _fields(entry), **given)
 
 
-def _register(entry: Entry) -> Corpus[Any]:
-    return read_register(entry.table, entry.direction, entry.where)
-
-
-_REGISTER = Format(_register, ("sentences", "seed"))
+_REGISTER = Format(lambda entry: read_register(entry.table, entry.direction, entry.where), ("sentences", "seed"))
 FILE_FORMATS = {
     "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry)), ("columns",)),
     "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),

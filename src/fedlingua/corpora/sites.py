@@ -205,11 +205,6 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
     return sizes
 
 
-def check_files(federation: Federation) -> None:
-    """Refuse a federation with a corpus file that is not there, as `check_corpora`, before anything is started."""
-    check_corpora(federation.sites)
-
-
 def check_corpora(sites: Iterable[Site]) -> None:
     """Refuse sites with a corpus file that is not there.
 

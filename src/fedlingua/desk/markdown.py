@@ -25,8 +25,8 @@ def render(template: Path, **values: Any) -> str:
     return environment.get_template(template.name).render(**values)
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Header and rows as a Markdown table, its first column of words, the others of numbers."""
-    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
+def table(rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """Header and rows as a Markdown table, its first columns of words, the others of numbers."""
+    rule = [*["---"] * text_columns, *["---:"] * (len(rows[0]) - text_columns)]
     texts = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [texts[0], rule, *texts[1:]])

@@ -11,7 +11,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import check_absent
 from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, leaks, left_out, shared_sentences, without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
-from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
@@ -53,7 +53,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
     """
     data_dir = str(data) if data else ""
     federation = read_federation(file, Path(data_dir).expanduser())
-    check_files(federation)
+    check_corpora(federation.sites)
     if len(federation.sites) < 2:
         raise ConfigError(
             f"{file}: {federation.sites[0].name} is the only site; wanted two or more, to be compared with each other"

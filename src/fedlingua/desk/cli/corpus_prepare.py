@@ -3,10 +3,10 @@
 import dataclasses
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import check_absent, check_folder_to_write
@@ -20,13 +20,8 @@ from fedlingua.desk.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
 from fedlingua.desk.corpora.prepared import Prepared, Report
 from fedlingua.desk.corpora.uncorpus import prepare_uncorpus
 
-
-class Preparing(Protocol):
-    """One corpus, from the folder of its downloads to what is written."""
-
-    def __call__(self, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared: ...
-
-
+Preparing = Callable[[Path, str, bool, Report], Prepared]
+"""(folder of the downloads, key, no_leaks, report) -> what is written."""
 CORPORA: dict[str, Preparing] = {
     **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
     "mtnt": prepare_mtnt,

@@ -10,7 +10,7 @@ import typer
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run, num_nodes
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
@@ -239,7 +239,7 @@ def _federation(settings: Settings, server: ServerFile | None) -> Federation:
     """The run's federation; of a simulation with all corpora there, of a deployment with a split that sites can agree on."""
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
     if server is None:
-        check_files(federation)
+        check_corpora(federation.sites)
     elif federation.rules.split.mixed:
         raise ConfigError(
             f"{server.federation}: [split] mixed = true deals out all sites' text in one place, in simulation only; leave it out"

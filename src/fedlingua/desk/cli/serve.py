@@ -29,23 +29,17 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve(
     run: RunOption,
     how: DecodingOptions,
+    limits: Limits,
     host: Annotated[
         str, typer.Option(help="Address to listen at; another than loopback lets everybody there translate.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
-    max_sentences: Annotated[int, typer.Option(min=1, help="Of one request.")] = 100,
-    max_characters: Annotated[int, typer.Option(min=1, help="Of one sentence.")] = 2000,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Requests that wait; more are sent away with 503.")] = 64,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
-    ] = 60.0,
 ) -> None:
     """Translate over HTTP, for all sites and directions of a run, with a page to type in.
 
     It ends with SIGTERM (exit code 0) or Ctrl-C (130). Where JSON is asked for, the answer is printed once the server answers, so that a
     program knows where.
     """
-    limits = Limits(max_sentences, max_characters, max_waiting, timeout)
     decoding = how.checked()
     run_models = RunModels(run)
     signal.signal(signal.SIGTERM, _leave)

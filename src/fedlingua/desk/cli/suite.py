@@ -16,7 +16,7 @@ from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write
 from fedlingua.desk.cli import options
-from fedlingua.desk.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
+from fedlingua.desk.cli.attempt import Attempt, close_run, num_nodes
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
@@ -167,7 +167,7 @@ class RunQueue:
         if self._started:
             say(f"{self._started} of {self._total} runs are there already, or are another row's")
 
-    def work(self, engine: TakesRuns, jobs: int) -> None:
+    def work(self, engine: Engine, jobs: int) -> None:
         """Carry all of them out, until none waits and none is active."""
         while self.waiting or self.active:
             while self.waiting and len(self.active) < jobs:
@@ -192,7 +192,7 @@ class RunQueue:
         for attempt in self.active.values():
             attempt.close()
 
-    def _begin(self, engine: TakesRuns, run: Run, side_by_side: bool) -> None:
+    def _begin(self, engine: Engine, run: Run, side_by_side: bool) -> None:
         self._started += 1
         left = self._left_s()
         say(f"run {self._started} of {self._total}: {run.title}" + (f", about {duration(left)} left" if left else ""))

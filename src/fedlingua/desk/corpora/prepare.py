@@ -30,6 +30,7 @@ from fedlingua.desk.corpora.prepared import (
     Report,
     check_sizes,
     gathered,
+    kept_apart,
     leaks,
 )
 
@@ -88,11 +89,8 @@ class _Lines:
     sources: "array[int]" = field(default_factory=lambda: array("Q"))
     targets: "array[int]" = field(default_factory=lambda: array("Q"))
 
-    def stands_in(self, line: int, sentences: set[int]) -> bool:
-        return self.sources[line] in sentences or self.targets[line] in sentences
-
-    def sentences(self, lines: Sequence[int]) -> set[int]:
-        return {self.sources[line] for line in lines} | {self.targets[line] for line in lines}
+    def sides(self, line: int) -> tuple[int, int]:
+        return self.sources[line], self.targets[line]
 
 
 _Taken = dict[Split, list[int]]
@@ -159,32 +157,15 @@ def _take(
     sizes: Mapping[Direction, Sizes],
     no_leaks: bool,
 ) -> dict[Direction, _Taken]:
-    """The front of every split: test first, so that it stays the same whether leaks are kept out or not."""
-    taken: dict[Direction, _Taken] = {direction: {} for direction in corpora}
-    elsewhere: set[int] = set()
-    for split in reversed(SPLITS):
-        for direction, lines in corpora.items():
-            taken[direction][split] = _front(lines, orders[direction][split], sizes[direction].of(split), elsewhere)
-        if no_leaks:
-            elsewhere.update(*(lines.sentences(taken[direction][split]) for direction, lines in corpora.items()))
-    return taken
-
-
-def _front(lines: _Lines, order: Sequence[int], size: int, elsewhere: set[int]) -> list[int]:
-    """The first `size` usable lines without a sentence that stands elsewhere."""
-    front: list[int] = []
-    for line in order:
-        if len(front) == size:
-            break
-        if lines.usable[line] and not lines.stands_in(line, elsewhere):
-            front.append(line)
-    return front
+    """The front of every split's usable lines; test is the same whether leaks are kept out or not."""
+    usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
+    return kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)
 
 
 def _sides(corpora: Mapping[Direction, _Lines], taken: Mapping[Direction, _Taken]) -> dict[Direction, Any]:
     """Each line taken as the numbers of its two sentences."""
     return {
-        direction: {split: [(lines.sources[n], lines.targets[n]) for n in taken[direction][split]] for split in SPLITS}
+        direction: {split: list(map(lines.sides, taken[direction][split])) for split in SPLITS}
         for direction, lines in corpora.items()
     }
 

@@ -16,9 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
+from fedlingua.desk import markdown
 from fedlingua.desk.report.canvas import BEFORE, DOWN, INK, UP, Look, frame, frame_stacked, line, marks, stacked
 from fedlingua.desk.report.publish import put_page, render_page
-from fedlingua.desk.report.tables import markdown_table, plain_table
+from fedlingua.desk.report.tables import plain_table
 from fedlingua.desk.report.values import text
 from fedlingua.settings.metrics import METRICS, Metric
 
@@ -108,7 +109,7 @@ def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     signatures = dict.fromkeys(each["test_split"].get("signature", "") for each in results)
     notes = "".join(f"\nBLEU: `{signature}`\n" for signature in signatures if signature)
-    return f"{_title(results)}\n\n{markdown_table(headers, rows, 1)}{notes}"
+    return f"{_title(results)}\n\n{markdown.table([headers, *rows])}\n{notes}"
 
 
 def personal_csv(results: Sequence[Mapping[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """The before/after score table for a terminal, as Markdown and for the page, and the small files of a run worth committing."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
+from fedlingua.desk import markdown
 from fedlingua.desk.report.read import Change, RunFolder, Score, change, read_run
 from fedlingua.settings.metrics import BLEU, METRICS
 
@@ -19,12 +20,6 @@ NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 def plain_table(title: str, **more: Any) -> Table:
     """A table without an outer border, so that many columns fit a terminal of 80 characters."""
     return Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **more)
-
-
-def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
-    """Markdown, the columns after those of text to the right."""
-    rule = ["---"] * text_columns + ["---:"] * (len(headers) - text_columns)
-    return "".join(f"| {' | '.join(row)} |\n" for row in [headers, rule, *rows])
 
 
 def headers(folder: RunFolder) -> tuple[str, ...]:
@@ -85,9 +80,10 @@ def score_markdown(run_dir: Path) -> str:
     folder = read_run(run_dir)
     if not folder.scores:
         return f"{_no_scores(folder)}\n"
-    rows = [[_plain(cell) for cell in cells(line)] for line in folder.scores]
+    # A cell can neither end the column nor start HTML.
+    rows = [[" ".join(cell.replace("<", "&lt;").split()) for cell in cells(line)] for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
-    return markdown_table(headers(folder), rows, TEXT_COLUMNS)
+    return f"{markdown.table([headers(folder), *rows], TEXT_COLUMNS)}\n"
 
 
 def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> float | None:
@@ -97,11 +93,6 @@ def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> flo
     if not known or len(known) < len(pairs):
         return None
     return sum(mean * size for mean, size in known) / sum(size for _, size in known)
-
-
-def _plain(cell: str) -> str:
-    """A cell that can neither end the column nor start HTML."""
-    return " ".join(cell.replace("|", "\\|").replace("<", "&lt;").split())
 
 
 def _no_scores(folder: RunFolder) -> str:

@@ -15,7 +15,7 @@ from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds
 from fedlingua.desk.suites.read import Suite
 from fedlingua.desk.suites.runs import Run, standing
-from fedlingua.desk.suites.table import DECIMALS, table_csv, table_markdown
+from fedlingua.desk.suites.table import DECIMALS, SuiteTable
 from fedlingua.runs.folder import RunFolder, json_text, replace_text
 from fedlingua.settings.methods import SILO
 
@@ -52,8 +52,8 @@ def rebuild(result_dir: Path) -> tuple[str, str]:
     Raises:
         RunError: no suite's result there.
     """
-    suite, scores = read_result(result_dir)
-    return table_csv(suite, scores), table_markdown(suite, scores)
+    table = SuiteTable(*read_result(result_dir))
+    return table.csv(), table.markdown()
 
 
 def read_result(result_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -14,7 +14,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.hashing import sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import Federation, Site, check_files, read_federation
+from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
@@ -77,7 +77,7 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
     """
     for row in suite.rows:
         federation, settings = federations[row.name], row.settings
-        check_files(federation)
+        check_corpora(federation.sites)
         with naming_row(suite.file.name, row.name):
             if federation.base and not federation.base.is_file():
                 raise ConfigError(f"base = {federation.base}: there is no such recipe")

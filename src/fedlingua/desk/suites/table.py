@@ -312,13 +312,3 @@ def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
     """Over seeds, where every one tells it."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
-
-
-def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
-    """table.csv of a suite's result."""
-    return SuiteTable(suite, scores).csv()
-
-
-def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
-    """table.md of a suite's result."""
-    return SuiteTable(suite, scores).markdown()
