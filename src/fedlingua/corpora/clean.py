@@ -109,8 +109,8 @@ class Account:
             )
 
 
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in dict.fromkeys([*one, *other])}
+def _added(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {key: counts.get(key, 0) + other.get(key, 0) for key in dict.fromkeys([*counts, *other])}
 
 
 def clean(

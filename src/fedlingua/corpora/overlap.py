@@ -184,7 +184,7 @@ def _leaks(pair: Pair, text: SiteText, known: set[int], key: bytes) -> bool:
 def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Split, int]:
     """How many pairs of dev and of test are gone."""
     both = list(zip(before, after, strict=True))
-    return {split: sum(len(one.splits[split]) - len(other.splits[split]) for one, other in both) for split in JUDGED}
+    return {split: sum(len(text.splits[split]) - len(left.splits[split]) for text, left in both) for split in JUDGED}
 
 
 def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:

@@ -40,7 +40,7 @@ def serve(
     It ends with SIGTERM (exit code 0) or Ctrl-C (130). Where JSON is asked for, the answer is printed once the server answers, so that a
     program knows where.
     """
-    decoding = how.checked()
+    how.check()
     run_models = RunModels(run)
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as listening:
@@ -50,7 +50,7 @@ def serve(
                 "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it"
             )
         how.set_threads()  # imports torch, and what speaks against a start is told before
-        models = Models(run_models, decoding)
+        models = Models(run_models, how)
         app = Guard(
             application(models, limits),
             limits.body_bytes,

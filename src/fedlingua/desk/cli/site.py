@@ -247,8 +247,8 @@ def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name:
     from fedlingua.desk.translator import Translator
 
     check_text(how)
-    decoding = how.checked()
-    return translate_with(Translator(TrainedModel.of_delivery(_newest(_site(file), name, run)), decoding), how, sys.stdout)
+    how.check()
+    return translate_with(Translator(TrainedModel.of_delivery(_newest(_site(file), name, run)), how), how, sys.stdout)
 
 
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))

@@ -52,16 +52,16 @@ def translate(
     if run is not None and (site is None) == (direction is None):
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
     check_text(how)
-    decoding = how.checked()
+    how.check()
     if adapter is not None:
         from fedlingua.desk.export.adapter import read_adapter
 
-        return translate_with(Translator(read_adapter(adapter), decoding, backbone), how, sys.stdout)
+        return translate_with(Translator(read_adapter(adapter), how, backbone), how, sys.stdout)
     assert run is not None
     wanted = parse_direction(direction, "--direction") if direction else None
     models = RunModels(run)
     model = models.of_direction(wanted) if wanted else models.of_site(site or "")
-    return translate_with(Translator(model, decoding), how, sys.stdout)
+    return translate_with(Translator(model, how), how, sys.stdout)
 
 
 def check_text(how: TranslateOptions) -> None:

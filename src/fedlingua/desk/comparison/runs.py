@@ -109,8 +109,8 @@ def _read(folder: Path, name: str) -> ComparedRun:
 
 def _about_and_scores(folder: Path) -> tuple[Json, Json | None]:
     """Of a run folder, or of a run that a result keeps: experiments/results/<folder>/<suite>/<method>-<seed>."""
-    kept = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
-    return (kept["run"], kept["scores"]) if kept else (run_about(folder), RunFolder(folder).read("scores.json"))
+    line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
+    return (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:

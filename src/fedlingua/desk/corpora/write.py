@@ -135,11 +135,11 @@ def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> Non
         stream.write('creationtoolversion="1" segtype="sentence" o-tmf="fedlingua" adminlang="en" datatype="plaintext" ')
         stream.write(f'srclang="{codes[0]}"/>\n<body>\n')
         for number, pair in enumerate(pairs, start=1):
-            variants = "".join(
+            segments = "".join(
                 f'<tuv xml:lang="{code}"><seg>{_segment(side, number)}</seg></tuv>'
                 for code, side in zip(codes, pair, strict=True)
             )
-            stream.write(f"<tu>{variants}</tu>\n")
+            stream.write(f"<tu>{segments}</tu>\n")
         stream.write("</body>\n</tmx>\n")
 
 

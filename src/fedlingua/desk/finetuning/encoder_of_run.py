@@ -32,8 +32,8 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     Raises:
         RunError: as `encoder_run`; a backbone that has changed since.
     """
-    finished, name = encoder_run(run, site)
-    folder, settings = finished.folder, finished.settings
+    completed, name = encoder_run(run, site)
+    folder, settings = completed.folder, completed.settings
     left = folder.directory / "sites" / name
     directory = folder.directory / "encoder" / name
     if (directory / "config.json").is_file():

@@ -16,8 +16,8 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
         RunError: no such run or site, one that is not completed, trained nothing, or no encoder; sites with different ones, and none
             named.
     """
-    finished = CompletedRun.of(run)
-    folder, settings = finished.folder, finished.settings
+    completed = CompletedRun.of(run)
+    folder, settings = completed.folder, completed.settings
     if settings.task != "masked-language":
         raise RunError(f"{run}: task = {settings.task!r} trains no encoder; wanted a run with task = 'masked-language'")
     if not settings.how.trains:
@@ -35,7 +35,7 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
         raise RunError(
             f"{run}: nothing was delivered to site {name!r}{nearest(name, there)}; delivered: {', '.join(there) or 'to nobody'}"
         )
-    return finished, name
+    return completed, name
 
 
 def _only_site(folder: RunFolder) -> str:
