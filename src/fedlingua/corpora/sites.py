@@ -95,7 +95,6 @@ class Federation:
 
     @property
     def directions(self) -> list[Direction]:
-        """Of the sites, in their order."""
         return [site.direction for site in self.sites]
 
     def relatives(self, cluster_by: str) -> Relatives:

@@ -12,6 +12,7 @@ from fedlingua.desk.decoding import Decoding
 Data = Annotated[Path | None, typer.Option("--data", help="Folder that the corpora's paths are relative to.")]
 Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
 Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes of a simulation; default: one for each site.")]
+CometModel = Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")]
 RunArgument = Annotated[Path, typer.Argument(help="Run folder.", shell_complete=run_folders)]
 RunOption = Annotated[Path, typer.Option("--run", help="Run folder.", shell_complete=run_folders)]
 SitesOption = Annotated[

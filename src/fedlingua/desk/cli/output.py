@@ -221,7 +221,6 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 
 
 def _fault(as_json: bool, error: Exception) -> NoReturn:
-    """Of fedlingua's own."""
     sys.stderr.write(printable(traceback.format_exc()))
     message = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
     _end(as_json, FAULT, type(error).__name__, message)

@@ -142,7 +142,6 @@ class PlainView:
         self._tally = Tally()
 
     def show(self, event: Event) -> None:
-        """Take one event in."""
         if self._tally.add(event) and (line := event_line(event, self._tally)):
             self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
 
@@ -168,7 +167,6 @@ class LiveView(PlainView):
         self._task = self.live.add_task("starting", total=1, state="")
 
     def show(self, event: Event) -> None:
-        """Take one event in."""
         assert self.live
         total = self._tally
         if not total.add(event):

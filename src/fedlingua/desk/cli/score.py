@@ -14,7 +14,7 @@ from rich.table import Table
 from fedlingua.common import units
 from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import metrics, run_folders
-from fedlingua.desk.cli.options import SitesOption
+from fedlingua.desk.cli.options import CometModel, SitesOption
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say, warn
 from fedlingua.evaluation.comet.scores import checked_model
 from fedlingua.evaluation.measuring import COMET, Measured, measure, score_of
@@ -55,7 +55,7 @@ def score(
             help="bleu, chrf, chrf++, ter, length-ratio, off-target, comet; default: all but comet.", shell_complete=metrics
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")] = "wmt22-comet-da",
+    model: CometModel = "wmt22-comet-da",
 ) -> Answer:
     """Score translations: of a run, whose scores.json keeps the result, or of files."""
     files = (source, hypothesis, reference)

@@ -48,5 +48,4 @@ def headline(run: Mapping[str, Any], alive: bool) -> str:
 
 
 def last_seen(site: SiteStatus, now: float) -> str:
-    """When a site was last heard of."""
     return f"{duration(max(0.0, now - site.seen))} ago" if site.seen else "never"

@@ -111,7 +111,6 @@ class Snapshot:
         return newest
 
     def answer(self) -> dict[str, Any]:
-        """The snapshot for programs."""
         losses = self.losses()
         return {
             "name": self.run.get("name"),

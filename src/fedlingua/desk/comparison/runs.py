@@ -31,12 +31,10 @@ class ComparedRun:
 
     @property
     def method(self) -> str:
-        """Of its run config."""
         return str(self.about["method"])
 
     @property
     def seed(self) -> int:
-        """Of its run config."""
         return int(self.about["seed"])
 
     @property
@@ -46,7 +44,6 @@ class ComparedRun:
 
     @property
     def config(self) -> Json:
-        """All of its settings."""
         return dict(self.about.get("config") or {})
 
     @property

@@ -171,7 +171,6 @@ def _sides(corpora: Mapping[Direction, _Lines], taken: Mapping[Direction, _Taken
 
 
 def _collect(files: LineFiles, taken: _Taken) -> dict[Split, list[Pair]]:
-    """The pairs themselves."""
     wanted = {line for lines in taken.values() for line in lines}
     pairs = {number: stripped(pair) for number, pair in enumerate(files.read()) if number in wanted}
     return {split: [pairs[line] for line in taken[split]] for split in SPLITS}

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_lora
-from fedlingua.desk.finetuning.run_encoder import encoder_run
+from fedlingua.desk.finetuning.settings import encoder_run
 from fedlingua.exchange.delivery import ADAPTER, delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors

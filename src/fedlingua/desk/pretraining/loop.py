@@ -228,7 +228,6 @@ class _Training:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from there."""
         for name in _COUNTERS:
             setattr(self, name, state[name])
         device = self.model.device

@@ -57,7 +57,6 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """The page as text."""
     folders = [run.name for run in comparison.runs]
     comparison = labelled(comparison)
     metric, first = comparison.metric, comparison.runs[0]
@@ -268,7 +267,6 @@ def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
 
 
 def bytes_plot(comparison: Comparison) -> go.Figure:
-    """Quality against bytes."""
     price = bytes_of(comparison.runs)
     size, unit = units.byte_unit(max(price.values(), default=0.0))
     scaled = {name: value / size for name, value in price.items()}
@@ -276,7 +274,6 @@ def bytes_plot(comparison: Comparison) -> go.Figure:
 
 
 def seconds_plot(comparison: Comparison) -> go.Figure:
-    """Quality against time."""
     return _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run")
 
 

@@ -99,8 +99,6 @@ class SiteRound:
 
 @read_dataclass(frozen=True)
 class Failure:
-    """A site that failed in a round, and why."""
-
     round: int
     site: Text = ""
     phase: Text = ""
@@ -223,7 +221,6 @@ class RunFolder:
 
     @property
     def failures(self) -> list[Failure]:
-        """The failures of all rounds, in order."""
         return [failure for each in self.rounds for failure in each.failures]
 
     @property

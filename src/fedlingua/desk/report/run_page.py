@@ -37,7 +37,6 @@ def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
 
 
 def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
-    """The page as text."""
     communication = run_communication(folder, bandwidth_mbps)
     colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
     trees = {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}

@@ -39,7 +39,6 @@ def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth
 
 
 def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
-    """The page as text."""
     _, bandwidth, _ = bandwidths(bandwidth_mbps)
     traffic, columns = row_traffic(result), {row.name: _columns(row) for row in result.rows}
     of_all = [result.training_s(row.name) for row in result.rows]

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
-from fedlingua.desk import markdown
 from fedlingua.desk.report.read import Change, RunFolder, Score, change, read_run
+from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
@@ -83,7 +83,7 @@ def score_markdown(run_dir: Path) -> str:
     # A cell can neither end the column nor start HTML.
     rows = [[" ".join(cell.replace("<", "&lt;").split()) for cell in cells(line)] for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
-    return f"{markdown.table([headers(folder), *rows], TEXT_COLUMNS)}\n"
+    return f"{markdown_table([headers(folder), *rows], TEXT_COLUMNS)}\n"
 
 
 def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> float | None:

@@ -152,7 +152,6 @@ class Guard:
             )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """The whole of it."""
         wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
         too_large = _RefusedError(413, wanted, CLOSE)
         length = headers.get("content-length", "0")

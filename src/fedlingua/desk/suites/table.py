@@ -13,10 +13,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua.common import units
-from fedlingua.desk.markdown import render
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
 from fedlingua.desk.report.suite_result import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
 from fedlingua.desk.suites.paper import FED_MNMT
+from fedlingua.desk.templates import markdown
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metric, metrics_of
 
@@ -183,7 +183,7 @@ class SuiteTable:
     def markdown(self) -> str:
         """The table with deviations, and all that one has to know to read it."""
         by_name = {line.name: line.seconds for line in self.lines if line.trains}
-        return render(
+        return markdown(
             TEMPLATE,
             suite=self.suite,
             table=self,

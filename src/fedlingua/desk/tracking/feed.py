@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedlingua.common.files import replace_text
+from fedlingua.common.terminal import one_line
 from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Tracker
 from fedlingua.desk.tracking.values import parameters, read_object, read_rounds, round_values, score_values
 
@@ -134,7 +135,7 @@ def follow(feed: Feed, waits: Callable[[float], bool], say: Callable[[str], None
 
 
 def _told(error: Exception) -> str:
-    words = " ".join("".join(letter if letter.isprintable() else " " for letter in str(error)).split())
+    words = " ".join(one_line(error).split())
     return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
 
 
