@@ -157,10 +157,8 @@ def check_experiment(
     Raises:
         ConfigError: a key, value or name. CorpusError: a corpus file that is not there.
     """
-    from fedlingua.backbones.directories import check_backbone
     from fedlingua.desk.suites.read import is_suite
-    from fedlingua.evaluation.tasks import check_task
-    from fedlingua.runs.plan import planned_clusters
+    from fedlingua.desk.suites.runs import check_settings
 
     if is_suite(read_toml(experiment)):
         raise ConfigError(f"{experiment} has [[row]], so it is a suite; run it with `fedlingua suite {experiment}`")
@@ -171,17 +169,8 @@ def check_experiment(
     if server and settings.how.pooled:
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
-    planned_clusters(settings, federation)  # refuses what cannot be clustered
-    check_task(settings.task, federation.directions)
-    check_backbone(settings)
-    check_trackers(tracker_names(settings.track))
+    check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
     _check_strategy(settings.strategy)
-    if server is None:  # each deployed site sees to its own, see `fedlingua site check`
-        from fedlingua.common.devices import check_device
-        from fedlingua.evaluation.measuring import check_measuring
-
-        check_device(settings.device)
-        check_measuring(settings.more_metrics, settings.comet_model, lambda text: warn(text, style=""))
     return settings, federation
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -42,7 +41,7 @@ def serve(
     """
     how.check()
     run_models = RunModels(run)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     with listen(host, port) as listening:
         if not is_loopback(listening):
             warn(
@@ -93,7 +92,3 @@ def _leave_if_translating(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)

@@ -19,7 +19,7 @@ from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
 from fedlingua.desk.cli.options import TranslateOptions
-from fedlingua.desk.cli.output import UNREAD, Answer, AnsweringConsole, Commands, asks_json, example, warn
+from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_json, example, warn
 from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
@@ -97,14 +97,10 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     elif asks_json():
         answered = [translation for _, translation in work.pairs()]
     else:
-        try:
-            for _, translation in work.pairs():
-                output.write(f"{translation}\n")
-                if work.at_an_end:
-                    output.flush()
-        except BrokenPipeError:
-            _let_go(output)
-            raise SystemExit(UNREAD) from None
+        for _, translation in work.pairs():
+            output.write(f"{translation}\n")
+            if work.at_an_end:
+                output.flush()
     taken = time.monotonic() - started
     for remark in work.remarks():
         warn(remark, style="yellow")
@@ -221,8 +217,3 @@ def _write(pairs: Iterable[Pair], translator: Translator, to: Path) -> None:
             aside.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{to} cannot be written ({error.strerror}); give --to another place") from error
-
-
-def _let_go(output: TextIO) -> None:
-    """Whoever read standard output has gone: what is left in its buffer goes nowhere, quietly."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())

@@ -90,12 +90,12 @@ def fault(pair: Pair, direction: Direction, split: Split) -> str | None:
 
 def _cut(rows: Mapping[Direction, Mapping[Split, Sequence[Pair]]], key: str) -> _Splits:
     """en-fr's train as large as en-ja's, both in the order of their hashes; dev and test as they stand."""
-    train = {direction: sorted(splits["train"], key=lambda pair: (_place(pair, key), pair)) for direction, splits in rows.items()}
+
+    def by_hash(pair: Pair) -> tuple[float, Pair]:
+        return position(key, "mtnt", *pair), pair
+
+    train = {direction: sorted(splits["train"], key=by_hash) for direction, splits in rows.items()}
     english = {pair.source for pair in train[EN_JA]}
     matched_first = sorted(train[EN_FR], key=lambda pair: pair.source not in english)[: len(train[EN_JA])]
-    train[EN_FR] = sorted(matched_first, key=lambda pair: (_place(pair, key), pair))
+    train[EN_FR] = sorted(matched_first, key=by_hash)
     return {d: {"train": train[d], "dev": list(splits["dev"]), "test": list(splits["test"])} for d, splits in rows.items()}
-
-
-def _place(pair: Pair, key: str) -> float:
-    return position(key, "mtnt", *pair)

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, stripped
@@ -109,19 +108,22 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
         report(direction, done, 2 * len(files))
         corpora[direction] = _read(files[direction], direction)
     orders = {direction: paper_order(len(lines.usable), key, direction) for direction, lines in corpora.items()}
-    sizes = {direction: corpus.sizes[direction] or _hundredth(orders[direction]) for direction in corpora}
+    sizes = {
+        direction: corpus.sizes[direction] or Sizes(*(len(order[split]) // 100 for split in SPLITS))
+        for direction, order in orders.items()
+    }
     paper = _take(corpora, orders, sizes, no_leaks=False)
     taken = _take(corpora, orders, sizes, no_leaks=True) if no_leaks else paper
     accounts = {direction: lines.account for direction, lines in corpora.items()}
     check_sizes(taken, sizes, accounts)
-    splits = {}
+    pairs = {}
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
         report(direction, done, 2 * len(files))
-        splits[direction] = _collect(lines.files, taken[direction])
+        pairs[direction] = _collect(lines.files, taken[direction])
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
-    in_train = leaks(_sides(corpora, paper))
-    return gathered(corpus.opus.name, key, no_leaks, splits, paths, accounts, IN_TRAIN_OF_THE_PAPER, in_train)
+    sides = {d: {split: list(map(corpora[d].sides, lines)) for split, lines in splits.items()} for d, splits in paper.items()}
+    return gathered(corpus.opus.name, key, no_leaks, pairs, paths, accounts, IN_TRAIN_OF_THE_PAPER, leaks(sides))
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:
@@ -147,10 +149,6 @@ def _number(language: str, sentence: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{language}\x1f{sentence}".encode(), digest_size=8).digest(), "big")
 
 
-def _hundredth(order: Mapping[Split, Sequence[int]]) -> Sizes:
-    return Sizes(*(len(order[split]) // 100 for split in SPLITS))
-
-
 def _take(
     corpora: Mapping[Direction, _Lines],
     orders: Mapping[Direction, Mapping[Split, Sequence[int]]],
@@ -160,14 +158,6 @@ def _take(
     """The front of every split's usable lines; test is the same whether leaks are kept out or not."""
     usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
     return kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)
-
-
-def _sides(corpora: Mapping[Direction, _Lines], taken: Mapping[Direction, _Taken]) -> dict[Direction, Any]:
-    """Each line taken as the numbers of its two sentences."""
-    return {
-        direction: {split: list(map(lines.sides, taken[direction][split])) for split in SPLITS}
-        for direction, lines in corpora.items()
-    }
 
 
 def _collect(files: LineFiles, taken: _Taken) -> dict[Split, list[Pair]]:

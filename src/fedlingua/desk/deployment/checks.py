@@ -16,7 +16,6 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.common import units
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import DeploymentError, ExchangeError
-from fedlingua.common.languages import Direction
 from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.keys import key_fingerprint, public_line, same_key
 from fedlingua.consent.overlap_key import read_overlap_key
@@ -105,13 +104,11 @@ def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
 def _scores(site: SiteFile, settings: Settings) -> str:
     check_measuring(settings.more_metrics, settings.comet_model, lambda text: None)
     directions = [each.direction for each in site.sites]
-    check_tokenizers(direction for direction in directions if not direction.is_one_language)
+    translated = [direction for direction in directions if not direction.is_one_language]
+    check_tokenizers(translated)
+    tokenizers = {direction: f"tokenizer {bleu_tokenizer(direction.target)}" for direction in translated}
     more = f"; besides {', '.join(settings.more_metrics)}" if settings.more_metrics else ""
-    return ", ".join(f"{direction}: {_scored_by(direction)}" for direction in directions) + more
-
-
-def _scored_by(direction: Direction) -> str:
-    return "perplexity, accuracy" if direction.is_one_language else f"tokenizer {bleu_tokenizer(direction.target)}"
+    return ", ".join(f"{direction}: {tokenizers.get(direction, 'perplexity, accuracy')}" for direction in directions) + more
 
 
 def _federation(site: SiteFile, federation: Federation) -> str:

@@ -67,10 +67,9 @@ class Models:
             assert variant.load is not None
             self._loaded[variant.key] = variant.load()
         self._loaded.move_to_end(variant.key)
-        while len(self._loaded) > 1 and sum(_size(tensors) for tensors in self._loaded.values()) > self._kept_bytes:
+        while (
+            len(self._loaded) > 1
+            and sum(array.nbytes for tensors in self._loaded.values() for array in tensors.values()) > self._kept_bytes
+        ):
             self._loaded.popitem(last=False)
         return self._loaded[variant.key]
-
-
-def _size(tensors: Tensors) -> int:
-    return sum(array.nbytes for array in tensors.values())

@@ -10,13 +10,12 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 Status = Literal["completed", "failed", "interrupted"]
-Entry = TypeVar("Entry")
 PROJECT = "fedlingua"
 """Where a tracker keeps runs of this project together, unless its own environment variables say another name."""
 
@@ -164,8 +163,8 @@ class MLflow(Tracker):
         self._client.set_terminated(self.known, self.STATUS[status])
 
     def _log(self, kind: str, entries: Sequence[Any]) -> None:
-        for part in _parts(entries, self.MOST[kind]):
-            self._client.log_batch(self.known, **{kind: part})
+        for first in range(0, len(entries), self.MOST[kind]):
+            self._client.log_batch(self.known, **{kind: entries[first : first + self.MOST[kind]]})
 
 
 class Trackio(Tracker):
@@ -213,7 +212,3 @@ TRACKERS: Mapping[str, Open] = {"tensorboard": TensorBoard, "mlflow": MLflow, "t
 def mlflow_name(name: str) -> str:
     """A name that MLflow takes: letters, digits, and `_-. :/`."""
     return re.sub(r"[^\w\-. :/]", "_", name.replace("+", "p"), flags=re.ASCII)
-
-
-def _parts(whole: Sequence[Entry], size: int) -> Iterator[Sequence[Entry]]:
-    return (whole[first : first + size] for first in range(0, len(whole), size))
