@@ -1,16 +1,4 @@
-"""The server's own file: its certificates, its addresses, and the federation it serves.
-
-    federation = "federation.toml"      # names, directions and public keys of the sites, and how all of them split their text
-    hosts = ["server.example.org"]      # names and addresses that sites reach the server by
-    fleet = "0.0.0.0:9092"              # where sites connect
-    control = "127.0.0.1:9093"          # where runs are submitted; whoever reaches it may start one, so it stays on this machine
-    insecure = false                    # true: no TLS and no authentication of nodes, for a trial on one machine
-    certificates = "certificates"       # ca.crt, server.crt, server.key; ca.key is only needed to renew them
-    home = "flower"                     # Flower's own files, among them its database of nodes and runs
-    runs = "runs"                       # run folders
-
-Paths are relative to the file.
-"""
+"""The server's own file (docs/files.md): its certificates, its addresses, and the federation it serves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,14 +1,4 @@
-"""Texts with one or two marked mentions and a label: relation extraction, and assertion detection where only one is marked.
-
-A folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz; one object a line:
-
-    {"text": "Aspirin for his headache.", "head": [0, 7], "tail": [16, 24], "label": "treats"}
-    {"text": "No sign of pneumonia.", "head": [11, 20], "label": "absent"}
-
-`head` and `tail` are [start, end) in characters (Unicode code points) of `text`; they may come in either order and do not overlap.
-`tail` is in every line of a folder or in none. A pair in no relation has a label that says so, which counts like any other. Other
-keys are passed over.
-"""
+"""Texts with one or two marked mentions and a label (docs/files.md): relations, and assertions where only one is marked."""
 
 from collections import Counter
 from collections.abc import Mapping
