@@ -15,6 +15,7 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.cli.completion import metrics, run_folders
 from fedlingua.desk.cli.corpus_input import CorpusInput
+from fedlingua.desk.cli.options import CometModel
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say
 
 if TYPE_CHECKING:  # what draws pages takes a while to load, and completion does without
@@ -39,7 +40,7 @@ class PublicText:
     kind: Annotated[str | None, typer.Option(help="Of --public, where its ending does not tell.")] = None
     option: Annotated[list[str] | None, typer.Option(help="More of --public, as in a federation file.")] = None
     limit: Annotated[int, typer.Option(min=0, help="Of --public, at most so many pairs a direction; 0: all.")] = 0
-    model: Annotated[str, typer.Option(help="Of COMET, with --public: a checkpoint or a name on the hub.")] = "wmt22-comet-da"
+    model: CometModel = "wmt22-comet-da"
 
     def read(self) -> dict[Direction, list[Pair]]:
         """Direction -> its pairs, as they stand: a test set is left as its publisher made it.

@@ -1,6 +1,6 @@
 """The before/after score table for a terminal, as Markdown and for the page, and the small files of a run worth committing."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,10 @@ def averages(folder: RunFolder) -> list[Score]:
     first, second = folder.metrics
     micro, of_second = change(first, folder.summary, "micro_"), Change(second)
     if first is BLEU:  # else weighted by masked pieces, which a line does not tell
-        micro = Change(first, _weighted(folder.scores, lambda line: line.first.before), micro.after)
-        before, after = (
-            _weighted(folder.scores, lambda line: line.second.before),
-            _weighted(folder.scores, lambda line: line.second.after),
-        )
-        of_second = Change(second, before, after)
+        sizes = [line.sentences for line in folder.scores]
+        micro = Change(first, _weighted([line.first.before for line in folder.scores], sizes), micro.after)
+        both = ([line.second.before for line in folder.scores], [line.second.after for line in folder.scores])
+        of_second = Change(second, *(_weighted(values, sizes) for values in both))
     lines = [
         Score("macro", change(first, folder.summary, "macro_"), change(second, folder.summary, "macro_")),
         Score("micro", micro, of_second),
@@ -86,11 +84,10 @@ def score_markdown(run_dir: Path) -> str:
     return f"{markdown_table([headers(folder), *rows], TEXT_COLUMNS)}\n"
 
 
-def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> float | None:
+def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> float | None:
     """The mean weighted by test size; None unless every line has the value and a size, as it would be another mean."""
-    pairs = [(value(line), line.sentences) for line in lines]
-    known = [(mean, size) for mean, size in pairs if mean is not None and size]
-    if not known or len(known) < len(pairs):
+    known = [(mean, size) for mean, size in zip(values, sizes, strict=True) if mean is not None and size]
+    if not known or len(known) < len(values):
         return None
     return sum(mean * size for mean, size in known) / sum(size for _, size in known)
 

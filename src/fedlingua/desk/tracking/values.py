@@ -1,10 +1,11 @@
 """What a run tells a tracker: numbers under names, and its settings. Of words only names of sites, methods and settings."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from fedlingua.desk.json_lines import json_object
 
 PLACES = ("data-dir", "run-dir", "resume", "track")
 """Settings that say where and how a run is done; they are no parameters of it."""
@@ -49,8 +50,8 @@ def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 def read_object(file: Path) -> dict[str, Any]:
     """A JSON object from a file; an empty one where it is not there or not whole."""
     try:
-        return _object(json.loads(file.read_bytes()))
-    except (OSError, ValueError):
+        return json_object(file.read_bytes()) or {}
+    except OSError:
         return {}
 
 
@@ -58,10 +59,7 @@ def read_rounds(file: Path, after: int) -> dict[int, dict[str, Any]]:
     """Round -> its line of rounds.jsonl, of the rounds after `after`, in order. A half-written line is left out."""
     rounds = {}
     for text in file.read_bytes().split(b"\n") if file.is_file() else []:
-        try:
-            line = _object(json.loads(text))
-        except ValueError:
-            continue
+        line = json_object(text) or {}
         if isinstance(line.get("round"), int) and line["round"] > after:
             rounds[int(line["round"])] = line
     return dict(sorted(rounds.items()))
