@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedlingua.backbones.sizes import ModelSize
+from fedlingua.consent.site_file import read_site_file
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, options_of
 from fedlingua.corpora.recipe import BaseShare, read_recipe
@@ -19,7 +20,7 @@ from fedlingua.desk.suites.read import TABLES
 from fedlingua.settings.pretraining import PretrainSettings, Watching
 
 PAGE = (Path(__file__).parents[1] / "docs/files.md").read_text(encoding="utf-8")
-FEDERATION, _, RECIPE, SUITE, SERVER = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+FEDERATION, _, RECIPE, SUITE, SERVER, SITE = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +41,14 @@ def test_a_table_has_every_key_at_its_default(text: str, name: str, kind: Any) -
 
 
 def test_the_files_are_read(tmp_path: Path) -> None:
-    (tmp_path / "federation.toml").write_text(FEDERATION.replace("max-train = 20000", "").replace("AAAA", ""), encoding="utf-8")
+    (tmp_path / "federation.toml").write_text(FEDERATION, encoding="utf-8")
     assert read_federation(tmp_path / "federation.toml", tmp_path).site_names == ["zh-en"]
     (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
     assert read_recipe(tmp_path / "recipe.toml", tmp_path).both_ways
     (tmp_path / "server.toml").write_text(SERVER, encoding="utf-8")
     assert read_server_file(tmp_path / "server.toml").hosts == ("server.example.org",)
+    (tmp_path / "site.toml").write_text(SITE, encoding="utf-8")
+    assert read_site_file(tmp_path / "site.toml").device == ""
     assert set(tomllib.loads(SUITE)) - {"variant"} == TABLES
 
 
