@@ -4,10 +4,9 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -15,7 +14,7 @@ from rich.console import Console
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
 from fedlingua.common.files import check_absent
 from fedlingua.common.languages import parse_direction
-from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
+from fedlingua.corpora.read import Pair, lines_of, read_lines
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
 from fedlingua.desk.cli.options import TranslateOptions
@@ -139,17 +138,17 @@ class _Work:
         """Every line with its translation. at_an_end is set at the last one of those that are translated together."""
         at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
         reported = started = time.monotonic()
-        with self._read() as lines:
-            while chunk := list(islice(lines, at_once)):
-                translations = self._translated([line or "" for line in chunk])
-                self.missing += sum(line is None for line in chunk)
-                for number, (line, translation) in enumerate(zip(chunk, translations, strict=True), start=1):
-                    self.at_an_end = number == len(chunk)
-                    yield Pair(line or "", translation)
-                self.lines += len(chunk)
-                if self.console is not None and time.monotonic() - reported > QUIET_S:
-                    reported = time.monotonic()
-                    self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
+        lines = self._read()
+        while chunk := list(islice(lines, at_once)):
+            translations = self._translated([line or "" for line in chunk])
+            self.missing += sum(line is None for line in chunk)
+            for number, (line, translation) in enumerate(zip(chunk, translations, strict=True), start=1):
+                self.at_an_end = number == len(chunk)
+                yield Pair(line or "", translation)
+            self.lines += len(chunk)
+            if self.console is not None and time.monotonic() - reported > QUIET_S:
+                reported = time.monotonic()
+                self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
 
     def remarks(self) -> Iterator[str]:
         """What the user should know of the text."""
@@ -170,27 +169,12 @@ class _Work:
         self.cut += sum(self.translator.is_cut(chunk))
         return self.translator.translate(chunk)
 
-    @contextmanager
-    def _read(self) -> Iterator[Iterator[str | None]]:
-        file = self.file
-        if file is None:
-            yield lines_of(sys.stdin.buffer, "standard input")
-        elif file.name.removesuffix(".gz").endswith(".tmx"):
-            yield read_tmx_side(file, self.translator.direction.source)
-        else:
-            with _opened(file) as stream:
-                yield lines_of(stream, file)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[IO[bytes]]:
-    """As `opened`; what cannot be read is told as such, not as what cannot be written."""
-    with ExitStack() as stack:
-        try:
-            stream = stack.enter_context(opened(file))
-        except UNREADABLE as error:
-            raise CorpusError(damaged(file, "line 0", error)) from None
-        yield stream
+    def _read(self) -> Iterator[str | None]:
+        if self.file is None:
+            return lines_of(sys.stdin.buffer, "standard input")
+        if self.file.name.removesuffix(".gz").endswith(".tmx"):
+            return read_tmx_side(self.file, self.translator.direction.source)
+        return read_lines(self.file, may_be_empty=True)
 
 
 def _form(to: Path) -> Any:
