@@ -11,11 +11,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlingua.common.languages import Direction
+from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving import api
 from fedlingua.desk.serving.batching import Batcher
 from fedlingua.desk.serving.models import Models
-from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.desk.translator import Translator
 from tests.in_process import run
 
 SENTENCES = ["Der Arzt liest.", "", "Guten\u2028Morgen & <b>ja</b>", "日本 🙂"]
