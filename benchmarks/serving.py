@@ -34,8 +34,9 @@ import psutil
 import torch
 from kept import keep
 
+from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels
-from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.desk.translator import Translator
 from fedlingua.evaluation.site_translations import read_site_translations
 
 WANTED_RATIOS, MOST_GROWTH_MIB = {"one_site": 2.0, "all_sites": 1.0}, 8.0

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from fedlingua.backbones.load import Backbone
-from fedlingua.corpora.sites import check_files, read_federation
+from fedlingua.corpora.sites import check_corpora, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua.training.batches import pad
@@ -54,7 +54,7 @@ def test_the_round_has_the_papers_sites_with_text_where_prepare_leaves_it(
 ) -> None:
     paper = read_federation(ROOT / f"experiments/federations/{name}.toml", tmp_path)
     federation = read_federation(paper_round.write_federation(name, tmp_path, 16), tmp_path)
-    check_files(paper)  # the same places
+    check_corpora(paper.sites)  # the same places
     assert [(site.name, site.direction, site.corpus) for site in federation.sites] == [
         (site.name, site.direction, site.corpus) for site in paper.sites
     ]

@@ -22,7 +22,7 @@ from fedlingua.corpora.read import TsvFile
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.simulated import held_texts
-from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split
 from fedlingua.corpora.texts import SiteText, read_sites
@@ -316,7 +316,7 @@ def phrasebook() -> tuple[Federation, Mapping[str, SiteText]]:
 
 
 def test_the_phrasebook_federation_needs_no_files() -> None:
-    check_files(phrasebook()[0])
+    check_corpora(phrasebook()[0].sites)
 
 
 def test_the_phrasebook_federation_has_shared_clusters_on_both_sides() -> None:
@@ -361,7 +361,7 @@ def tatoeba() -> tuple[frozenset[Side], Mapping[str, SiteText]]:
     """(what the backbone trains on, every site's text); without limits, so that every sentence is looked at."""
     federation = read_federation(EXPERIMENTS / "federations/tatoeba_m2en.toml", DATA)
     try:
-        check_files(federation)
+        check_corpora(federation.sites)
     except CorpusError as error:
         pytest.skip(f"the real text is not there: {error}")
     assert federation.base is not None

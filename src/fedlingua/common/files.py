@@ -74,6 +74,12 @@ def check_new_folder(folder: Path, option: str) -> None:
     check_folder_to_write(folder, option)
 
 
+def check_absent(path: Path, kind: str = "folder") -> None:
+    """Raise ConfigError for a file or folder, given with --to, that is there already."""
+    if path.exists():
+        raise ConfigError(f"{path} is there already; remove it, or give another {kind} with --to")
+
+
 def check_folder_to_write(folder: Path, option: str) -> None:
     """Raise ConfigError, before anything is done for it, for a place where no folder can be written to."""
     if folder.exists() and not folder.is_dir():

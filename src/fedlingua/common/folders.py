@@ -23,7 +23,7 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 
 def replace_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """The same without checksums: files alone, no folders in it. An older one stays until the new one is whole, and where that cannot take
+    """The same without checksums. An older one stays until the new one is whole, and where that cannot take
     its place.
     """
     aside, old = (final.with_name(f".{final.name}.{ending}") for ending in ("writing", "old"))

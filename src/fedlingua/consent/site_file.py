@@ -1,39 +1,4 @@
-"""A deployed site's own file: where its text, keys and state lie. It never leaves the site.
-
-    [[site]]                            # as in a federation file; several, where one node speaks for several
-    name = "hospital"
-    direction = "de-fr"                 # or language = "es", with a corpus in one language
-    tsv = "corpus.tsv.gz"
-
-    [text]
-    deidentify = "off"                  # "required": no site of this file without deidentify-with, whatever the server asks for
-
-    [server]
-    address = "server.example.org:9092"
-    authority = "ca.crt"                # certificate of whoever signed the server's
-    insecure = false
-
-    [node]
-    key = "keys/site.key"               # only with TLS
-    state = "state"                     # what the site keeps: its tensors, translations, bundles that were refused
-    home = "flower"                     # Flower's own files
-    device = ""                         # cpu or cuda, instead of the run's
-    processes = 0                       # that train together, a GPU each, instead of the run's number; 0: the run's
-    raw-gradients = false               # whether adapter-gradients may ask for raw gradients, out of which text can be read
-    max-epsilon = 10.0                  # what all private signatures of a site may cost together, over all runs
-    overlap-key = "keys/overlap.key"    # the key that the sites share, for runs that compare their text; none: no part in those
-
-    [limits]                            # what the server may ask for: fedlingua/deployment/limits.py has all keys and their defaults
-    settings = "approved"               # a run's settings and text rules are approved one by one; "within-limits": any that these allow
-    methods = []                        # what the site takes part in, such as ["adapter-families"]; none named: everything
-    tensor-sets = ["adapters", "controllers", "lora"]
-    min-test = 50                       # no answer stands on fewer sentences of a split
-
-    [backbones]                         # where a run's backbone lies here, by the name that the run gives it
-    "facebook/m2m100_418M" = "/models/m2m100_418M"
-
-Paths are relative to the file.
-"""
+"""A deployed site's own file (docs/files.md): where its text, keys and state lie. It never leaves the site."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -191,7 +156,7 @@ def check_address(address: Any, where: str) -> None:
     """
     host, _, port = str(address).rpartition(":")
     if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{where} {address!r}; wanted host:port of the server's fleet API, such as server.example.org:9092")
+        raise ConfigError(f"{where} {address!r}; wanted host:port, such as server.example.org:9092")
 
 
 def site_table(entry: Mapping[str, Any]) -> str:

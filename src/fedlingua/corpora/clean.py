@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.common.tables import fill
-from fedlingua.corpora.identify import check_identifier, is_other_language
+from fedlingua.corpora.identify import is_other_language, load_identifier
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 
@@ -109,8 +109,8 @@ class Account:
             )
 
 
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in dict.fromkeys([*one, *other])}
+def _added(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {key: counts.get(key, 0) + other.get(key, 0) for key in dict.fromkeys([*counts, *other])}
 
 
 def clean(
@@ -123,7 +123,7 @@ def clean(
             scripts; or a pair would be dropped where `rules` are strict. Begins with `where`.
     """
     if rules.identify_language:
-        check_identifier()
+        load_identifier()
     return usable(normalized(in_order(pairs, direction, where), rules), judge(direction, rules, where), account)
 
 

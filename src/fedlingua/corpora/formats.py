@@ -1,26 +1,5 @@
-"""Every form that text may come in: what an entry of a federation file or a recipe says, and the corpus that it names.
+"""Every form that text may come in (docs/files.md): what an entry of a federation file or a recipe says, and the corpus that it names.
 
-Translated text:
-
-    tsv = "X.tsv.gz"             two columns; columns = [1, 0] takes others, counted from 0
-    moses = "X"                  X.de and X.fr, line by line
-    nway = "dev.{}.txt.gz"       the same with the language in the middle
-    opus = "de-fr.txt.zip"       a Moses download of OPUS as it comes
-    tmx = "memory.tmx"           a translation memory
-    jsonl = "X.jsonl.gz"         a JSON object a line; fields = ["src", "tgt"] where they are not called after the languages
-    parquet = "X.parquet"        the same of columns
-    dataset = "opus_books"       a dataset of the hub, or a folder, read by the `datasets` library; also fields, and subset = "de-fr",
-                                 split = "train", revision = "..."
-    splits = "X.{}.tsv.gz"       text that comes divided: a TSV file each for train, dev and test; also columns
-
-Text in one language:
-
-    lines = "X.txt.gz"           a document a line; share = "2/7" takes lines 2, 9, 16, ... (of nway, too)
-    jsonl = "X.jsonl.gz"         a JSON object a line, with the document in field = "text"
-    notes = "folder"             a .txt file a document
-    nway = "dev.{}.txt.gz"       lines of one of its files
-
-Either: phrasebook = "hospital", which registers.py writes. tsv, moses, nway, tmx, jsonl and lines are read plain or gzipped.
 A new form is a class and a line in PAIR_FORMATS or TEXT_FORMATS.
 """
 
@@ -161,11 +140,7 @@ def _dataset(entry: Entry) -> Dataset:
     return Dataset(entry.name, entry.path, _fields(entry), **given)
 
 
-def _register(entry: Entry) -> Corpus[Any]:
-    return read_register(entry.table, entry.direction, entry.where)
-
-
-_REGISTER = Format(_register, ("sentences", "seed"))
+_REGISTER = Format(lambda entry: read_register(entry.table, entry.direction, entry.where), ("sentences", "seed"))
 FILE_FORMATS = {
     "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry)), ("columns",)),
     "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),

@@ -16,19 +16,14 @@ def is_other_language(sentence: str, language: str) -> bool:
     """Whether a sentence is surely in another language; one that is short, or of a language that the model has not, never is."""
     if len(sentence) * (3 if without_spaces(language) else 1) < FEWEST_CHARACTERS:
         return False
-    identifier, known = _identifier()
+    identifier, known = load_identifier()
     code, probability = identifier.classify(sentence)
     return probability >= SURE and plain_code(code) != plain_code(language) and plain_code(language) in known
 
 
-def check_identifier() -> None:
-    """Raises ConfigError where py3langid is not installed."""
-    _identifier()
-
-
 @functools.cache
-def _identifier() -> tuple[Any, frozenset[str]]:
-    """The identifier and the languages that it knows."""
+def load_identifier() -> tuple[Any, frozenset[str]]:
+    """The identifier and the languages that it knows; ConfigError where py3langid is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:

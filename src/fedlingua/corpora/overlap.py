@@ -13,6 +13,7 @@ import os
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,10 @@ def digests_of(texts: Iterable[SiteText], key: bytes) -> dict[Split, dict[str, D
     texts = list(texts)
     languages = sorted({language for text in texts for language in (text.direction.source, text.direction.target)})
     return {
-        split: {language: _distinct(digest(key, side) for side in _sides(texts, split, language)) for language in languages}
+        split: {
+            language: np.unique(np.fromiter((digest(key, side) for side in _sides(texts, split, language)), DTYPE))
+            for language in languages
+        }
         for split in SPLITS
     }
 
@@ -91,10 +95,6 @@ def _sides(texts: Iterable[SiteText], split: Split, language: str) -> Iterable[S
         if language in sides:
             place = sides.index(language)
             yield from ((language, pair[place]) for pair in text.splits[split])
-
-
-def _distinct(digests: Iterable[int]) -> Digests:
-    return np.unique(np.fromiter(digests, DTYPE))
 
 
 # --- Comparing ------------------------------------------------------------------------------------------------------------------------
@@ -138,18 +138,13 @@ def _whole(digests: SiteDigests) -> dict[str, Digests]:
 
 def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
     """site -> the digests of its dev and test that stand in the training text of another site."""
-    return {site: _leaks_of(site, sites) for site in sites}
-
-
-def _leaks_of(site: str, sites: Mapping[str, SiteDigests]) -> Digests:
-    leaking = [np.empty(0, DTYPE)]
-    for split in JUDGED:
-        for language, own in sites[site][split].items():
-            others = [
-                digests["train"][language] for name, digests in sites.items() if name != site and language in digests["train"]
-            ]
-            leaking += [own[stand_in(own, train)] for train in others]
-    return np.unique(np.concatenate(leaking))
+    leaking = {site: [np.empty(0, DTYPE)] for site in sites}
+    for site, other in permutations(sites, 2):
+        for split in JUDGED:
+            for language, own in sites[site][split].items():
+                if language in sites[other]["train"]:
+                    leaking[site].append(own[stand_in(own, sites[other]["train"][language])])
+    return {site: np.unique(np.concatenate(digests)) for site, digests in leaking.items()}
 
 
 def stand_in(some: Digests, others: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -184,7 +179,7 @@ def _leaks(pair: Pair, text: SiteText, known: set[int], key: bytes) -> bool:
 def left_out(before: Iterable[SiteText], after: Iterable[SiteText]) -> dict[Split, int]:
     """How many pairs of dev and of test are gone."""
     both = list(zip(before, after, strict=True))
-    return {split: sum(len(one.splits[split]) - len(other.splits[split]) for one, other in both) for split in JUDGED}
+    return {split: sum(len(text.splits[split]) - len(left.splits[split]) for text, left in both) for split in JUDGED}
 
 
 def check_left(sites: Mapping[str, Mapping[Split, int]], left_out: Mapping[str, Mapping[Split, int]]) -> None:

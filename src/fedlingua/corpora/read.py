@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from glob import escape, glob
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -92,19 +93,12 @@ class LineFiles(Corpus[Pair]):
     target_path: AnyPath
 
     def read(self) -> Iterator[Pair]:
-        source, target = read_lines(self.source_path), read_lines(self.target_path)
-        number = 0
-        while True:
-            left, right = next(source, None), next(target, None)
-            if left is None and right is None:
-                return
-            number += 1
+        lines = enumerate(zip_longest(read_lines(self.source_path), read_lines(self.target_path)), start=1)
+        for number, (left, right) in lines:
             if left is None or right is None:
-                paths = (self.source_path, self.target_path)
-                shorter, longer = paths if left is None else reversed(paths)
-                rest = number + sum(1 for _ in (target if left is None else source))
+                shorter, longer = self.paths() if left is None else reversed(self.paths())
                 raise CorpusError(
-                    f"{shorter} ends after line {number - 1}, but {longer} has {rest} lines; "
+                    f"{shorter} ends after line {number - 1}, but {longer} has {number + sum(1 for _ in lines)} lines; "
                     "line i of both files has to be the same sentence, so both need the same number of lines"
                 )
             yield Pair(left, right)
@@ -139,7 +133,7 @@ UNPACKED_BYTES, UNPACKED_TIMES = 64 << 20, 200
 """What is packed may become so large, and beyond that so many times its size; text becomes 3 to 20 times as large."""
 
 
-def read_lines(path: AnyPath) -> Iterator[str]:
+def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, gzipped when its name ends in .gz, without their "\n" (and without a "\r" before it).
 
     A mark of UTF-8 at the beginning, as some editors set it, is no part of the first line.
@@ -149,7 +143,7 @@ def read_lines(path: AnyPath) -> Iterator[str]:
     """
     try:
         with opened(path) as stream:
-            yield from lines_of(stream, path, may_be_empty=False)
+            yield from lines_of(stream, path, may_be_empty)
     except UNREADABLE as error:
         raise CorpusError(damaged(path, "line 0", error)) from None
 

@@ -1,20 +1,6 @@
-"""The recipe of a backbone that is trained from nothing: which corpora, which share of them, which size.
+"""The recipe of a backbone that is trained from nothing (docs/files.md): which corpora, which share of them, which size.
 
-The same file says to `fedlingua pretrain` what to train on and to a federation what its dev and test text must not touch. With
-`task = "masked-language"` it is of an encoder, and its corpora have a `language`, with `lines` or `nway`. A direction or language may have
-several corpora.
-
-    name = "small"
-    both-ways = true                          # optional: every pair trains, and watches, the other way round, too
-    [base]                                    # optional, see BaseShare
-    [cleaning]                                # optional, see CleaningRules
-    [model]                                   # optional, see ModelSize and EncoderSize
-    [training]                                # optional, see PretrainSettings and EncoderSettings
-    [watching]                                # optional, see Watching
-    [licences]                                # optional, for the model card: what a corpus is called = how it may be used
-    [[corpus]]
-    direction = "de-en"
-    tsv = "tatoeba/de-en.tsv.gz"
+The same file says to `fedlingua pretrain` what to train on and to a federation what its dev and test text must not touch.
 """
 
 import math

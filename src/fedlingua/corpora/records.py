@@ -101,25 +101,21 @@ class Dataset(Corpus[Pair]):
 
     def read(self) -> Iterator[Pair]:
         number = 0
-        for number, record in enumerate(self._rows(), start=1):
-            yield _pair(record, self.fields, f"dataset {self.name}, {self.split}, row {number}")
+        try:
+            for number, record in enumerate(self._loaded(), start=1):
+                yield _pair(record, self.fields, f"dataset {self.name}, {self.split}, row {number}")
+        except CorpusError:
+            raise
+        except Exception as error:  # whatever the library lets through of a file; its words can quote the text
+            raise CorpusError(
+                f"dataset {self.name}: {self.split} cannot be read after row {number} ({type(error).__name__})"
+            ) from None
         if number == 0:
             raise CorpusError(f"dataset {self.name}: {self.split} is empty; a corpus needs at least one row")
 
     def paths(self) -> Sequence[AnyPath]:
         """Of a folder all in it, and of a hub's dataset none."""
         return sorted(path for path in self.folder.rglob("*") if path.is_file())
-
-    def _rows(self) -> Iterator[Any]:
-        rows, number = self._loaded(), 0
-        try:
-            for row in rows:
-                number += 1
-                yield row
-        except Exception as error:  # whatever the library lets through of a file; its words can quote the text
-            raise CorpusError(
-                f"dataset {self.name}: {self.split} cannot be read after row {number} ({type(error).__name__})"
-            ) from None
 
     def _loaded(self) -> Iterable[Any]:
         import datasets  # takes seconds to load, and few corpora come so

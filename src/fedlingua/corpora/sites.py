@@ -1,36 +1,4 @@
-"""Sites and where their text lies: what a federation file says.
-
-A federation file is TOML:
-
-    name = "tatoeba-m2en"
-    base = "../backbones/tatoeba_half.toml"   # optional: recipe of the backbone, whose text no dev or test may touch
-    [split]                                   # optional, see SplitRules; also max-train, max-dev, max-test: sentences a site;
-                                              # mixed = true: train and dev of all sites dealt out, so that each has all directions
-    [sizes]                                   # optional: train, dev, test: exactly so many sentences of a site that asks for none
-    [cleaning]                                # optional, see CleaningRules
-    [text]
-    deidentify = "required"                   # optional: no document is used that a hook of its site has not passed; or "off"
-    [families]                                # optional: name = ["de", "zh-Hant"], goes before ISO 639-5's families
-    [clusters.encoder]                        # optional, and [clusters.decoder]: name = ["site", "site"], for cluster.by = "given"
-    [[site]]
-    name = "zh-en"
-    direction = "zh-en"                       # BCP-47 codes; "zh-Hant--en" where one has a hyphen
-    tsv = "tatoeba/zh-en.tsv.gz"              # or another form of formats.py; phrasebook = "hospital" has sentences = 540, or as many
-                                              # as the sizes need
-    train = 9984                              # optional, as dev and test: exactly so many, whatever [sizes] says
-    public-key = "ecdsa-sha2-nistp384 AAAA"   # or none of these in a deployment: the site knows its text, the server the site's key
-
-`splits` goes with [split] mode = "given", and then every site has it. Text in one language, which is not translated, has `language`
-instead of `direction`, at every site of the federation or at none:
-
-    [[site]]
-    name = "clinic"
-    language = "es"
-    lines = "notes.txt.gz"                    # or another form of formats.py
-    deidentify-with = "scrubbing:scrub"       # optional: a function, a document -> what may be used of it; or a command that reads and
-                                              # writes it, as a list of words, started in the folder that paths are relative to
-    public = true                             # optional: a centralized run on public text may use this site's
-"""
+"""Sites and where their text lies: what a federation file says, as docs/files.md shows it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +63,6 @@ class Federation:
 
     @property
     def directions(self) -> list[Direction]:
-        """Of the sites, in their order."""
         return [site.direction for site in self.sites]
 
     def relatives(self, cluster_by: str) -> Relatives:
@@ -203,11 +170,6 @@ def sizes_asked(site: Site, rules: TextRules) -> Sizes:
     sizes = site.sizes.before(rules.sizes)
     check_limits(sizes, rules.limits, f"site {site.name}")
     return sizes
-
-
-def check_files(federation: Federation) -> None:
-    """Refuse a federation with a corpus file that is not there, as `check_corpora`, before anything is started."""
-    check_corpora(federation.sites)
 
 
 def check_corpora(sites: Iterable[Site]) -> None:

@@ -56,11 +56,11 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
             try:
                 for unit in _units(stream, path):
                     units += 1
-                    variants = _variants(unit)
-                    languages.update(variants.keys())
-                    tags = [_tag(code, tuple(variants)) for code in wanted]
+                    segments = _segments(unit)
+                    languages.update(segments.keys())
+                    tags = [_tag(code, tuple(segments)) for code in wanted]
                     read.update(code for code, tag in zip(wanted, tags, strict=True) if tag)
-                    yield [_text(variants[tag], path) if tag else None for tag in tags]
+                    yield [_text(segments[tag], path) if tag else None for tag in tags]
             except etree.XMLSyntaxError as error:
                 if stream.tell() == 0:
                     raise CorpusError(empty(path)) from None
@@ -142,7 +142,7 @@ def _refuse_entities(unit: Any, path: Path) -> None:
         )
 
 
-def _variants(unit: Any) -> dict[str, Any]:
+def _segments(unit: Any) -> dict[str, Any]:
     """Tag of a language -> the first segment in it."""
     segments: dict[str, Any] = {}
     for variant in unit.iterchildren("tuv"):

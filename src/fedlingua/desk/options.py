@@ -57,7 +57,6 @@ def _conditions(option: Option, meaning: str) -> str:
 
 
 def page() -> str:
-    """The reference page."""
     said = meanings()
     parts = [
         "# Options of a run",
@@ -109,7 +108,6 @@ def with_defaults(project: str) -> str:
 
 
 def write(project: Path = PROJECT, to: Path = PAGE) -> None:
-    """Write both files."""
     replace_text(project, with_defaults(project.read_text(encoding="utf-8")))
     replace_text(to, page())
 

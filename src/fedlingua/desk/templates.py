@@ -1,17 +1,40 @@
-"""Pages are files: templates, style sheets and scripts beside the code that fills them, made into one page that loads nothing."""
+"""Pages and Markdown are files: templates, style sheets and scripts beside the code that fills them; a page loads nothing."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedlingua.common import units
+
 SHARED = Path(__file__).parent / "pages"
 """base.html, which every page extends, and style.css."""
+
+HOW: Mapping[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 
 
 def environment(folder: Path) -> Environment:
     """Jinja for the templates of a folder. In them `file("plots.js")` is the text of that file, put in as it stands."""
     loader = FileSystemLoader([folder, SHARED])
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(loader=loader, autoescape=True, **HOW)
     made.globals["file"] = lambda name: Markup(loader.get_source(made, name)[0])
     return made
+
+
+def markdown(template: Path, **values: Any) -> str:
+    """Fill a template of Markdown; a name that it misspells is an error.
+
+    Filters: `data`, `count`, `duration` of `common.units`, and `table`, which makes a table of a header and rows.
+    """
+    made = Environment(loader=FileSystemLoader(template.parent), keep_trailing_newline=True, **HOW)
+    made.filters |= {"data": units.data, "count": units.count, "duration": units.duration, "table": markdown_table}
+    return made.get_template(template.name).render(**values)
+
+
+def markdown_table(rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """Header and rows as a Markdown table, its first columns of words, the others of numbers."""
+    rule = [*["---"] * text_columns, *["---:"] * (len(rows[0]) - text_columns)]
+    texts = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [texts[0], rule, *texts[1:]])

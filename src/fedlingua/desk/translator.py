@@ -2,44 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
+from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels, TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
-
-MOST_BEAMS = 64
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How sentences are translated; None takes the run's.
-
-    Attributes:
-        max_tokens: Of a source, which is cut there.
-        max_new_tokens: Of a translation.
-        most: Sentences of one batch; 0: as many as fit.
-    """
-
-    beam: int | None = None
-    max_tokens: int | None = None
-    max_new_tokens: int | None = None
-    most: int = 0
-
-    def check(self) -> None:
-        """Refuse a number out of range by a ConfigError."""
-        for option, value, least, highest in (
-            ("beam", self.beam, 1, MOST_BEAMS),
-            ("max-tokens", self.max_tokens, 3, None),
-            ("max-decode-tokens", self.max_new_tokens, 1, None),
-            ("batch", self.most, 0, None),
-        ):
-            if value is not None and (value < least or (highest is not None and value > highest)):
-                wanted = f"{least} to {highest}" if highest is not None else f"{least} or more"
-                raise ConfigError(f"--{option} {value}; wanted {wanted}")
 
 
 class Translator:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlingua.corpora.identify import check_identifier
+from fedlingua.corpora.identify import load_identifier
 from fedlingua.evaluation.comet.scores import check_comet, comet_scores
 from fedlingua.evaluation.comet.scores import signature as comet_signature
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated, share
@@ -48,7 +48,7 @@ def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], Non
         ConfigError: COMET, its model or py3langid cannot.
     """
     if "off-target" in metrics:
-        check_identifier()
+        load_identifier()
     if COMET in metrics:
         check_comet(model, say)
 

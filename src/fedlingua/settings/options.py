@@ -116,14 +116,14 @@ def option(default: T, *, key: str = "", **about: Any) -> T:
 
 def options_of(sections: Sequence[Any]) -> dict[str, Option]:
     """Key -> option, of all fields of the table's sections in their order."""
-    found = {}
+    options = {}
     for section in sections:
         for field in dataclasses.fields(section):
             key = field.metadata["key"] or _key_of(field.name)
             assert isinstance(field.type, type), field.name
             default: Any = field.default
-            found[key] = Option(key, field.name, default, field.type, section, **field.metadata["about"])
-    return found
+            options[key] = Option(key, field.name, default, field.type, section, **field.metadata["about"])
+    return options
 
 
 def _key_of(attribute: str) -> str:

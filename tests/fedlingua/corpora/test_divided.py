@@ -8,7 +8,7 @@ from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.corpora.formats import SplitFiles
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import check_sizes, read_sites, read_text
 
@@ -71,10 +71,10 @@ def test_a_deployed_site_reads_its_own_files_by_the_servers_rules(court: Federat
 
 
 def test_a_split_that_is_not_there_is_named_before_anything_starts(tmp_path: Path, court: Federation) -> None:
-    check_files(court)
+    check_corpora(court.sites)
     (tmp_path / "t/de-en.dev.tsv").unlink()
     with pytest.raises(CorpusError, match=r"site court: .*de-en\.dev\.tsv: there is no such file"):
-        check_files(court)
+        check_corpora(court.sites)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fedlingua.corpora.documents import LineDocuments, Notes
 from fedlingua.corpora.read import Corpus, Pair
 from fedlingua.corpora.records import JsonDocuments
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import check_files, read_federation
+from fedlingua.corpora.sites import check_corpora, read_federation
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua_demo import phrasebook
@@ -216,14 +216,14 @@ def test_files_and_folders_that_are_not_there_are_told_before_anything_starts(tm
         'notes = "empty"': "empty: holds no .txt file; wanted a folder",
     }.items():
         with pytest.raises(CorpusError) as caught:
-            check_files(federation(tmp_path, clinic(corpus)))
+            check_corpora(federation(tmp_path, clinic(corpus)).sites)
         assert f"site clinic: {data}/{told}" in str(caught.value)
     with pytest.raises(CorpusError, match=r"holds no \.txt file"):
         documents(Notes(data / "empty"))
     with pytest.raises(
         ConfigError, match="site clinic has no corpus here; give it lines, jsonl, notes, nway or phrasebook, or run"
     ):
-        check_files(federation(tmp_path, clinic("")))
+        check_corpora(federation(tmp_path, clinic("")).sites)
 
 
 def test_a_sentence_is_a_pair_of_itself_and_each_is_accounted_for(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_seven_sites_share_real_medical_text_and_no_sentence_stands_on_two_sides
     path = tmp_path / "federation.toml"
     path.write_text("".join(entries))
     seven = read_federation(path, DATA)
-    check_files(seven)
+    check_corpora(seven.sites)
     texts = read_sites(seven, frozenset())
     assert texts == read_sites(seven, frozenset())
     for text in texts.values():

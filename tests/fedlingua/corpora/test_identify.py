@@ -27,14 +27,14 @@ def test_only_what_is_long_enough_and_sure_is_another_language(sentence: str, la
 
 
 def test_a_language_that_the_library_does_not_know_is_never_another() -> None:
-    known = identify._identifier()[1]
+    known = identify.load_identifier()[1]
     assert {"de", "en", "zh", "ar", "no", "sl"} <= known
     assert not is_other_language(GERMAN, "xx")
 
 
 def test_without_the_library_the_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    identify._identifier.cache_clear()
+    identify.load_identifier.cache_clear()
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     with pytest.raises(ConfigError, match=r"identify-language, off-target\) needs the library py3langid: pip install"):
         is_other_language(GERMAN, "de")
-    identify._identifier.cache_clear()
+    identify.load_identifier.cache_clear()

@@ -10,7 +10,7 @@ from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import LineFiles, TsvFile
 from fedlingua.corpora.records import Dataset, JsonPairs
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import check_files, read_federation
+from fedlingua.corpora.sites import check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, SplitRules
 from fedlingua.corpora.tmx import TmxFile
@@ -227,10 +227,10 @@ def test_a_missing_corpus_file_is_told_with_its_site_before_anything_starts(tmp_
     for code in {"de", "fr"} - {lacking}:
         (tmp_path / "data" / f"c.{code}").write_text("a\n")
     with pytest.raises(CorpusError) as caught:
-        check_files(read)
+        check_corpora(read.sites)
     assert f"site bank: {tmp_path / 'data' / f'c.{lacking}'}: there is no such file" in str(caught.value)
     (tmp_path / "data" / f"c.{lacking}").write_text("b\n")
-    check_files(read)
+    check_corpora(read.sites)
 
 
 def test_a_federation_without_text_is_read_but_cannot_be_simulated(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_federation_without_text_is_read_but_cannot_be_simulated(tmp_path: Pat
     read = federation(tmp_path, '[[site]]\nname = "court"\ndirection = "de-fr"\npublic-key = "ecdsa-sha2-nistp384 AAAA"\n')
     assert [(site.name, site.corpus, site.public_key) for site in read.sites] == [("court", None, "ecdsa-sha2-nistp384 AAAA")]
     with pytest.raises(ConfigError, match=r"site court has no corpus here; give it tsv.*--server"):
-        check_files(read)
+        check_corpora(read.sites)
 
 
 def test_text_that_is_not_here_cannot_be_mixed(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_text_in_one_language_takes_no_pairs(tmp_path: Path) -> None:
 
 def test_a_hubs_dataset_needs_no_file_here_and_a_folder_has_its_own(tmp_path: Path) -> None:
     read = federation(tmp_path, '[[site]]\nname = "court"\ndirection = "de-fr"\ndataset = "books"\n')
-    check_files(read)
+    check_corpora(read.sites)
     (tmp_path / "data/books").mkdir(parents=True)
     (tmp_path / "data/books/train.parquet").touch()
     assert read.sites[0].corpus is not None

@@ -62,5 +62,4 @@ app.callback()(lambda: None)
 
 
 def main() -> None:
-    """Entry point."""
     run_commands(app, sys.argv[1:])

@@ -1,30 +1,14 @@
 """One attempt of a run: handed to an engine, watched, and closed so that its folder says how it ended."""
 
-from collections.abc import Mapping
-from typing import Protocol
-
 from fedlingua.corpora.sites import Federation
-from fedlingua.desk.cli.engine import RunStatus
+from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.progress import PROGRESS_FILE, PlainView, Watch
 from fedlingua.desk.tracking.start import Tracking
 from fedlingua.runs.folder import RunFolder, git_revision
-from fedlingua.settings.config import Scalar, Settings
+from fedlingua.settings.config import Settings
 from fedlingua.settings.trackers import tracker_names
 
 STOPPED = "stopped by the user"
-
-
-class TakesRuns(Protocol):
-    """What an attempt asks of an engine."""
-
-    def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
-        """Start a run; its id."""
-
-    def status(self, run_id: str) -> RunStatus:
-        """How it fares."""
-
-    def log_tail(self, lines: int = 40, run_id: str = "") -> str:
-        """What was printed last."""
 
 
 def num_nodes(settings: Settings, federation: Federation, asked: int | None) -> int:
@@ -35,7 +19,7 @@ def num_nodes(settings: Settings, federation: Federation, asked: int | None) -> 
 class Attempt:
     """A run that an engine has taken. log: the last lines of its log, where the run itself could not say why it failed."""
 
-    def __init__(self, engine: TakesRuns, settings: Settings, folder: RunFolder, num_nodes: int, view: PlainView) -> None:
+    def __init__(self, engine: Engine, settings: Settings, folder: RunFolder, num_nodes: int, view: PlainView) -> None:
         self.folder = folder
         self.log = ""
         self._engine, self._revision = engine, git_revision()

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.progress import Progress
 from rich.table import Table
-from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
@@ -18,7 +15,8 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
 from fedlingua.desk.cli.completion import metrics, run_folders
 from fedlingua.desk.cli.corpus_input import CorpusInput
-from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, console, example, say
+from fedlingua.desk.cli.options import CometModel
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say
 
 if TYPE_CHECKING:  # what draws pages takes a while to load, and completion does without
     from fedlingua.desk.comparison.bootstrap import Difference
@@ -42,7 +40,7 @@ class PublicText:
     kind: Annotated[str | None, typer.Option(help="Of --public, where its ending does not tell.")] = None
     option: Annotated[list[str] | None, typer.Option(help="More of --public, as in a federation file.")] = None
     limit: Annotated[int, typer.Option(min=0, help="Of --public, at most so many pairs a direction; 0: all.")] = 0
-    model: Annotated[str, typer.Option(help="Of COMET, with --public: a checkpoint or a name on the hub.")] = "wmt22-comet-da"
+    model: CometModel = "wmt22-comet-da"
 
     def read(self) -> dict[Direction, list[Pair]]:
         """Direction -> its pairs, as they stand: a test set is left as its publisher made it.
@@ -57,16 +55,9 @@ class PublicText:
 
     def translated(self, folders: Sequence[Path], metric: str) -> "list[ComparedRun]":
         """The runs with their translations of this text, which are made here."""
-        from fedlingua.desk.comparison.public import (
-            on_public_text,
-        )  # loads models, which what runs have told already does without
+        from fedlingua.desk.comparison.public import on_public_text  # loads models, which other comparisons do without
 
-        with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
-            bar = progress.add_task("")
-
-            def report(what: str, done: int, of: int) -> None:
-                progress.update(bar, description=what, completed=done, total=of)
-
+        with progress_bar() as report:
             return on_public_text(folders, self.read(), metric, self.model, report)
 
 
@@ -90,11 +81,7 @@ def compare(
     ] = 0,
     to: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write it as a page, with plots.")] = None,
 ) -> Answer:
-    """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site.
-
-    Raises:
-        ConfigError: fewer than two runs, or no such metric. RunError: runs that cannot stand beside each other, with site and reason.
-    """
+    """Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site."""
     from fedlingua.desk.comparison.compare import compare as compare_runs
     from fedlingua.desk.comparison.runs import read_runs
     from fedlingua.desk.report.comparison_page import check_page, write_comparison
@@ -106,27 +93,27 @@ def compare(
     if to:
         check_page(to)
     compared = text.translated(runs, metric) if text.public is not None else read_runs(runs)
-    found = compare_runs(compared, metric, samples, sentences)
+    comparison = compare_runs(compared, metric, samples, sentences)
     if to:
-        write_comparison(found, to)
-    for table in (_scores_table, _costs_table, *([_seeds_table] if found.over_seeds else [])):
-        console().print(table(found))
-    for sentence in found.sentences:
+        write_comparison(comparison, to)
+    for table in (_scores_table, _costs_table, *([_seeds_table] if comparison.over_seeds else [])):
+        console().print(table(comparison))
+    for sentence in comparison.sentences:
         say(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold")
-        names = ("source", "reference", found.runs[0].name, found.runs[1].name)
+        names = ("source", "reference", comparison.runs[0].name, comparison.runs[1].name)
         for name, words in zip(names, (sentence.source, sentence.reference, sentence.first, sentence.second), strict=True):
             console().print(f"  {name}: {words}")
     if to:
         say(f"report: {to}")
-    return {**_answer(found), "report": to}
+    return {**_answer(comparison), "report": to}
 
 
-def _answer(found: "Comparison") -> dict[str, Any]:
+def _answer(comparison: "Comparison") -> dict[str, Any]:
     """All of it, for programs."""
     return {
-        "metric": found.metric.key,
-        "runs": [{"name": run.name, "method": run.method, "seed": run.seed, **run.costs} for run in found.runs],
-        "scores": found.scores,
+        "metric": comparison.metric.key,
+        "runs": [{"name": run.name, "method": run.method, "seed": run.seed, **run.costs} for run in comparison.runs],
+        "scores": comparison.scores,
         "beside": [
             {
                 "run": each.run,
@@ -134,11 +121,11 @@ def _answer(found: "Comparison") -> dict[str, Any]:
                 MACRO: _object(each.macro),
                 POOLED: _object(each.pooled) if each.pooled else None,
             }
-            for each in found.beside
+            for each in comparison.beside
         ],
-        "fairness": [asdict(each) | {"gain": each.gain, "left_behind": each.left_behind} for each in found.fairness],
-        "over_seeds": [asdict(each) for each in found.over_seeds],
-        "sentences": [asdict(each) for each in found.sentences],
+        "fairness": [asdict(each) | {"gain": each.gain, "left_behind": each.left_behind} for each in comparison.fairness],
+        "over_seeds": [asdict(each) for each in comparison.over_seeds],
+        "sentences": [asdict(each) for each in comparison.sentences],
     }
 
 
@@ -146,31 +133,30 @@ def _object(each: "Difference") -> dict[str, float | None]:
     return {**asdict(each), "difference": each.value}
 
 
-def _scores_table(found: "Comparison") -> Table:
+def _scores_table(comparison: "Comparison") -> Table:
     """A line a site: the first run's score, and of every other its score, the difference, its 95 % interval and p."""
-    table = _table(f"{found.metric.name}, beside {found.runs[0].name}", "site", found.runs[0].name)
-    sampled = any(each.macro.p is not None for each in found.beside)
-    for each in found.beside:
-        for header in (each.run, "difference", *(("95 % from", "to", "p") if sampled else ())):
-            table.add_column(header, justify="right")
-    for site in found.scores:
-        table.add_row(
-            site,
-            _score(found, found.scores[site][0]),
-            *(cell for each in found.beside for cell in _cells(found, each.sites[site], sampled)),
-        )
+    first, sampled = comparison.runs[0].name, any(each.macro.p is not None for each in comparison.beside)
+    figures = ("difference", *(("95 % from", "to", "p") if sampled else ()))
+    headers = [header for each in comparison.beside for header in (each.run, *figures)]
+    table = plain_table("site", first, *headers, title=f"{comparison.metric.name}, beside {first}")
+    for site, scores in comparison.scores.items():
+        cells = [cell for each in comparison.beside for cell in _cells(comparison, each.sites[site], sampled)]
+        table.add_row(site, _score(comparison, scores[0]), *cells)
     table.add_section()
-    for name, of_all in ((MACRO, [each.macro for each in found.beside]), (POOLED, [each.pooled for each in found.beside])):
+    for name, of_all in (
+        (MACRO, [each.macro for each in comparison.beside]),
+        (POOLED, [each.pooled for each in comparison.beside]),
+    ):
         differences = [each for each in of_all if each]
         if len(differences) == len(of_all):
-            cells = [cell for each in differences for cell in _cells(found, each, sampled)]
-            table.add_row(name, _score(found, differences[0].first), *cells, style="bold")
+            cells = [cell for each in differences for cell in _cells(comparison, each, sampled)]
+            table.add_row(name, _score(comparison, differences[0].first), *cells, style="bold")
     return table
 
 
-def _cells(found: "Comparison", each: "Difference", sampled: bool) -> list[str]:
-    scale = found.metric.scale
-    cells = [_score(found, each.second), units.gain(scale * each.value)]
+def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[str]:
+    scale = comparison.metric.scale
+    cells = [_score(comparison, each.second), units.gain(scale * each.value)]
     if not sampled:
         return cells
     if each.p is None or each.low is None or each.high is None:
@@ -179,15 +165,13 @@ def _cells(found: "Comparison", each: "Difference", sampled: bool) -> list[str]:
     return [*cells, units.gain(scale * each.low), units.gain(scale * each.high), f"{each.p:.3f}{mark}"]
 
 
-def _costs_table(found: "Comparison") -> Table:
+def _costs_table(comparison: "Comparison") -> Table:
     """A line a run: what it cost, and how its sites fare."""
-    table = _table("cost and fairness", "run")
-    headers = ("up", "down", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
-    for header in headers:
-        table.add_column(header, justify="left" if header in ("worst site", "left behind") else "right")
-    for run, fair in zip(found.runs, found.fairness, strict=True):
+    headers = ("run", "up", "down", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
+    table = plain_table(*headers, title="cost and fairness", left=("worst site", "left behind"))
+    for run, fair in zip(comparison.runs, comparison.fairness, strict=True):
         costs = run.costs
-        gain = units.gain(None if fair.gain is None else found.metric.scale * fair.gain)
+        gain = units.gain(None if fair.gain is None else comparison.metric.scale * fair.gain)
         behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
         table.add_row(
             run.name,
@@ -195,34 +179,26 @@ def _costs_table(found: "Comparison") -> Table:
             units.count(costs["rounds"]),
             units.duration(costs["seconds"]),
             fair.worst_site,
-            _score(found, fair.worst),
-            units.score(found.metric.scale * fair.spread),
+            _score(comparison, fair.worst),
+            units.score(comparison.metric.scale * fair.spread),
             gain,
             behind,
         )
     return table
 
 
-def _seeds_table(found: "Comparison") -> Table:
-    table = _table("over seeds, mean ± sample standard deviation", "method")
-    for header in ("seeds", MACRO, "worst site", "spread", "gain of joining"):
-        table.add_column(header, justify="right")
-    for each in found.over_seeds:
+def _seeds_table(comparison: "Comparison") -> Table:
+    headers = ("method", "seeds", MACRO, "worst site", "spread", "gain of joining")
+    table = plain_table(*headers, title="over seeds, mean ± sample standard deviation")
+    for each in comparison.over_seeds:
         values = (each.macro, each.worst, each.spread, each.gain)
-        table.add_row(each.method, str(len(each.seeds)), *(_mean_and_sd(found, each) for each in values))
+        table.add_row(each.method, str(len(each.seeds)), *(_mean_and_sd(comparison, each) for each in values))
     return table
 
 
-def _mean_and_sd(found: "Comparison", pair: tuple[float, float] | None) -> str:
-    return units.NOTHING if pair is None else " ± ".join(units.score(found.metric.scale * value) for value in pair)
+def _mean_and_sd(comparison: "Comparison", pair: tuple[float, float] | None) -> str:
+    return units.NOTHING if pair is None else " ± ".join(units.score(comparison.metric.scale * value) for value in pair)
 
 
-def _score(found: "Comparison", value: float) -> str:
-    return units.score(found.metric.scale * value)
-
-
-def _table(title: str, *headers: str) -> Table:
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for header in headers:
-        table.add_column(header, justify="right" if table.columns else "left")
-    return table
+def _score(comparison: "Comparison", value: float) -> str:
+    return units.score(comparison.metric.scale * value)

@@ -57,7 +57,6 @@ def sites_of_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
 
 
 def metrics(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """What translations are measured by."""
     from fedlingua.settings.metrics import OF_TEXT
 
     return _of(OF_TEXT, incomplete)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common.errors import ConfigError, CorpusError
-from fedlingua.common.files import check_folder_to_write
+from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.corpora.clean import Account, CleaningRules, clean
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
@@ -52,17 +52,12 @@ def corpus_check(
     cleaning: CleaningOptions,
     samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
 ) -> Answer:
-    """Read a corpus to its end: what is in it, what cleaning drops of it and why.
-
-    Raises:
-        CorpusError: it cannot be read, its sides are swapped, or rules are strict and something would be dropped; then after
-            the statistics.
-    """
+    """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
     pairs, rules = corpus.read(), cleaning.read()
-    found = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
-    answer = {"corpus": corpus.corpus, **as_json(found, corpus.parsed)}
-    _show_statistics(corpus, found)
-    account = found.account
+    statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
+    answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
+    _show_statistics(corpus, statistics)
+    account = statistics.account
     if rules.strict and account.kept < account.read:
         reasons = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items())
         raise CorpusError(
@@ -84,11 +79,7 @@ def corpus_convert(
     ] = None,
     clean_: Annotated[bool, typer.Option("--clean", help="Drop what cleaning drops; so do --rules, --set and --strict.")] = False,
 ) -> Answer:
-    """Write a corpus in another form, whole or not at all.
-
-    Raises:
-        CorpusError: it cannot be read or written, or nothing is kept of it; then nothing is written.
-    """
+    """Write a corpus in another form, whole or not at all."""
     pairs, account, name = corpus.read(), Account(), corpus.corpus
     rules = cleaning.read() if clean_ or cleaning != CleaningOptions() else None
     target = target_of(to, as_, corpus.parsed)
@@ -119,18 +110,13 @@ def corpus_split(
     """Clean a corpus and divide it into train, dev and test, as `splits` of a federation file reads them.
 
     TO/<direction>.<split>.tsv.gz and account.json are written all at once or not at all. Same text and key, same bytes.
-
-    Raises:
-        ConfigError: shares that do not add up to 1, or a folder that is there already. CorpusError: text that cannot be read, or of which a
-            split gets nothing.
     """
     from fedlingua.desk.cli.corpus_prepare import write_splits
 
     rules = SplitRules(mode, key, *_shares(shares))
     pairs, cleaned = corpus.read(), cleaning.read()
     check_shares(rules, "--shares")
-    if to.exists():
-        raise ConfigError(f"{to} is there already; remove it, or give another folder with --to")
+    check_absent(to)
     check_folder_to_write(to, "--to")
     prepared = _split(corpus, pairs, cleaned, rules)
     write_splits(prepared, to)
@@ -172,14 +158,14 @@ def _split(corpus: CorpusInput, read: Iterator[Pair], cleaning: CleaningRules, r
     direction, account, name = corpus.parsed, Account(), corpus.corpus
     pairs = list(clean(read, direction, cleaning, account, name))
     account.check(name)
-    found = split_sites({name: (direction, pairs)}, rules)[name]
+    parts = split_sites({name: (direction, pairs)}, rules)[name]
     for split in SPLITS:
-        if not found[split]:
-            sizes = ", ".join(f"{part} {len(found[part])}" for part in SPLITS)
+        if not parts[split]:
+            sizes = ", ".join(f"{part} {len(parts[part])}" for part in SPLITS)
             raise CorpusError(f"{name}: no {split} sentence is left ({sizes}); give more text, or other --shares")
     tabs = sum(has_tab(pair) for pair in pairs)
-    splits = {direction: {split: [without_tabs(pair) for pair in found[split]] for split in SPLITS}}
-    counts = account_of([Path(name).name], account, {split: len(found[split]) for split in SPLITS})
+    splits = {direction: {split: [without_tabs(pair) for pair in parts[split]] for split in SPLITS}}
+    counts = account_of([Path(name).name], account, {split: len(parts[split]) for split in SPLITS})
     directions = {str(direction): {**counts, "tabs": tabs, "also_in_train": leaks_of_pairs(splits)[direction]}}
     return Prepared(splits, {"mode": rules.mode, "key": rules.key, "directions": directions}, _NOTE)
 
@@ -187,8 +173,8 @@ def _split(corpus: CorpusInput, read: Iterator[Pair], cleaning: CleaningRules, r
 # --- Showing ---------------------------------------------------------------------------------------------------------------------
 
 
-def _show_statistics(corpus: CorpusInput, found: Statistics) -> None:
-    account, sides = found.account, (corpus.parsed.source, corpus.parsed.target)
+def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
+    account, sides = statistics.account, (corpus.parsed.source, corpus.parsed.target)
     console().print(f"{corpus.corpus}, {corpus.parsed}: ", end="")
     console().print(f"read {account.read:,}, kept {account.kept:,}, dropped {account.read - account.kept:,}")
     if account.dropped:
@@ -197,14 +183,14 @@ def _show_statistics(corpus: CorpusInput, found: Statistics) -> None:
             dropped.add_row(reason, f"{count:,}", f"{100 * count / account.read:.2f} %")
         console().print(dropped)
     lengths = Table("length", "in", "least", "median", "mean", "95 %", "most")
-    for language, counts in zip(sides, found.lengths, strict=True):
+    for language, counts in zip(sides, statistics.lengths, strict=True):
         of = summary(counts, language)
         lengths.add_row(language, of["unit"], *(f"{of[key]:g}" for key in ("least", "median", "mean", "p95", "most")))
     console().print(lengths)
-    console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in found.repeated.items())}")
-    if any(found.samples.values()):
+    console().print(f"repeated: {', '.join(f'{name} {count:,}' for name, count in statistics.repeated.items())}")
+    if any(statistics.samples.values()):
         samples = Table("dropped for", "pair", *sides)
-        for reason, some in found.samples.items():
+        for reason, some in statistics.samples.items():
             for sample in some:
                 samples.add_row(reason, str(sample.number), *map(_clipped, sample.pair))
         console().print(samples)

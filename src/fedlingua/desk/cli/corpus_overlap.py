@@ -8,9 +8,10 @@ from typing import Any
 from rich.table import Table
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.files import check_absent
 from fedlingua.corpora.overlap import JUDGED, check_left, digests_of, leaks, left_out, shared_sentences, without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
-from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
@@ -19,13 +20,13 @@ from fedlingua.desk.cli.output import console, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs
 from fedlingua.runs.folder import RunFolder, run_about
 
-Found = Mapping[str, Mapping[str, Any]]
+Overlap = Mapping[str, Mapping[str, Any]]
 """site -> `languages`, as fedlingua.corpora.overlap.figures has them, and `leaks`: pairs of dev and test."""
 MOST_COLUMNS = 12
 """Sites that a table of pairs has room for."""
 
 
-def overlap_of_run(run_dir: Path) -> Found:
+def overlap_of_run(run_dir: Path) -> Overlap:
     """What a run's sites were found to have in common.
 
     Raises:
@@ -38,11 +39,11 @@ def overlap_of_run(run_dir: Path) -> Found:
             f"{run_dir} has no overlap.json: a run compares its sites' text only where it is asked to; give a run with overlap = 'report' "
             "or 'remove', or a federation file"
         )
-    sites: Found = overlap["sites"]
+    sites: Overlap = overlap["sites"]
     return sites
 
 
-def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Found:
+def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -> Overlap:
     """What a federation file's sites have in common, all of them read here; with `to`, their text is written without what leaks.
 
     whole: all of their cleaned text; else what a run uses of it, as each site holds it.
@@ -52,7 +53,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
     """
     data_dir = str(data) if data else ""
     federation = read_federation(file, Path(data_dir).expanduser())
-    check_files(federation)
+    check_corpora(federation.sites)
     if len(federation.sites) < 2:
         raise ConfigError(
             f"{file}: {federation.sites[0].name} is the only site; wanted two or more, to be compared with each other"
@@ -64,7 +65,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
     else:
         held = texts_by_site(file, data_dir)
     digests = {site: digests_of(texts.values(), OVERLAP_KEY) for site, texts in held.items()}
-    found, leaking = shared_sentences(digests), leaks(digests)
+    shared, leaking = shared_sentences(digests), leaks(digests)
     left = {site: [without_leaks(text, leaking[site], OVERLAP_KEY) for text in texts.values()] for site, texts in held.items()}
     counts = {site: left_out(texts.values(), left[site]) for site, texts in held.items()}
     if to is not None:
@@ -74,7 +75,7 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
         }
         check_left(sizes, counts)
         _write(federation, {site: texts[0] for site, texts in left.items()}, to)
-    return {site: {"languages": found[site], "leaks": counts[site]} for site in held}
+    return {site: {"languages": shared[site], "leaks": counts[site]} for site in held}
 
 
 def _whole_texts(federation: Federation) -> Mapping[str, SiteText]:
@@ -84,8 +85,7 @@ def _whole_texts(federation: Federation) -> Mapping[str, SiteText]:
 
 
 def _check_target(to: Path, federation: Federation) -> None:
-    if to.exists():
-        raise ConfigError(f"{to} is there already; remove it, or give another folder with --to")
+    check_absent(to)
     if any(site.direction.is_one_language for site in federation.sites) or federation.rules.split.mixed:
         kind = "mixed text" if federation.rules.split.mixed else "text in one language"
         raise ConfigError(
@@ -115,27 +115,27 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
 # --- Showing ------------------------------------------------------------------------------------------------------------------------
 
 
-def show_overlap(found: Found, to: Path | None) -> dict[str, Any]:
+def show_overlap(overlaps: Overlap, to: Path | None) -> dict[str, Any]:
     """Print tables of it; returns it for programs."""
-    console().print(_sites_table(found))
-    if len(found) <= MOST_COLUMNS:
-        console().print(_pairs_table(found))
-    leaking = {site: of["leaks"] for site, of in found.items() if any(of["leaks"].values())}
+    console().print(_sites_table(overlaps))
+    if len(overlaps) <= MOST_COLUMNS:
+        console().print(_pairs_table(overlaps))
+    leaking = {site: of["leaks"] for site, of in overlaps.items() if any(of["leaks"].values())}
     pairs = ", ".join(f"{site} {leaks['dev']} + {leaks['test']}" for site, leaks in leaking.items())
     say(f"pairs of dev + test with a sentence that another site trains on: {pairs or 'none'}")
     if to is not None:
         say(f"written: {to}")
         say(f'a federation file reads it with splits = "{to.name}/SITE.{{}}.tsv.gz" at each site, [split] mode = "given"')
-    return {"sites": found, "folder": to}
+    return {"sites": overlaps, "folder": to}
 
 
-def _sites_table(found: Found) -> Table:
+def _sites_table(overlaps: Overlap) -> Table:
     columns = ("site", "side", "sentences", "elsewhere", "share", *SPLITS)
     table = Table(
         *columns,
         caption="distinct sentences, normalised, of languages of two sites at least; elsewhere: in any split; last: in others' train",
     )
-    for site, overlap in found.items():
+    for site, overlap in overlaps.items():
         for language, of in _common(overlap):
             have, shared = of["sentences"], of["elsewhere"]
             numbers = [f"{shared[split]:,} of {have[split]:,}" for split in SPLITS]
@@ -143,12 +143,12 @@ def _sites_table(found: Found) -> Table:
     return table
 
 
-def _pairs_table(found: Found) -> Table:
+def _pairs_table(overlaps: Overlap) -> Table:
     caption = "share of a row's sentences that stand at a column's site; in brackets those of dev + test that it trains on"
-    table = Table("site", "side", *found, caption=caption)
-    for site, overlap in found.items():
+    table = Table("site", "side", *overlaps, caption=caption)
+    for site, overlap in overlaps.items():
         for language, of in _common(overlap):
-            table.add_row(site, language, *_cells(of, list(found)))
+            table.add_row(site, language, *_cells(of, list(overlaps)))
     return table
 
 

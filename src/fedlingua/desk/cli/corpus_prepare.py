@@ -3,33 +3,25 @@
 import dataclasses
 import gzip
 import json
-import os
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
-
-from rich.progress import Progress
+from typing import Any
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import check_folder_to_write
-from fedlingua.common.languages import Direction, nearest
+from fedlingua.common.files import check_absent, check_folder_to_write
+from fedlingua.common.folders import replace_folder
+from fedlingua.common.languages import nearest
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
-from fedlingua.desk.cli.output import console
+from fedlingua.desk.cli.output import progress_bar
 from fedlingua.desk.corpora.mtnt import prepare_mtnt
 from fedlingua.desk.corpora.prepare import PAPER_CORPORA, UNIFORM, prepare
 from fedlingua.desk.corpora.prepared import Prepared, Report
 from fedlingua.desk.corpora.uncorpus import prepare_uncorpus
 
-
-class Preparing(Protocol):
-    """One corpus, from the folder of its downloads to what is written."""
-
-    def __call__(self, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared: ...
-
-
+Preparing = Callable[[Path, str, bool, Report], Prepared]
+"""(folder of the downloads, key, no_leaks, report) -> what is written."""
 CORPORA: dict[str, Preparing] = {
     **{name: partial(prepare, corpus) for name, corpus in PAPER_CORPORA.items()},
     "mtnt": prepare_mtnt,
@@ -49,16 +41,10 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
     """
     preparing = _preparing(name, uniform, no_leaks)
     target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
-    if target.exists():
-        raise ConfigError(f"{target} is there already; remove it, or give another folder with --to")
+    check_absent(target)
     check_folder_to_write(target, "--to")
-    with Progress(console=console(), transient=True) as progress:
-        task = progress.add_task(name)
-
-        def report(direction: Direction, done: int, of: int) -> None:
-            progress.update(task, description=f"{name} {direction}", completed=done, total=of)
-
-        prepared = preparing(source, key, no_leaks, report)
+    with progress_bar(name) as report:
+        prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
     write_splits(prepared, target)
     return target, prepared
 
@@ -83,18 +69,13 @@ def write_splits(prepared: Prepared, target: Path) -> None:
 
 def write_named(named: Mapping[str, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
     """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all."""
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    aside.mkdir(parents=True)
-    try:
+
+    def write(aside: Path) -> None:
         for name, splits in named.items():
             for split, pairs in splits.items():
-                (aside / f"{name}.{split}.tsv.gz").write_bytes(_packed(pairs))
+                text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
+                # Without name and time, so that the same text gives the same bytes.
+                (aside / f"{name}.{split}.tsv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
         (aside / "account.json").write_text(json.dumps(account, indent=2) + "\n", encoding="utf-8")
-        os.replace(aside, target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
-
-def _packed(pairs: Sequence[Pair]) -> bytes:
-    """Two columns, gzipped without name and time, so that the same text gives the same bytes."""
-    return gzip.compress("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs).encode(), mtime=0)
+    replace_folder(target, write)

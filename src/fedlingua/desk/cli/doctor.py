@@ -19,11 +19,7 @@ PROGRAMS = ("flwr", "flower-superlink", "flower-supernode")
 
 @commands.command(epilog=example("fedlingua doctor"))
 def doctor() -> Answer:
-    """Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing is changed.
-
-    Raises:
-        DeploymentError: something is wrong; the lines before say what, and what to do.
-    """
+    """Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing is changed."""
     checks = [show_result(result) for result in check_machine()]
     if wrong := sum(not each["good"] for each in checks):
         raise DeploymentError(

@@ -27,12 +27,7 @@ def export(
         str | None, typer.Option(help="Or what the run has for this direction, also one that no site holds.")
     ] = None,
 ) -> Answer:
-    """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card.
-
-    Raises:
-        ConfigError: neither site nor direction, or both; an unknown form; a folder that is not to be written. RunError, BackboneError: what
-            the run cannot give.
-    """
+    """Take a model away: an adapter, a LoRA for peft, a whole model for transformers or CTranslate2, with its model card."""
     how.check()
     if (site is None) == (direction is None):
         sites = ", ".join(CompletedRun.of(run).folder.read("sites.json") or {})

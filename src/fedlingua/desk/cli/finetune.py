@@ -1,9 +1,9 @@
 """`fedlingua finetune`: an encoder learns to tag or to label, with its progress and a table of scores."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -16,8 +16,7 @@ from fedlingua.common.files import check_new_folder
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say, sayer
 from fedlingua.desk.cli.progress import duration
-from fedlingua.desk.finetuning.run_encoder import encoder_run
-from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
+from fedlingua.desk.finetuning.settings import FineTuning, encoder_run, read_annotated
 from fedlingua.desk.pretraining.demo import make_built_in
 
 if TYPE_CHECKING:  # a mistake is told without torch
@@ -29,7 +28,7 @@ commands = Commands(help="Fine-tune a pre-trained encoder to tag or to label, an
 
 @dataclass(frozen=True)
 class FineTuneOptions:
-    """The encoder, how it is trained, and where the result goes."""
+    """The encoder, where it is trained, and where the result goes."""
 
     encoder: Annotated[
         str | None,
@@ -45,48 +44,46 @@ class FineTuneOptions:
         str | None, typer.Option(help="With --run: whose, where sites end with different ones.", shell_complete=sites_of_run)
     ] = None
     to: Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
-    epochs: Annotated[int, typer.Option(min=1, help="Times through the training text; the best on dev is kept.")] = 10
-    learning_rate: Annotated[float, typer.Option(help="AdamW's, at its highest.")] = 5e-5
-    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of a step.")] = 16
-    seed: Annotated[int, typer.Option(help="Decides the head, order and dropout.")] = 2022
     max_tokens: Annotated[
         int | None, typer.Option(help="Subwords of a sequence; default: what the encoder can, up to 256.", show_default=False)
     ] = None
     threads: Annotated[int, typer.Option(min=1, help="torch threads; other counts change the last bits.")] = 1
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it trains.")] = "cpu"
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="Of the arithmetic; weights stay fp32.")] = "fp32"
 
 
 @commands.command("ner", epilog=example("fedlingua finetune ner --encoder demo-encoder --data NCBI-disease --epochs 3"))
 def finetune_ner(
     data: Annotated[Path, typer.Option(help="Folder with train, devel and test.")],
     how: FineTuneOptions,
+    training: FineTuning,
     layout: Annotated[
         Literal["iob", "i2b2"], typer.Option(help="iob: token and tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
     ] = "iob",
 ) -> Answer:
     """Named entities: micro, macro and weighted F1, strict and type matching."""
-    return _finetune("ner", data, how, layout)
+    return _finetune("ner", data, how, training, layout)
 
 
 @commands.command("pairs", epilog=example("fedlingua finetune pairs --run runs/encoder --data relations --to runs/relations"))
 def finetune_pairs(
     data: Annotated[Path, typer.Option(help="Folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz.")],
     how: FineTuneOptions,
+    training: FineTuning,
 ) -> Answer:
     """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
-    return _finetune("pairs", data, how)
+    return _finetune("pairs", data, how, training)
 
 
-def _finetune(task: str, data: Path, how: FineTuneOptions, layout: str = "iob") -> Answer:
+def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning, layout: str = "iob") -> Answer:
     """Fine-tune, show the epochs and the scores, and return them with the folder."""
-    if not 0 < how.learning_rate < math.inf:
-        raise ConfigError(f"--learning-rate {how.learning_rate}: wanted a number above 0, for example 5e-5")
-    precision = computed_in(how.precision, how.device, console().print)
+    if not 0 < training.learning_rate < math.inf:
+        raise ConfigError(f"--learning-rate {training.learning_rate}: wanted a number above 0, for example 5e-5")
+    precision: Any = computed_in(training.precision, how.device, console().print)
+    training = replace(training, precision=precision)
     if (how.encoder is None) == (how.run is None):
         raise ConfigError(f"got {'--encoder and --run' if how.run else 'no encoder'}; wanted one of --encoder and --run")
     name = (how.run or Path(how.encoder or "")).resolve().name
-    folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{how.seed}"
+    folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{training.seed}"
     _check(task, data, how, layout, folder)
     from fedlingua.desk.finetuning import tasks
     from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
@@ -95,12 +92,11 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, layout: str = "iob") 
 
     def report(epoch: "Epoch") -> None:
         console().print(
-            f"epoch {epoch.number} of {how.epochs}  train loss {epoch.loss:.3f}  dev F1 {epoch.dev_f1:.4f}  "
+            f"epoch {epoch.number} of {training.epochs}  train loss {epoch.loss:.3f}  dev F1 {epoch.dev_f1:.4f}  "
             f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
         )
 
     encoder = encoder_directory(how.run, how.site) if how.run else _named(how.encoder or "")
-    training = FineTuning(how.epochs, how.learning_rate, how.batch_size, how.seed, precision)
     where = tasks.Setting(
         encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
     )

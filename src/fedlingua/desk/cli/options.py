@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedlingua.desk.cli.completion import profiles, run_folders, sites_of_run
-
-if TYPE_CHECKING:  # --help and completion do without numpy
-    from fedlingua.desk.translator import Decoding
+from fedlingua.desk.decoding import Decoding
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder that the corpora's paths are relative to.")]
 Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
 Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes of a simulation; default: one for each site.")]
+CometModel = Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")]
 RunArgument = Annotated[Path, typer.Argument(help="Run folder.", shell_complete=run_folders)]
 RunOption = Annotated[Path, typer.Option("--run", help="Run folder.", shell_complete=run_folders)]
 SitesOption = Annotated[
@@ -22,31 +21,10 @@ SitesOption = Annotated[
 
 
 @dataclass(frozen=True)
-class DecodingOptions:
-    """How to translate."""
+class DecodingOptions(Decoding):
+    """How to translate, and on how many threads."""
 
-    beam: Annotated[int | None, typer.Option(help="Beams of the search; default: the run's.")] = None
-    batch: Annotated[
-        int,
-        typer.Option(help="Most sentences translated at once; 1: each by itself; 0: as many of a length as fit 4,000 tokens."),
-    ] = 0
-    max_tokens: Annotated[
-        int | None, typer.Option(help="A longer sentence is cut there, and refused by serve; default: the run's.")
-    ] = None
-    max_decode_tokens: Annotated[int | None, typer.Option(help="Most tokens of a translation; default: the run's.")] = None
     threads: Annotated[int, typer.Option(min=0, help="Of torch; 0: a core each. A small model is faster with 1.")] = 0
-
-    def checked(self) -> "Decoding":
-        """The options of the search.
-
-        Raises:
-            ConfigError: a number is out of range.
-        """
-        from fedlingua.desk.translator import Decoding
-
-        decoding = Decoding(self.beam, self.max_tokens, self.max_decode_tokens, self.batch)
-        decoding.check()
-        return decoding
 
     def set_threads(self) -> None:
         """Give torch so many threads; it is imported here, since that takes seconds."""

@@ -1,7 +1,7 @@
 """How every command answers: in words and tables, or with `--format json` as one JSON document on standard output.
 
-Exit codes: 0, done; 1, something that the message says how to mend; 2, the command line itself is wrong; 70, a fault of fedlingua's own,
-with a traceback; 130, ended by Ctrl-C; 141, nobody reads the output any more (as `| head` ends it).
+Exit codes: 0, done; 1, something that the message says how to mend, for which commands raise FedlinguaError; 2, the command line itself is
+wrong; 70, a fault of fedlingua's own, with a traceback; 130, ended by Ctrl-C; 141, nobody reads the output any more (as `| head` ends it).
 """
 
 import errno
@@ -12,16 +12,19 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import typer
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import Progress
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand, TyperOption
 
@@ -158,6 +161,22 @@ def warn(text: str, style: str = "bold red") -> None:
     AnsweringConsole(stderr=True).print(text, style=style, soft_wrap=True)
 
 
+@contextmanager
+def progress_bar(description: str = "", **options: Any) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error that is gone at the end; yields what moves it: (description, steps done, all steps)."""
+    with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
+        bar = progress.add_task(description, **options)
+        yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total)
+
+
+def plain_table(*headers: str, title: str = "", left: Collection[str] = (), **options: Any) -> Table:
+    """A table without an outer border; the columns after the first stand to the right, but for those of text in `left`."""
+    table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **options)
+    for place, header in enumerate(headers):
+        table.add_column(Text(header), justify="right" if place and header not in left else "left")
+    return table
+
+
 def show_result(result: CheckResult) -> dict[str, Any]:
     """Print the result of a check, its mark first; as programs read it."""
     mark, style = ("note", "yellow") if result.remark else ("ok", "green") if result.good else ("wrong", "bold red")
@@ -202,7 +221,6 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 
 
 def _fault(as_json: bool, error: Exception) -> NoReturn:
-    """Of fedlingua's own."""
     sys.stderr.write(printable(traceback.format_exc()))
     message = f"{type(error).__name__}: this is a fault of fedlingua itself; please report it with the lines above"
     _end(as_json, FAULT, type(error).__name__, message)

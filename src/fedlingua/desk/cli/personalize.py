@@ -27,11 +27,7 @@ def personalize(
     alpha_rate: Annotated[float, typer.Option(help="Of alpha's own steps.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Decides order, masks and dropout; default: the run's.")] = None,
 ) -> Answer:
-    """Let sites go on by themselves from a round's model, and find how much of their own model they should use.
-
-    Raises:
-        RunError, ConfigError, CorpusError: what cannot be gone on from, before a model is loaded.
-    """
+    """Let sites go on by themselves from a round's model, and find how much of their own model they should use."""
     how = Personalizing(epochs, learning_rate, alpha_rate, seed)
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")

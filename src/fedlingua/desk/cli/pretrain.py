@@ -110,8 +110,8 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     scored = partial(dev_bleu, pairs=dev, max_tokens=recipe.training.max_tokens) if translates else loop.Around.score
     around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
     outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
-    if outcome.kept.bleu:
-        console().print(_table(outcome.kept, text, recipe))
+    if outcome.chosen.bleu:
+        console().print(_table(outcome.chosen, text, recipe))
         console().print(signatures(next(iter(text.dev)).target)[0])
     say(f"backbone: {directory}")
     return directory
@@ -121,23 +121,23 @@ def about(recipe: Recipe, text: BaseText, outcome: "Outcome") -> dict[str, Any]:
     """What pretraining.json holds: recipe, figures of the weights kept and on the way to them, text and versions."""
     import torch
 
-    last, kept = outcome.looks[-1], outcome.kept
+    last, chosen = outcome.looks[-1], outcome.chosen
     dev = first(text.dev, recipe.watching.dev_sentences)
-    measured: dict[str, Any] = {"dev_perplexity": exp(kept.dev_loss)}
+    measured: dict[str, Any] = {"dev_perplexity": exp(chosen.dev_loss)}
     if isinstance(recipe.model, ModelSize):
         measured = {
-            "dev_bleu": kept.bleu,
+            "dev_bleu": chosen.bleu,
             "dev_sentences": {str(direction): len(pairs) for direction, pairs in dev.items()},
-            "bleu_signatures": {d.target: signatures(d.target)[0] for d in dev if str(d) in kept.bleu},
+            "bleu_signatures": {d.target: signatures(d.target)[0] for d in dev if str(d) in chosen.bleu},
         }
     return {
         "recipe": {**dataclasses.asdict(recipe), "corpora": [str(direction) for direction, _ in recipe.corpora]},
         "parameters": outcome.num_parameters,
         "steps": last.step,
-        "kept_step": kept.step,
+        "kept_step": chosen.step,
         "seconds": round(last.seconds, 1),
         "device": torch.cuda.get_device_name() if recipe.training.device == "cuda" else None,
-        "dev_loss": kept.dev_loss,
+        "dev_loss": chosen.dev_loss,
         **measured,
         "looks": [dataclasses.asdict(look) for look in outcome.looks],
         "accounts": {str(direction): dataclasses.asdict(account) for direction, account in text.accounts.items()},
@@ -172,10 +172,10 @@ def _material(recipe: Recipe, text: BaseText) -> Callable[[Path], "Material"]:
     return partial(masked_material, text.train, text.dev, recipe.model, recipe.training)
 
 
-def _table(kept: Progress, text: BaseText, recipe: Recipe) -> Table:
-    table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {kept.step}")
+def _table(chosen: Progress, text: BaseText, recipe: Recipe) -> Table:
+    table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {chosen.step}")
     sentences: Mapping[str, int] = {str(d): len(held) for d, held in first(text.dev, recipe.watching.dev_sentences).items()}
-    for direction, score in kept.bleu.items():
+    for direction, score in chosen.bleu.items():
         table.add_row(direction, str(sentences[direction]), f"{score:.1f}")
-    table.add_row("mean", "", f"{fmean(kept.bleu.values()):.2f}")
+    table.add_row("mean", "", f"{fmean(chosen.bleu.values()):.2f}")
     return table

@@ -1,11 +1,11 @@
 """Places to run: pyproject-flwr.toml, checked."""
 
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.common.files import read_toml
 
 PROFILES_FILE = "pyproject-flwr.toml"
 
@@ -29,10 +29,7 @@ class Profile:
     @classmethod
     def read(cls, file: Path, name: str) -> Self:
         """The profile of that name; ConfigError where the file or the profile does not hold."""
-        try:
-            tables = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{file}: cannot be read as profiles: {error}") from error
+        tables = read_toml(file)
         links = {key: table for key, table in tables.get("superlink", {}).items() if isinstance(table, dict)}
         if name not in links:
             raise ConfigError(f"--profile {name!r}: {file.name} has {', '.join(sorted(links)) or 'none'}; choose one of them")

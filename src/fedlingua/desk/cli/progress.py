@@ -4,7 +4,6 @@ The bar is rich's `Progress`, the view of `fedlingua watch` its `Live` and `Tabl
 to, how often to ask Flower, and the lines for logs and pipes.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from fedlingua.common import units
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.cli.engine import RunStatus
+from fedlingua.desk.json_lines import json_object
 
 PROGRESS_FILE = "progress.jsonl"
 
@@ -38,14 +38,7 @@ def read_events(file: Path, start: int = 0) -> tuple[list[Event], int]:
             whole, newline, _ = stream.read().rpartition(b"\n")
     except OSError:  # the server has not begun to write
         return [], start
-    events = []
-    for line in whole.split(b"\n"):
-        try:
-            event = json.loads(line)
-        except ValueError:  # one that was broken off, maybe inside a letter
-            continue
-        if isinstance(event, dict):
-            events.append(event)
+    events = [event for line in whole.split(b"\n") if (event := json_object(line)) is not None]
     return events, start + len(whole) + len(newline)
 
 
@@ -142,7 +135,6 @@ class PlainView:
         self._tally = Tally()
 
     def show(self, event: Event) -> None:
-        """Take one event in."""
         if self._tally.add(event) and (line := event_line(event, self._tally)):
             self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
 
@@ -168,7 +160,6 @@ class LiveView(PlainView):
         self._task = self.live.add_task("starting", total=1, state="")
 
     def show(self, event: Event) -> None:
-        """Take one event in."""
         assert self.live
         total = self._tally
         if not total.add(event):

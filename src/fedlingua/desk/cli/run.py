@@ -10,7 +10,7 @@ import typer
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.sites import Federation, check_files, read_federation
+from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run, num_nodes
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
@@ -54,11 +54,7 @@ def run(
         Path | None, typer.Option(help="Run folder to go on with, after its last whole round.", shell_complete=run_folders)
     ] = None,
 ) -> Answer:
-    """Run a federation to its end, show its progress, and write its folder and report.
-
-    Raises:
-        ConfigError, CorpusError: before anything is started. RunError: nothing to resume, or the run failed; its folder says why.
-    """
+    """Run a federation to its end, show its progress, and write its folder and report."""
     if (experiment is None) == (resume is None):
         raise typer.BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):
@@ -161,10 +157,8 @@ def check_experiment(
     Raises:
         ConfigError: a key, value or name. CorpusError: a corpus file that is not there.
     """
-    from fedlingua.backbones.directories import check_backbone
     from fedlingua.desk.suites.read import is_suite
-    from fedlingua.evaluation.tasks import check_task
-    from fedlingua.runs.plan import planned_clusters
+    from fedlingua.desk.suites.runs import check_settings
 
     if is_suite(read_toml(experiment)):
         raise ConfigError(f"{experiment} has [[row]], so it is a suite; run it with `fedlingua suite {experiment}`")
@@ -175,17 +169,8 @@ def check_experiment(
     if server and settings.how.pooled:
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
-    planned_clusters(settings, federation)  # refuses what cannot be clustered
-    check_task(settings.task, federation.directions)
-    check_backbone(settings)
-    check_trackers(tracker_names(settings.track))
+    check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
     _check_strategy(settings.strategy)
-    if server is None:  # each deployed site sees to its own, see `fedlingua site check`
-        from fedlingua.common.devices import check_device
-        from fedlingua.evaluation.measuring import check_measuring
-
-        check_device(settings.device)
-        check_measuring(settings.more_metrics, settings.comet_model, lambda text: warn(text, style=""))
     return settings, federation
 
 
@@ -243,7 +228,7 @@ def _federation(settings: Settings, server: ServerFile | None) -> Federation:
     """The run's federation; of a simulation with all corpora there, of a deployment with a split that sites can agree on."""
     federation = read_federation(settings.federation_path, Path(settings.data_dir))
     if server is None:
-        check_files(federation)
+        check_corpora(federation.sites)
     elif federation.rules.split.mixed:
         raise ConfigError(
             f"{server.federation}: [split] mixed = true deals out all sites' text in one place, in simulation only; leave it out"

@@ -1,6 +1,7 @@
 """`fedlingua score`: what translations are worth, of a run's sites or of files, by any of the metrics."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -8,15 +9,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich import box
-from rich.progress import Progress
 from rich.table import Table
 
 from fedlingua.common import units
 from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import metrics, run_folders
-from fedlingua.desk.cli.options import SitesOption
-from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, console, example, say
+from fedlingua.desk.cli.options import CometModel, SitesOption
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say, warn
 from fedlingua.evaluation.comet.scores import checked_model
 from fedlingua.evaluation.measuring import COMET, Measured, measure, score_of
 from fedlingua.evaluation.site_translations import read_files, read_site_translations
@@ -56,14 +55,9 @@ def score(
             help="bleu, chrf, chrf++, ter, length-ratio, off-target, comet; default: all but comet.", shell_complete=metrics
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Of COMET: a checkpoint (.ckpt) or a name on the hub.")] = "wmt22-comet-da",
+    model: CometModel = "wmt22-comet-da",
 ) -> Answer:
-    """Score translations: of a run, whose scores.json keeps the result, or of files.
-
-    Raises:
-        ConfigError: no such metric or direction, or COMET cannot be had. RunError: the run is not over, or its translations are not here.
-        CorpusError: the files do not fit together.
-    """
+    """Score translations: of a run, whose scores.json keeps the result, or of files."""
     files = (source, hypothesis, reference)
     if (run is None) == (None in files) and (run is None or any(files)):
         raise typer.BadParameter("give --run with a run's folder, or all of --source, --hypothesis, --reference and --direction")
@@ -76,19 +70,19 @@ def score(
     assert hypothesis
     assert reference
     text = read_files(source, hypothesis, reference, parse_direction(direction, "--direction").target)
-    (found,) = _measure({str(hypothesis): text}, names, model).values()
-    for name, measured in found.items():
+    (measured,) = _measure({str(hypothesis): text}, names, model).values()
+    for name, result in measured.items():
         of = OF_TEXT[name]
-        say(f"{of.name} {units.score(of.scale * measured.corpus)}  {measured.signature}")
-    scores = {name: {"score": measured.corpus, "signature": measured.signature} for name, measured in found.items()}
+        say(f"{of.name} {units.score(of.scale * result.corpus)}  {result.signature}")
+    scores = {name: {"score": result.corpus, "signature": result.signature} for name, result in measured.items()}
     return {"sentences": len(text.hypotheses), "metrics": scores}
 
 
 def _score_run(run: Path, sites: Sequence[str], names: Sequence[str], model: str) -> Json:
     """Score what every site of a run has translated, and the base's beside it; scores.json keeps them, its other scores stay."""
     texts = read_site_translations(run, sites)
-    found = _measure({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
-    of_base, of_run = ({name: found[f"{side}{name}"] for name in texts} for side in SIDES)
+    measured = _measure({f"{side}{name}": text.of(side) for side in SIDES for name, text in texts.items()}, names, model)
+    of_base, of_run = ({name: measured[f"{side}{name}"] for name in texts} for side in SIDES)
     folder = RunFolder(run)
     with folder.held():
         scores = folder.read("scores.json") or {}
@@ -102,39 +96,34 @@ def _score_run(run: Path, sites: Sequence[str], names: Sequence[str], model: str
 
 
 def _measure(texts: Mapping[str, Translated], metrics: Sequence[str], model: str) -> dict[str, dict[str, Measured]]:
-    with Progress(console=AnsweringConsole(stderr=True), transient=True) as progress:
-        bar = progress.add_task("COMET", total=None, visible=COMET in metrics)
-        return measure(
-            texts, metrics, model, progress.console.print, lambda done, of: progress.update(bar, completed=done, total=of)
-        )
+    with progress_bar("COMET", total=None, visible=COMET in metrics) as report:
+        return measure(texts, metrics, model, partial(warn, style=""), lambda done, of: report("COMET", done, of))
 
 
 def _enter(
     scores: Json, of_run: Mapping[str, Mapping[str, Measured]], of_base: Mapping[str, Mapping[str, Measured]], whole: bool
 ) -> None:
     """Put them where the run's own scores stand; whole: all sites are scored, so that there are averages."""
-    for name, found in of_run.items():
+    for name, by_metric in of_run.items():
         entry = scores["sites"][name]
-        for metric, one in found.items():
+        for metric, result in by_metric.items():
             key = OF_TEXT[metric].key
-            entry[key], entry[f"base_{key}"] = one.corpus, of_base[name][metric].corpus
-            entry.setdefault("signatures", {})[key] = one.signature
+            entry[key], entry[f"base_{key}"] = result.corpus, of_base[name][metric].corpus
+            entry.setdefault("signatures", {})[key] = result.signature
     if not whole:
         return
     for metric in next(iter(of_run.values())):
         key = OF_TEXT[metric].key
         for prefix, of_sites in zip(SIDES, (of_base, of_run), strict=True):
-            scores[f"{prefix}{MACRO}_{key}"] = fmean(found[metric].corpus for found in of_sites.values())
-        every = [found[metric] for found in of_run.values()]
-        scores[f"{POOLED}_{key}"] = score_of(metric, np.sum([one.counts.sum(axis=0) for one in every], axis=0))
+            scores[f"{prefix}{MACRO}_{key}"] = fmean(results[metric].corpus for results in of_sites.values())
+        counts = [results[metric].counts.sum(axis=0) for results in of_run.values()]
+        scores[f"{POOLED}_{key}"] = score_of(metric, np.sum(counts, axis=0))
 
 
 def _table(sites: Collection[str], scores: Json, names: Sequence[str]) -> Table:
     """A line a site, a column a metric; the means of all sites before and after, where all are scored."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     metrics = [OF_TEXT[name] for name in names]
-    for header in ("site", *(metric.short for metric in metrics)):
-        table.add_column(header, justify="right" if table.columns else "left")
+    table = plain_table("site", *(metric.short for metric in metrics))
     for name in sites:
         table.add_row(name, *_cells(scores["sites"][name], metrics, ""))
     if len(sites) == len(scores["sites"]):

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -29,29 +28,20 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve(
     run: RunOption,
     how: DecodingOptions,
+    limits: Limits,
     host: Annotated[
         str, typer.Option(help="Address to listen at; another than loopback lets everybody there translate.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
-    max_sentences: Annotated[int, typer.Option(min=1, help="Of one request.")] = 100,
-    max_characters: Annotated[int, typer.Option(min=1, help="Of one sentence.")] = 2000,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Requests that wait; more are sent away with 503.")] = 64,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
-    ] = 60.0,
 ) -> None:
     """Translate over HTTP, for all sites and directions of a run, with a page to type in.
 
     It ends with SIGTERM (exit code 0) or Ctrl-C (130). Where JSON is asked for, the answer is printed once the server answers, so that a
     program knows where.
-
-    Raises:
-        DeploymentError: the port cannot be had. RunError, BackboneError: what the run cannot give. ConfigError: an option is out of range.
     """
-    limits = Limits(max_sentences, max_characters, max_waiting, timeout)
-    decoding = how.checked()
+    how.check()
     run_models = RunModels(run)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     with listen(host, port) as listening:
         if not is_loopback(listening):
             warn(
@@ -59,7 +49,7 @@ def serve(
                 "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it"
             )
         how.set_threads()  # imports torch, and what speaks against a start is told before
-        models = Models(run_models, decoding)
+        models = Models(run_models, how)
         app = Guard(
             application(models, limits),
             limits.body_bytes,
@@ -102,7 +92,3 @@ def _leave_if_translating(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)

@@ -71,11 +71,7 @@ def server_add(
 
 @commands.command("start", epilog=example("fedlingua server start server"))
 def server_start(file: ServerFileArgument) -> Answer:
-    """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM.
-
-    Raises:
-        DeploymentError: it cannot start, or ends by itself.
-    """
+    """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
     server = read_server_file(file)
     keys = _keys(server)
     for what, address in (("fleet", server.fleet), ("control", server.control)):

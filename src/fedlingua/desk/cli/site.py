@@ -107,11 +107,7 @@ def site_check(
     expect: Annotated[str, typer.Option(help="The server's fingerprint, or its beginning.")] = "",
     knock: Annotated[bool, typer.Option(help="Join the server for a moment.")] = True,
 ) -> Answer:
-    """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send.
-
-    Raises:
-        DeploymentError: something is not as it has to be; the lines before say what.
-    """
+    """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send."""
     site = _site(file)
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
@@ -148,11 +144,7 @@ def site_approve(
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, as the server gives it to the run.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> Answer:
-    """Let a bundle run at this site, and under it an experiment, which is shown in words first.
-
-    Raises:
-        ExchangeError: the site's own file refuses the settings.
-    """
+    """Let a bundle run at this site, and under it an experiment, which is shown in words first."""
     if experiment and not federation:
         raise typer.BadParameter("--experiment needs --federation, the server's file, which says how text is split")
     site = _site(file)
@@ -181,11 +173,7 @@ def site_log(
     file: SiteArgument = Path("site"),
     last: Annotated[int, typer.Option(min=1, help="How many lines to show, the newest.")] = 50,
 ) -> Answer:
-    """Show what was asked of this site and what left it, and verify that the log is whole: exit code 1 where it is not.
-
-    Raises:
-        DeploymentError: the chain is broken; names the first line that is.
-    """
+    """Show what was asked of this site and what left it, and verify that the log is whole: exit code 1 where it is not."""
     state = _site(file).state
     lines, broken = verify(state)
     keys = ("line", "time", "run", "round", "site", "asked", "sentences", "tensors", "bytes", "refused")
@@ -206,11 +194,7 @@ def site_overlap_key(
     file: Annotated[Path, typer.Argument(help="Where to write it; or, with --show, the key's file.")] = Path("overlap.key"),
     show: Annotated[bool, typer.Option("--show", help="Make none: show by which digits this one is told from others.")] = False,
 ) -> Answer:
-    """Make the key that the sites of a federation share, for runs that compare their text (overlap); the server must not have it.
-
-    Raises:
-        ConfigError: the file is there already, or with `show` holds no key.
-    """
+    """Make the key that the sites of a federation share, for runs that compare their text (overlap); the server must not have it."""
     key = read_overlap_key(file) if show else make_overlap_key(file)
     say(f"overlap key: {file}, check {key_check(key)}")
     if not show:
@@ -225,9 +209,6 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
 
     A SuperLink lets nobody join under a key that it believes to be there already, and it believes so for a minute after a SuperNode
     that was killed: the SuperNode is started again until that minute is over.
-
-    Raises:
-        DeploymentError: it cannot start, or ends by itself.
     """
     site = _site(file)
     if site.insecure:
@@ -260,27 +241,19 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
 
 @commands.command("translate", epilog=example("fedlingua site translate --site site letter.txt"))
 def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
-    """Translate line for line with what the federation has delivered to this site; needs no server.
-
-    Raises:
-        ConfigError: several sites and none named. RunError: nothing was delivered.
-    """
+    """Translate line for line with what the federation has delivered to this site; needs no server."""
     from fedlingua.desk.cli.translate import check_text, translate_with
     from fedlingua.desk.models import TrainedModel
     from fedlingua.desk.translator import Translator
 
     check_text(how)
-    decoding = how.checked()
-    return translate_with(Translator(TrainedModel.of_delivery(_newest(_site(file), name, run)), decoding), how, sys.stdout)
+    how.check()
+    return translate_with(Translator(TrainedModel.of_delivery(_newest(_site(file), name, run)), how), how, sys.stdout)
 
 
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
 def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
-    """Take away what the federation has delivered to this site, with its model card; needs no server.
-
-    Raises:
-        ConfigError: several sites and none named, an unknown form, a folder that is not to be written. RunError: nothing was delivered.
-    """
+    """Take away what the federation has delivered to this site, with its model card; needs no server."""
     from fedlingua.desk.cli.export import export_answer
     from fedlingua.desk.models import TrainedModel
 

@@ -20,11 +20,7 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
 def status(run: options.RunArgument) -> Answer:
-    """Show how far a run is: each site's round, when it was last heard, its bytes and failures.
-
-    Raises:
-        RunError: no run folder.
-    """
+    """Show how far a run is: each site's round, when it was last heard, its bytes and failures."""
     folder, about = RunFolder(run), run_about(run)
     alive = about.get("status") == "running" and folder.is_held()
     say(headline(about, alive))
@@ -52,5 +48,4 @@ def headline(run: Mapping[str, Any], alive: bool) -> str:
 
 
 def last_seen(site: SiteStatus, now: float) -> str:
-    """When a site was last heard of."""
     return f"{duration(max(0.0, now - site.seen))} ago" if site.seen else "never"

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write
 from fedlingua.desk.cli import options
-from fedlingua.desk.cli.attempt import Attempt, TakesRuns, close_run, num_nodes
+from fedlingua.desk.cli.attempt import Attempt, close_run, num_nodes
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
-from fedlingua.desk.cli.output import Answer, Commands, console, example, say, warn
+from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.cli.progress import PlainView, duration
 from fedlingua.desk.pretraining.demo import make_built_in
@@ -57,11 +55,7 @@ def suite(
     profile: options.Profile = "simulation",
     rebuild: Annotated[Path | None, typer.Option(help="Only write a result's tables anew, from its files.")] = None,
 ) -> Answer:
-    """Run every row of a suite with every seed and write its table; goes on where it was broken off.
-
-    Raises:
-        ConfigError, CorpusError: before anything is started. RunError: a run failed, and the result names it; or no result to rebuild.
-    """
+    """Run every row of a suite with every seed and write its table; goes on where it was broken off."""
     if (file is None) == (rebuild is None):
         raise typer.BadParameter("give a suite file, or --rebuild with a result's folder")
     if rebuild is not None:
@@ -130,9 +124,7 @@ def _show_result(result: Path) -> None:
     rows = made.score_rows(lambda text: f"{text}*")
     if sum(max(len(row[column]) for row in rows) + 3 for column in range(len(rows[0]))) > console().width:
         rows = [[row[0], *row[-3:]] for row in rows]
-    table = Table(title=Text(suite["title"]), caption=f"{made.metric.name}; * the best of a column", box=box.SIMPLE_HEAD)
-    for number, header in enumerate(rows[0]):
-        table.add_column(Text(header), justify="right" if number else "left")
+    table = plain_table(*rows[0], title=suite["title"], caption=f"{made.metric.name}; * the best of a column")
     for row in rows[1:]:
         table.add_row(*map(Text, row))
     console().print(table)
@@ -175,7 +167,7 @@ class RunQueue:
         if self._started:
             say(f"{self._started} of {self._total} runs are there already, or are another row's")
 
-    def work(self, engine: TakesRuns, jobs: int) -> None:
+    def work(self, engine: Engine, jobs: int) -> None:
         """Carry all of them out, until none waits and none is active."""
         while self.waiting or self.active:
             while self.waiting and len(self.active) < jobs:
@@ -200,7 +192,7 @@ class RunQueue:
         for attempt in self.active.values():
             attempt.close()
 
-    def _begin(self, engine: TakesRuns, run: Run, side_by_side: bool) -> None:
+    def _begin(self, engine: Engine, run: Run, side_by_side: bool) -> None:
         self._started += 1
         left = self._left_s()
         say(f"run {self._started} of {self._total}: {run.title}" + (f", about {duration(left)} left" if left else ""))
@@ -236,8 +228,8 @@ def _give_up(folder: Path, error: RunError) -> None:
 
 
 def _seconds(folders: Iterable[Path]) -> list[float]:
-    found = [(RunFolder(folder).read("run.json") or {}).get("seconds") for folder in folders]
-    return [float(seconds) for seconds in found if seconds]
+    of_runs = [(RunFolder(folder).read("run.json") or {}).get("seconds") for folder in folders]
+    return [float(seconds) for seconds in of_runs if seconds]
 
 
 def _result_folder(suite: Suite, to: Path | None) -> Path:

@@ -23,12 +23,7 @@ def track(
     run: options.RunArgument,
     to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, with commas; default: what the run names.")] = "",
 ) -> Answer:
-    """Tell experiment trackers of a run what they have not been told yet: after the fact, or after a tracker could not be reached.
-
-    Raises:
-        ConfigError: no such tracker, none named, or its package is missing. RunError: no run folder, one of a run that never began, or a
-            tracker could not be told.
-    """
+    """Tell experiment trackers of a run what they have not been told yet: after the fact, or after a tracker could not be reached."""
     folder = RunFolder(run.resolve())
     about = folder.read("run.json")
     if about is None:

@@ -4,21 +4,21 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
+from fedlingua.common.files import check_absent
 from fedlingua.common.languages import parse_direction
-from fedlingua.corpora.read import UNREADABLE, Pair, damaged, lines_of, opened
+from fedlingua.corpora.read import Pair, lines_of, read_lines
 from fedlingua.corpora.tmx import read_tmx_side
 from fedlingua.desk.cli.completion import run_folders, sites_of_run
 from fedlingua.desk.cli.options import TranslateOptions
-from fedlingua.desk.cli.output import UNREAD, Answer, AnsweringConsole, Commands, asks_json, example, warn
+from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_json, example, warn
 from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
@@ -41,11 +41,7 @@ def translate(
     site: Annotated[str | None, typer.Option(help="Translate as this site does.", shell_complete=sites_of_run)] = None,
     direction: Annotated[str | None, typer.Option(help="Or in this direction, also one that no site holds.")] = None,
 ) -> Answer:
-    """Translate line for line with what a run has trained.
-
-    Raises:
-        ConfigError: neither site nor direction, or both. RunError, BackboneError: what the run, or the adapter, cannot give.
-    """
+    """Translate line for line with what a run has trained."""
     if (run is None) == (adapter is None):
         raise typer.BadParameter("give --run with a run's folder, or --adapter with an exported one")
     if adapter is not None and (site or direction):
@@ -55,16 +51,16 @@ def translate(
     if run is not None and (site is None) == (direction is None):
         raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
     check_text(how)
-    decoding = how.checked()
+    how.check()
     if adapter is not None:
         from fedlingua.desk.export.adapter import read_adapter
 
-        return translate_with(Translator(read_adapter(adapter), decoding, backbone), how, sys.stdout)
+        return translate_with(Translator(read_adapter(adapter), how, backbone), how, sys.stdout)
     assert run is not None
     wanted = parse_direction(direction, "--direction") if direction else None
     models = RunModels(run)
     model = models.of_direction(wanted) if wanted else models.of_site(site or "")
-    return translate_with(Translator(model, decoding), how, sys.stdout)
+    return translate_with(Translator(model, how), how, sys.stdout)
 
 
 def check_text(how: TranslateOptions) -> None:
@@ -76,9 +72,10 @@ def check_text(how: TranslateOptions) -> None:
         raise CorpusError(
             f"{how.text}: there is no such file; give a text with a sentence a line, or none to read standard input"
         )
-    if how.to is not None and how.to.exists():
-        raise ConfigError(f"{how.to} is there already; remove it, or give another name with --to")
-    if how.to is not None and how.to.parent.exists() and not how.to.parent.is_dir():
+    if how.to is None:
+        return
+    check_absent(how.to, "name")
+    if how.to.parent.exists() and not how.to.parent.is_dir():
         raise ConfigError(f"{how.to}: {how.to.parent} is no folder; give another name with --to")
 
 
@@ -99,14 +96,10 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     elif asks_json():
         answered = [translation for _, translation in work.pairs()]
     else:
-        try:
-            for _, translation in work.pairs():
-                output.write(f"{translation}\n")
-                if work.at_an_end:
-                    output.flush()
-        except BrokenPipeError:
-            _let_go(output)
-            raise SystemExit(UNREAD) from None
+        for _, translation in work.pairs():
+            output.write(f"{translation}\n")
+            if work.at_an_end:
+                output.flush()
     taken = time.monotonic() - started
     for remark in work.remarks():
         warn(remark, style="yellow")
@@ -145,17 +138,17 @@ class _Work:
         """Every line with its translation. at_an_end is set at the last one of those that are translated together."""
         at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
         reported = started = time.monotonic()
-        with self._read() as lines:
-            while chunk := list(islice(lines, at_once)):
-                translations = self._translated([line or "" for line in chunk])
-                self.missing += sum(line is None for line in chunk)
-                for number, (line, translation) in enumerate(zip(chunk, translations, strict=True), start=1):
-                    self.at_an_end = number == len(chunk)
-                    yield Pair(line or "", translation)
-                self.lines += len(chunk)
-                if self.console is not None and time.monotonic() - reported > QUIET_S:
-                    reported = time.monotonic()
-                    self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
+        lines = self._read()
+        while chunk := list(islice(lines, at_once)):
+            translations = self._translated([line or "" for line in chunk])
+            self.missing += sum(line is None for line in chunk)
+            for number, (line, translation) in enumerate(zip(chunk, translations, strict=True), start=1):
+                self.at_an_end = number == len(chunk)
+                yield Pair(line or "", translation)
+            self.lines += len(chunk)
+            if self.console is not None and time.monotonic() - reported > QUIET_S:
+                reported = time.monotonic()
+                self.console.print(f"{self.lines:,} lines, {self.lines / (reported - started):,.1f} a second")
 
     def remarks(self) -> Iterator[str]:
         """What the user should know of the text."""
@@ -176,27 +169,12 @@ class _Work:
         self.cut += sum(self.translator.is_cut(chunk))
         return self.translator.translate(chunk)
 
-    @contextmanager
-    def _read(self) -> Iterator[Iterator[str | None]]:
-        file = self.file
-        if file is None:
-            yield lines_of(sys.stdin.buffer, "standard input")
-        elif file.name.removesuffix(".gz").endswith(".tmx"):
-            yield read_tmx_side(file, self.translator.direction.source)
-        else:
-            with _opened(file) as stream:
-                yield lines_of(stream, file)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[IO[bytes]]:
-    """As `opened`; what cannot be read is told as such, not as what cannot be written."""
-    with ExitStack() as stack:
-        try:
-            stream = stack.enter_context(opened(file))
-        except UNREADABLE as error:
-            raise CorpusError(damaged(file, "line 0", error)) from None
-        yield stream
+    def _read(self) -> Iterator[str | None]:
+        if self.file is None:
+            return lines_of(sys.stdin.buffer, "standard input")
+        if self.file.name.removesuffix(".gz").endswith(".tmx"):
+            return read_tmx_side(self.file, self.translator.direction.source)
+        return read_lines(self.file, may_be_empty=True)
 
 
 def _form(to: Path) -> Any:
@@ -223,8 +201,3 @@ def _write(pairs: Iterable[Pair], translator: Translator, to: Path) -> None:
             aside.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{to} cannot be written ({error.strerror}); give --to another place") from error
-
-
-def _let_go(output: TextIO) -> None:
-    """Whoever read standard output has gone: what is left in its buffer goes nowhere, quietly."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())

@@ -55,9 +55,6 @@ def watch(
     """Watch a run, whoever runs it, until it ends: rounds, losses, every site, what was sent, what went wrong.
 
     On a terminal the view stays; elsewhere it is a line for each round, failure and note.
-
-    Raises:
-        RunError: no run folder; or the run failed, was interrupted, or is broken off.
     """
     while wait and not once and not (run / "run.json").is_file():
         time.sleep(LOOK_S)
@@ -106,15 +103,14 @@ class Snapshot:
 
     def losses(self) -> dict[str, float]:
         """Each site's newest dev loss, or where none was measured its newest training loss."""
-        found: dict[str, float] = {}
+        newest: dict[str, float] = {}
         for each in self.rounds:
             for name, site in each.sites.items():
                 if (loss := site.dev_loss if site.dev_loss is not None else site.train_loss) is not None:
-                    found[name] = loss
-        return found
+                    newest[name] = loss
+        return newest
 
     def answer(self) -> dict[str, Any]:
-        """The snapshot for programs."""
         losses = self.losses()
         return {
             "name": self.run.get("name"),

@@ -31,12 +31,10 @@ class ComparedRun:
 
     @property
     def method(self) -> str:
-        """Of its run config."""
         return str(self.about["method"])
 
     @property
     def seed(self) -> int:
-        """Of its run config."""
         return int(self.about["seed"])
 
     @property
@@ -46,7 +44,6 @@ class ComparedRun:
 
     @property
     def config(self) -> Json:
-        """All of its settings."""
         return dict(self.about.get("config") or {})
 
     @property
@@ -109,8 +106,8 @@ def _read(folder: Path, name: str) -> ComparedRun:
 
 def _about_and_scores(folder: Path) -> tuple[Json, Json | None]:
     """Of a run folder, or of a run that a result keeps: experiments/results/<folder>/<suite>/<method>-<seed>."""
-    kept = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
-    return (kept["run"], kept["scores"]) if kept else (run_about(folder), RunFolder(folder).read("scores.json"))
+    line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
+    return (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:

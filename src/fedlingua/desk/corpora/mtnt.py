@@ -16,13 +16,14 @@ from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Side, Split, position
+from fedlingua.corpora.split import Split, position
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN_OF_THE_PAPER,
     Prepared,
     Report,
     check_sizes,
     gathered,
+    kept_apart,
     leaks_of_pairs,
     sides,
 )
@@ -53,7 +54,7 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
         }
     report(EN_JA, len(tables), len(tables))
     paper = _cut(usable_rows, key)
-    taken = _cut(_without_leaks(usable_rows), key) if no_leaks else paper
+    taken = _cut(kept_apart(usable_rows, sides), key) if no_leaks else paper
     wanted = {EN_FR: Sizes(max(1, len(taken[EN_JA]["train"])), 1, 1), EN_JA: Sizes(1, 1, 1)}
     check_sizes(taken, wanted, accounts)
     note = f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
@@ -87,25 +88,14 @@ def fault(pair: Pair, direction: Direction, split: Split) -> str | None:
     return None
 
 
-def _cut(kept: Mapping[Direction, Mapping[Split, Sequence[Pair]]], key: str) -> _Splits:
+def _cut(rows: Mapping[Direction, Mapping[Split, Sequence[Pair]]], key: str) -> _Splits:
     """en-fr's train as large as en-ja's, both in the order of their hashes; dev and test as they stand."""
-    train = {direction: sorted(splits["train"], key=lambda pair: (_place(pair, key), pair)) for direction, splits in kept.items()}
+
+    def by_hash(pair: Pair) -> tuple[float, Pair]:
+        return position(key, "mtnt", *pair), pair
+
+    train = {direction: sorted(splits["train"], key=by_hash) for direction, splits in rows.items()}
     english = {pair.source for pair in train[EN_JA]}
     matched_first = sorted(train[EN_FR], key=lambda pair: pair.source not in english)[: len(train[EN_JA])]
-    train[EN_FR] = sorted(matched_first, key=lambda pair: (_place(pair, key), pair))
-    return {d: {"train": train[d], "dev": list(splits["dev"]), "test": list(splits["test"])} for d, splits in kept.items()}
-
-
-def _place(pair: Pair, key: str) -> float:
-    return position(key, "mtnt", *pair)
-
-
-def _without_leaks(kept: _Splits) -> _Splits:
-    """Test as it is; dev without what stands in test, train without what stands in either, at any site."""
-    elsewhere: set[Side] = set()
-    left: _Splits = {direction: {} for direction in kept}
-    for split in reversed(SPLITS):
-        for direction, splits in kept.items():
-            left[direction][split] = [pair for pair in splits[split] if elsewhere.isdisjoint(sides(pair, direction))]
-        elsewhere |= {side for direction in kept for pair in left[direction][split] for side in sides(pair, direction)}
-    return left
+    train[EN_FR] = sorted(matched_first, key=by_hash)
+    return {d: {"train": train[d], "dev": list(splits["dev"]), "test": list(splits["test"])} for d, splits in rows.items()}

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, stripped
@@ -30,6 +29,7 @@ from fedlingua.desk.corpora.prepared import (
     Report,
     check_sizes,
     gathered,
+    kept_apart,
     leaks,
 )
 
@@ -88,11 +88,8 @@ class _Lines:
     sources: "array[int]" = field(default_factory=lambda: array("Q"))
     targets: "array[int]" = field(default_factory=lambda: array("Q"))
 
-    def stands_in(self, line: int, sentences: set[int]) -> bool:
-        return self.sources[line] in sentences or self.targets[line] in sentences
-
-    def sentences(self, lines: Sequence[int]) -> set[int]:
-        return {self.sources[line] for line in lines} | {self.targets[line] for line in lines}
+    def sides(self, line: int) -> tuple[int, int]:
+        return self.sources[line], self.targets[line]
 
 
 _Taken = dict[Split, list[int]]
@@ -111,19 +108,22 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
         report(direction, done, 2 * len(files))
         corpora[direction] = _read(files[direction], direction)
     orders = {direction: paper_order(len(lines.usable), key, direction) for direction, lines in corpora.items()}
-    sizes = {direction: corpus.sizes[direction] or _hundredth(orders[direction]) for direction in corpora}
+    sizes = {
+        direction: corpus.sizes[direction] or Sizes(*(len(order[split]) // 100 for split in SPLITS))
+        for direction, order in orders.items()
+    }
     paper = _take(corpora, orders, sizes, no_leaks=False)
     taken = _take(corpora, orders, sizes, no_leaks=True) if no_leaks else paper
     accounts = {direction: lines.account for direction, lines in corpora.items()}
     check_sizes(taken, sizes, accounts)
-    splits = {}
+    pairs = {}
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
         report(direction, done, 2 * len(files))
-        splits[direction] = _collect(lines.files, taken[direction])
+        pairs[direction] = _collect(lines.files, taken[direction])
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
-    in_train = leaks(_sides(corpora, paper))
-    return gathered(corpus.opus.name, key, no_leaks, splits, paths, accounts, IN_TRAIN_OF_THE_PAPER, in_train)
+    sides = {d: {split: list(map(corpora[d].sides, lines)) for split, lines in splits.items()} for d, splits in paper.items()}
+    return gathered(corpus.opus.name, key, no_leaks, pairs, paths, accounts, IN_TRAIN_OF_THE_PAPER, leaks(sides))
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:
@@ -149,48 +149,18 @@ def _number(language: str, sentence: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{language}\x1f{sentence}".encode(), digest_size=8).digest(), "big")
 
 
-def _hundredth(order: Mapping[Split, Sequence[int]]) -> Sizes:
-    return Sizes(*(len(order[split]) // 100 for split in SPLITS))
-
-
 def _take(
     corpora: Mapping[Direction, _Lines],
     orders: Mapping[Direction, Mapping[Split, Sequence[int]]],
     sizes: Mapping[Direction, Sizes],
     no_leaks: bool,
 ) -> dict[Direction, _Taken]:
-    """The front of every split: test first, so that it stays the same whether leaks are kept out or not."""
-    taken: dict[Direction, _Taken] = {direction: {} for direction in corpora}
-    elsewhere: set[int] = set()
-    for split in reversed(SPLITS):
-        for direction, lines in corpora.items():
-            taken[direction][split] = _front(lines, orders[direction][split], sizes[direction].of(split), elsewhere)
-        if no_leaks:
-            elsewhere.update(*(lines.sentences(taken[direction][split]) for direction, lines in corpora.items()))
-    return taken
-
-
-def _front(lines: _Lines, order: Sequence[int], size: int, elsewhere: set[int]) -> list[int]:
-    """The first `size` usable lines without a sentence that stands elsewhere."""
-    front: list[int] = []
-    for line in order:
-        if len(front) == size:
-            break
-        if lines.usable[line] and not lines.stands_in(line, elsewhere):
-            front.append(line)
-    return front
-
-
-def _sides(corpora: Mapping[Direction, _Lines], taken: Mapping[Direction, _Taken]) -> dict[Direction, Any]:
-    """Each line taken as the numbers of its two sentences."""
-    return {
-        direction: {split: [(lines.sources[n], lines.targets[n]) for n in taken[direction][split]] for split in SPLITS}
-        for direction, lines in corpora.items()
-    }
+    """The front of every split's usable lines; test is the same whether leaks are kept out or not."""
+    usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
+    return kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)
 
 
 def _collect(files: LineFiles, taken: _Taken) -> dict[Split, list[Pair]]:
-    """The pairs themselves."""
     wanted = {line for lines in taken.values() for line in lines}
     pairs = {number: stripped(pair) for number, pair in enumerate(files.read()) if number in wanted}
     return {split: [pairs[line] for line in taken[split]] for split in SPLITS}

@@ -1,8 +1,9 @@
 """What preparing a corpus gives, whichever it is: its splits, an account that adds up, and how much of dev and test is trained on."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
@@ -11,6 +12,7 @@ from fedlingua.corpora.read import AnyPath, Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Side, Split
 
+Item = TypeVar("Item")
 Report = Callable[[Direction, int, int], None]
 """(direction, steps done, all steps)"""
 IN_TRAIN = "in train: pairs with a sentence that the same site trains on"
@@ -29,6 +31,28 @@ class Prepared:
 def sides(pair: Pair, direction: Direction) -> tuple[Side, Side]:
     """Both sentences of a pair, each with its language."""
     return (direction.source, pair.source), (direction.target, pair.target)
+
+
+def kept_apart(
+    orders: Mapping[Direction, Mapping[Split, Iterable[Item]]],
+    sides_of: Callable[[Item, Direction], Iterable[Hashable]],
+    sizes: Mapping[Direction, Sizes] | None = None,
+) -> dict[Direction, dict[Split, list[Item]]]:
+    """The front of every split, test first, then dev, then train; no side of one split stands in another, at any site.
+
+    Args:
+        orders: What each split is taken from; where splits share an iterator, each goes on where the one before stopped.
+        sides_of: Whatever tells the two sides of an item from all others; nothing, where splits need not be kept apart.
+        sizes: How many are taken; None: all.
+    """
+    taken: dict[Direction, dict[Split, list[Item]]] = {direction: {} for direction in orders}
+    elsewhere: set[Hashable] = set()
+    for split in reversed(SPLITS):
+        for direction, order in orders.items():
+            apart = (item for item in order[split] if elsewhere.isdisjoint(sides_of(item, direction)))
+            taken[direction][split] = list(islice(apart, sizes[direction].of(split)) if sizes else apart)
+        elsewhere.update(side for direction in orders for item in taken[direction][split] for side in sides_of(item, direction))
+    return {direction: {split: splits[split] for split in SPLITS} for direction, splits in taken.items()}
 
 
 def leaks_of_pairs(splits: Mapping[Direction, Mapping[Split, Sequence[Pair]]]) -> dict[Direction, Any]:

@@ -7,14 +7,14 @@ a pair once and passing over whatever has a sentence in a split before it. The t
 sentence of one is the translation of another's cannot be seen here.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
-from fedlingua.corpora.split import SPLITS, Side, Split, position
+from fedlingua.corpora.split import SPLITS, Split, position
 from fedlingua.desk.corpora.opus import OpusCorpus, find_all
 from fedlingua.desk.corpora.prepared import (
     IN_TRAIN,
@@ -22,6 +22,7 @@ from fedlingua.desk.corpora.prepared import (
     Report,
     check_sizes,
     gathered,
+    kept_apart,
     sides,
 )
 
@@ -86,19 +87,5 @@ def _in_order(places: dict[Pair, float]) -> list[Pair]:
 
 def divide(front: Sequence[Pair], direction: Direction, sizes: Sizes) -> dict[Split, list[Pair]]:
     """Test from the front, then dev, then train; no sentence of one in another."""
-    taken: dict[Split, list[Pair]] = {}
-    elsewhere: set[Side] = set()
     rest = iter(front)
-    for split in reversed(SPLITS):
-        taken[split] = list(_take(rest, direction, sizes.of(split), elsewhere))
-        elsewhere.update(side for pair in taken[split] for side in sides(pair, direction))
-    return {split: taken[split] for split in SPLITS}
-
-
-def _take(rest: Iterator[Pair], direction: Direction, size: int, elsewhere: set[Side]) -> Iterator[Pair]:
-    """The next `size` pairs without a sentence that stands elsewhere."""
-    left = size
-    while left and (pair := next(rest, None)) is not None:
-        if elsewhere.isdisjoint(sides(pair, direction)):
-            left -= 1
-            yield pair
+    return kept_apart({direction: dict.fromkeys(SPLITS, rest)}, sides, {direction: sizes})[direction]

@@ -17,6 +17,7 @@ from typing import Any, Literal, TextIO, get_args
 from xml.sax.saxutils import escape
 
 from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.files import check_absent
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import stripped
 from fedlingua.corpora.read import Pair, side_paths
@@ -49,8 +50,7 @@ def target_of(path: Path, form: Form | None, direction: Direction) -> Target:
         raise ConfigError(f"{path}: its ending tells no form; wanted .tsv, .jsonl, .tmx (also .gz) or .parquet, or --as moses")
     target = Target(chosen, path, direction)
     for path_of_target in target.paths:
-        if path_of_target.exists():
-            raise ConfigError(f"{path_of_target} is there already; remove it, or give another name with --to")
+        check_absent(path_of_target, "name")
     return target
 
 
@@ -135,11 +135,11 @@ def _write_tmx(pairs: Iterable[Pair], target: Target, asides: list[Path]) -> Non
         stream.write('creationtoolversion="1" segtype="sentence" o-tmf="fedlingua" adminlang="en" datatype="plaintext" ')
         stream.write(f'srclang="{codes[0]}"/>\n<body>\n')
         for number, pair in enumerate(pairs, start=1):
-            variants = "".join(
+            segments = "".join(
                 f'<tuv xml:lang="{code}"><seg>{_segment(side, number)}</seg></tuv>'
                 for code, side in zip(codes, pair, strict=True)
             )
-            stream.write(f"<tu>{variants}</tu>\n")
+            stream.write(f"<tu>{segments}</tu>\n")
         stream.write("</body>\n</tmx>\n")
 
 

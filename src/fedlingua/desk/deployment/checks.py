@@ -16,7 +16,6 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.common import units
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import DeploymentError, ExchangeError
-from fedlingua.common.languages import Direction
 from fedlingua.common.processes import flower_environment, free_port
 from fedlingua.consent.keys import key_fingerprint, public_line, same_key
 from fedlingua.consent.overlap_key import read_overlap_key
@@ -81,42 +80,40 @@ def check_site(
 
 def _likely_rules(site: SiteFile) -> TextRules:
     """Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on."""
-    divided = any(isinstance(one.corpus, SplitFiles) for one in site.sites)
+    divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
     return TextRules(SplitRules("given" if divided else "shared-side"))
 
 
 def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
     check_corpora(site.sites)
-    found = []
+    texts = []
     for name, text in read_text(site.sites, rules).items():
         sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
         dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
         failures = text.account.failed_documents
         left_out = f"; documents not de-identified: {list_failures(failures)}" if failures else ""
-        kept = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
-        found.append(f"{name} ({text.direction}): {kept}; {sizes}")
+        account = f"read {text.account.read}, kept {text.account.kept}, dropped {dropped}{left_out}"
+        texts.append(f"{name} ({text.direction}): {account}; {sizes}")
         try:
             site.limits.check_text({name: text.splits}, settings)
         except ExchangeError as error:
-            raise DeploymentError(f"{found[-1]}; {error}") from error
-    return "; ".join(found)
+            raise DeploymentError(f"{texts[-1]}; {error}") from error
+    return "; ".join(texts)
 
 
 def _scores(site: SiteFile, settings: Settings) -> str:
     check_measuring(settings.more_metrics, settings.comet_model, lambda text: None)
-    directions = [one.direction for one in site.sites]
-    check_tokenizers(direction for direction in directions if not direction.is_one_language)
+    directions = [each.direction for each in site.sites]
+    translated = [direction for direction in directions if not direction.is_one_language]
+    check_tokenizers(translated)
+    tokenizers = {direction: f"tokenizer {bleu_tokenizer(direction.target)}" for direction in translated}
     more = f"; besides {', '.join(settings.more_metrics)}" if settings.more_metrics else ""
-    return ", ".join(f"{direction}: {_scored_by(direction)}" for direction in directions) + more
-
-
-def _scored_by(direction: Direction) -> str:
-    return "perplexity, accuracy" if direction.is_one_language else f"tokenizer {bleu_tokenizer(direction.target)}"
+    return ", ".join(f"{direction}: {tokenizers.get(direction, 'perplexity, accuracy')}" for direction in directions) + more
 
 
 def _federation(site: SiteFile, federation: Federation) -> str:
     """Names, directions and keys as the server has them."""
-    known = {one.name: one for one in federation.sites}
+    known = {known.name: known for known in federation.sites}
     for mine in site.sites:
         if mine.name not in known:
             raise DeploymentError(
@@ -167,7 +164,7 @@ def _overlap_key(site: SiteFile) -> str:
 
 def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Trainable]) -> str:
     trainable = build_trainable(settings)
-    trainable.backbone.codec.check([one.direction for one in site.sites])
+    trainable.backbone.codec.check([each.direction for each in site.sites])
     if expected and not trainable.fingerprint.startswith(expected):
         raise DeploymentError(
             f"fingerprint of backbone, tokenizer and tensor set {trainable.fingerprint[:16]}; the server has {expected}: "

@@ -1,16 +1,4 @@
-"""The server's own file: its certificates, its addresses, and the federation it serves.
-
-    federation = "federation.toml"      # names, directions and public keys of the sites, and how all of them split their text
-    hosts = ["server.example.org"]      # names and addresses that sites reach the server by
-    fleet = "0.0.0.0:9092"              # where sites connect
-    control = "127.0.0.1:9093"          # where runs are submitted; whoever reaches it may start one, so it stays on this machine
-    insecure = false                    # true: no TLS and no authentication of nodes, for a trial on one machine
-    certificates = "certificates"       # ca.crt, server.crt, server.key; ca.key is only needed to renew them
-    home = "flower"                     # Flower's own files, among them its database of nodes and runs
-    runs = "runs"                       # run folders
-
-Paths are relative to the file.
-"""
+"""The server's own file (docs/files.md): its certificates, its addresses, and the federation it serves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +10,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import check_folder_to_write, read_toml, replace_text
 from fedlingua.common.tables import refuse_unknown
 from fedlingua.consent.keys import read_public_key
-from fedlingua.consent.site_file import site_table
+from fedlingua.consent.site_file import check_address, site_table
 from fedlingua.corpora.sites import read_site
 from fedlingua.desk.deployment.certificates import make_certificates, subject_alternative_names
 from fedlingua.settings.kinds import SERVER, refuse_other_kind
@@ -75,7 +63,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
         if existing.exists():
             raise ConfigError(f"{existing} is there already; give another folder with --to, or remove it")
     for what, address in (("fleet", fleet), ("control", control)):
-        _check_address(what, address, "the command line")
+        check_address(address, f"the command line: {what} =")
     subject_alternative_names(hosts)
     check_folder_to_write(directory, "--to")
     directory.mkdir(parents=True, exist_ok=True)
@@ -111,7 +99,7 @@ def read_server_file(path: Path) -> ServerFile:
         raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
     addresses = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}
     for what, address in addresses.items():
-        _check_address(what, address, path.name)
+        check_address(address, f"{path.name}: {what} =")
     return ServerFile(
         path=path.resolve(),
         federation=folder / str(raw.get("federation", "federation.toml")),
@@ -158,9 +146,3 @@ def add_site(server: ServerFile, join_file: Path) -> str:
 def _quoted(text: str) -> str:
     """A string as TOML writes it."""
     return tomli_w.dumps({"text": text}).removeprefix("text = ").rstrip("\n")
-
-
-def _check_address(what: str, address: str, where: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{where}: {what} = {address!r}; wanted host:port, for example 0.0.0.0:9092")

@@ -146,14 +146,14 @@ def torch_devices() -> list[Device]:
     """The GPUs that torch sees, which it is imported for."""
     import torch
 
-    found = []
+    devices = []
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         with torch.cuda.device(number):
             free, total = torch.cuda.mem_get_info()
-            found.append(
+            devices.append(
                 Device(torch.cuda.get_device_name(), free, total, torch.cuda.is_bf16_supported(including_emulation=False))
             )
-    return found
+    return devices
 
 
 def check_gpu(
@@ -176,16 +176,16 @@ def check_gpu(
             )
         return f"none; {text}: device = 'cpu'"
     try:
-        found = devices()
+        seen = devices()
     except (ImportError, RuntimeError) as error:  # a library of CUDA's that is missing; a device that is busy or lost
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise DeploymentError(
             f"{text}, and cannot ask for GPUs ({why}); check the driver (nvidia-smi, rocm-smi), or install torch anew"
         ) from error
-    if not found:
+    if not seen:
         return Remark(f"{text} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
     listed = "; ".join(
         f"{each.name}, {units.data(each.free)} of {units.data(each.total)} free, {'bf16' if each.bf16 else 'no bf16, so precision = fp32'}"
-        for each in found
+        for each in seen
     )
     return f"{listed}; {text}"

@@ -66,9 +66,9 @@ def _of_package() -> tuple[SpecifierSet, tuple[Requirement, ...], dict[str, tupl
         about = metadata.metadata("fedlingua")
     except metadata.PackageNotFoundError as error:
         raise ConfigError("fedlingua is neither installed nor run from its checkout; pip install -e . in the checkout") from error
-    found = [Requirement(text) for text in metadata.requires("fedlingua") or []]
-    extras = {extra: tuple(_of_extra(found, extra)) for extra in about.get_all("Provides-Extra") or []}
-    packages = tuple(each for each in found if each.marker is None or each.marker.evaluate({"extra": ""}))
+    required = [Requirement(text) for text in metadata.requires("fedlingua") or []]
+    extras = {extra: tuple(_of_extra(required, extra)) for extra in about.get_all("Provides-Extra") or []}
+    packages = tuple(each for each in required if each.marker is None or each.marker.evaluate({"extra": ""}))
     return SpecifierSet(about["Requires-Python"]), packages, extras
 
 
@@ -116,8 +116,8 @@ def check_held_back(app: Path) -> str:
     """Whether what is installed is older than a known advisory asks for, by pyproject.toml's table, and what holds it there."""
     file = app / "pyproject.toml"
     held = read_toml(file)["tool"]["fedlingua"]["held-back"] if file.is_file() else {}
-    found = [(name, _installed(name), one["wanted"], one["why"]) for name, one in held.items()]
-    old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in found if has and Version(has) < Version(new)]
+    known = [(name, _installed(name), about["wanted"], about["why"]) for name, about in held.items()]
+    old = [f"{name} {has} is below {new}: {why}" for name, has, new, why in known if has and Version(has) < Version(new)]
     return Remark("; ".join(old)) if old else "nothing is held below a known advisory"
 
 
@@ -146,9 +146,9 @@ def unmet(wanted: Requirement) -> Iterator[str]:
             yield from unmet(each)
 
 
-def _of_extra(found: Iterable[Requirement], extra: str) -> Iterator[Requirement]:
+def _of_extra(required: Iterable[Requirement], extra: str) -> Iterator[Requirement]:
     """Those that are asked for with an extra alone, without their markers."""
-    for each in found:
+    for each in required:
         if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""}):
             yield Requirement(f"{each.name}{each.specifier}")
 

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCardData
 
 from fedlingua.common import units
 from fedlingua.common.languages import language_name, parse_written
-from fedlingua.desk.markdown import render
+from fedlingua.desk.templates import markdown
 from fedlingua.settings.metrics import METRICS, OF_TEXT
 
 Facts = Mapping[str, Any]
@@ -35,7 +35,7 @@ def model_card(facts: Facts) -> str:
     `ModelCard.from_template` would fill the template, too, but takes a misspelt name for an empty one.
     """
     direction = parse_written(facts["direction"])
-    return render(
+    return markdown(
         Path(__file__).with_name("card.md.jinja"),
         **dict.fromkeys(OF_THE_RUN) | dict(facts),
         header=_header(facts).to_yaml(),

@@ -147,7 +147,9 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
         config |= {"src_lang": code(direction.source), "tgt_lang": code(direction.target)}
         config.setdefault("tokenizer_class", type(backbone.codec.tokenizer).__name__)
         replace_text(file, json_text(config))
-    if _ids(directory, direction) != _ids_in_training(backbone.codec, direction):
+    codec = backbone.codec
+    trained_on = codec.pieces([PROBE]) if direction.is_one_language else codec.encode([PROBE], direction.source, 512)
+    if _ids(directory, direction) != trained_on:
         raise BackboneError(
             f"backbone = {backbone.name!r}: its tokenizer, written out and loaded by transformers alone, gives other ids than the model "
             "was trained on; export with --form adapter, which needs no tokenizer"
@@ -165,7 +167,3 @@ def _ids(directory: Path, direction: Direction) -> object:
     except (OSError, ValueError) as error:
         return error
     return tokenizer([PROBE], add_special_tokens=not direction.is_one_language)["input_ids"]
-
-
-def _ids_in_training(codec: Codec, direction: Direction) -> list[list[int]]:
-    return codec.pieces([PROBE]) if direction.is_one_language else codec.encode([PROBE], direction.source, 512)

@@ -5,7 +5,6 @@ Where the whole model trained its weights are the run's. Of adapters and low-ran
 does not.
 """
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,8 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_lora
-from fedlingua.desk.finetuning.run_encoder import encoder_run
+from fedlingua.common.folders import replace_folder
+from fedlingua.desk.finetuning.settings import encoder_run
 from fedlingua.exchange.delivery import ADAPTER, delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors
@@ -32,8 +32,8 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     Raises:
         RunError: as `encoder_run`; a backbone that has changed since.
     """
-    finished, name = encoder_run(run, site)
-    folder, settings = finished.folder, finished.settings
+    completed, name = encoder_run(run, site)
+    folder, settings = completed.folder, completed.settings
     left = folder.directory / "sites" / name
     directory = folder.directory / "encoder" / name
     if (directory / "config.json").is_file():
@@ -41,13 +41,7 @@ def encoder_directory(run: Path, site: str | None = None) -> Path:
     tensors, about = delivered(left)
     # In fp32, wherever and in whatever the run computed.
     trainable = same_backbone(replace(settings, device="cpu", precision="fp32"), about["backbone_fingerprint"])
-    aside = directory.with_name(f".{name}.{os.getpid()}")
-    aside.mkdir(parents=True)
-    try:
-        _write(aside, trainable, tensors, settings)
-        aside.rename(directory)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    replace_folder(directory, lambda aside: _write(aside, trainable, tensors, settings))
     return directory
 
 

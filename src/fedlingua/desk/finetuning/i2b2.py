@@ -1,13 +1,4 @@
-"""Tagged notes from the layout of i2b2-2009, the medication challenge, whose data is given out to applicants only.
-
-A folder with train, devel and test, in each of which lie notes, `<id>.txt`, and beside every note its entries, `<id>.entries`,
-`<id>.i2b2.entries`, `<id>_gold.entries` or `<id>.i2b2`; a line of entries is one medication:
-
-    m="aspirin" 12:3 12:3||do="81 mg" 12:4 12:5||mo="nm"||f="daily" 12:6 12:6||du="nm"||r="chest pain" 13:0 13:0,13:4 13:4||ln="list"
-
-m medication, do dosage, mo mode, f frequency, du duration, r reason; "nm" is none; further fields (ln, e, t, c) are passed over. An
-offset is line:token of the first and of the last token, lines of the note from 1, tokens between white space from 0; the pieces of
-one that is broken stand with commas between.
+"""Tagged notes from the layout of i2b2-2009 (docs/files.md), the medication challenge, whose data is given out to applicants only.
 
 A note is one tagged sequence, for entities run over ends of lines; it is cut by length where it is encoded. What IOB cannot say:
 a broken entity becomes one for each piece, and of entities that overlap the first stays; both are counted. The same entity named

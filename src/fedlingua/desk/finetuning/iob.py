@@ -1,9 +1,4 @@
-"""Tagged sentences from IOB files: a token and its tag a line, a blank line between sentences.
-
-Columns are separated by TAB, or in a line without one by a space: the first is the token, the last its tag. This is the layout of
-BC5CDR and NCBI-disease as they are commonly handed on, and of CoNLL's files. A tag is O, B-x (an entity of type x begins) or I-x (it
-goes on), or plain B and I where a corpus has only one type. Every entity begins with B: IOB2.
-"""
+"""Tagged sentences from IOB files (docs/files.md): a token and its tag a line, a blank line between sentences."""
 
 import re
 from collections import Counter

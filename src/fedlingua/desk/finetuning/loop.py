@@ -45,7 +45,6 @@ class Batch(NamedTuple):
     labels: Tensor
 
     def to(self, device: torch.device) -> "Batch":
-        """The same on another device."""
         return Batch(*(tensor.to(device) for tensor in self))
 
 

@@ -1,17 +1,7 @@
-"""Texts with one or two marked mentions and a label: relation extraction, and assertion detection where only one is marked.
-
-A folder with train.jsonl, devel.jsonl and test.jsonl, plain or .gz; one object a line:
-
-    {"text": "Aspirin for his headache.", "head": [0, 7], "tail": [16, 24], "label": "treats"}
-    {"text": "No sign of pneumonia.", "head": [11, 20], "label": "absent"}
-
-`head` and `tail` are [start, end) in characters (Unicode code points) of `text`; they may come in either order and do not overlap.
-`tail` is in every line of a folder or in none. A pair in no relation has a label that says so, which counts like any other. Other
-keys are passed over.
-"""
+"""Texts with one or two marked mentions and a label (docs/files.md): relations, and assertions where only one is marked."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,7 +52,8 @@ def read_pairs_folder(folder: Path) -> PairCorpus:
     with_tail: bool | None = None
     for split, path in split_paths(folder, (".jsonl", ".jsonl.gz")).items():
         texts = splits.setdefault(split, [])
-        for where, marked in _texts(path):
+        for where, entry in read_objects(path, "text, head, tail and label"):
+            marked = _marked(entry, where)
             if with_tail not in (None, marked.tail is not None):
                 raise CorpusError(
                     f"{where}: {'no tail, but lines before it have one' if with_tail else 'a tail, but lines before it have none'}; "
@@ -71,7 +62,7 @@ def read_pairs_folder(folder: Path) -> PairCorpus:
             with_tail = marked.tail is not None
             if labels is not None and marked.label not in labels:
                 raise CorpusError(
-                    f"{where}: label is {shown(marked.label)}, which train lacks; it has {_listed(sorted(labels))}. "
+                    f"{where}: label is {shown(marked.label)}, which train lacks; it has {', '.join(map(shown, sorted(labels)))}. "
                     "Put some of them into train, or leave them out here"
                 )
             texts.append(marked)
@@ -82,12 +73,6 @@ def read_pairs_folder(folder: Path) -> PairCorpus:
             if len(labels) < 2:
                 raise CorpusError(f"{path}: every line has the same label, so there is nothing to learn; wanted two or more")
     return PairCorpus(splits)
-
-
-def _texts(path: Path) -> Iterator[tuple[str, Marked]]:
-    """(file and line, text); blank lines are passed over."""
-    for where, entry in read_objects(path, "text, head, tail and label"):
-        yield where, _marked(entry, where)
 
 
 def _marked(entry: Mapping[str, Any], where: str) -> Marked:
@@ -117,7 +102,3 @@ def _mention(given: Any, name: str, text: str, where: str) -> tuple[int, int]:
     if not text[start:end].strip():
         raise CorpusError(f"{where}: {name} is {given}, which is only white space; wanted a mention")
     return start, end
-
-
-def _listed(labels: Sequence[str]) -> str:
-    return ", ".join(shown(label) for label in labels)

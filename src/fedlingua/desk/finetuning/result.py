@@ -42,7 +42,6 @@ class Result:
 
     @property
     def model(self) -> str:
-        """Folder of the model."""
         return WITH_ADAPTERS if self.encoder.adapters else MODEL
 
     def as_json(self) -> dict[str, Any]:

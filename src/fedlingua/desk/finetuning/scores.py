@@ -42,7 +42,6 @@ class Scores:
         return self.overall["micro_f1"]
 
     def as_json(self) -> dict[str, Any]:
-        """As finetuning.json holds them."""
         return {**self.overall, "by_label": {label: asdict(score) for label, score in self.by_label.items()}}
 
 

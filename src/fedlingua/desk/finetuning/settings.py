@@ -1,28 +1,36 @@
-"""What the user asks for: how an encoder is fine-tuned, and which annotated text it learns from. Loads no torch."""
+"""What the user asks for: how an encoder is fine-tuned, on which annotated text, and which encoder of a run. Loads no torch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal
 
+import typer
+
+from fedlingua.common.errors import RunError
+from fedlingua.common.languages import nearest
 from fedlingua.desk.finetuning.i2b2 import read_i2b2
 from fedlingua.desk.finetuning.iob import TaggedCorpus, read_iob
 from fedlingua.desk.finetuning.pairs import PairCorpus, read_pairs_folder
+from fedlingua.exchange.delivery import is_delivered
+from fedlingua.runs.completed import CompletedRun
+from fedlingua.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How an encoder is fine-tuned; the whole of it trains."""
+    """How an encoder is fine-tuned; the whole of it trains. Options of `fedlingua finetune`, but for the last three."""
 
-    epochs: int = 10
-    learning_rate: float = 5e-5
-    batch_size: int = 16
-    seed: int = 2022
-    precision: str = "fp32"
-    warm_up: float = 0.1
+    epochs: Annotated[int, typer.Option(min=1, help="Times through the training text; the best on dev is kept.")] = 10
+    learning_rate: Annotated[float, typer.Option(help="AdamW's, at its highest.")] = 5e-5
+    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of a step.")] = 16
+    seed: Annotated[int, typer.Option(help="Decides the head, order and dropout.")] = 2022
+    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="Of the arithmetic; weights stay fp32.")] = "fp32"
+    warm_up: float = field(default=0.1, init=False)
     """share of all steps over which the rate rises"""
-    weight_decay: float = 0.01
+    weight_decay: float = field(default=0.01, init=False)
     """of matrices; biases and norms keep theirs"""
-    max_norm: float = 1.0
+    max_norm: float = field(default=1.0, init=False)
     """L2 norm that a step's gradient is clipped to"""
 
 
@@ -33,3 +41,41 @@ LAYOUTS: dict[str, Callable[[Path], TaggedCorpus]] = {"iob": read_iob, "i2b2": r
 def read_annotated(task: str, folder: Path, layout: str) -> TaggedCorpus | PairCorpus:
     """Read train, dev and test of a task, "ner" or "pairs", as its reader does. layout: of tagged text."""
     return LAYOUTS[layout](folder) if task == "ner" else read_pairs_folder(folder)
+
+
+def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
+    """The run, and the site whose encoder it is; site: needed where sites end with different ones.
+
+    Raises:
+        RunError: no such run or site, one that is not completed, trained nothing, or no encoder; sites with different ones, and none
+            named.
+    """
+    completed = CompletedRun.of(run)
+    folder, settings = completed.folder, completed.settings
+    if settings.task != "masked-language":
+        raise RunError(f"{run}: task = {settings.task!r} trains no encoder; wanted a run with task = 'masked-language'")
+    if not settings.how.trains:
+        raise RunError(
+            f"{run}: method {settings.method} trains nothing; give its backbone itself with --encoder {settings.backbone}"
+        )
+    name = site or _only_site(folder)
+    left = folder.directory / "sites" / name
+    if not is_delivered(left):
+        there = [
+            folder_of_site.name
+            for folder_of_site in sorted((folder.directory / "sites").glob("*"))
+            if is_delivered(folder_of_site)
+        ]
+        raise RunError(
+            f"{run}: nothing was delivered to site {name!r}{nearest(name, there)}; delivered: {', '.join(there) or 'to nobody'}"
+        )
+    return completed, name
+
+
+def _only_site(folder: RunFolder) -> str:
+    """Any site, where all end with the same tensors."""
+    clusters = folder.read("clusters.json") or {}
+    if any(len(named) > 1 for named in clusters.values()):
+        sites = list(folder.read("sites.json") or {})
+        raise RunError(f"{folder.directory}: its sites have different encoders; say whose with --site, one of {', '.join(sites)}")
+    return next(iter(folder.read("sites.json") or {}), "")

@@ -71,7 +71,6 @@ class Checkpoints:
             shutil.rmtree(self.folder)
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints, in order."""
         return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
 
     def newest(self) -> tuple[State | None, list[str]]:

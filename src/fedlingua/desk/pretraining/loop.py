@@ -30,7 +30,7 @@ class Outcome:
     """Every look at the dev text, in order; the one at the weights that were kept; how many weights there are."""
 
     looks: tuple[Progress, ...]
-    kept: Progress
+    chosen: Progress
     num_parameters: int
 
 
@@ -157,8 +157,8 @@ class _Training:
         report(self._look())
         _swap(self.parameters, self.best or self.average)
         self.model.eval()
-        kept = min(self.looks, key=lambda look: look.dev_loss) if self.best else self.looks[-1]
-        return Outcome(tuple(self.looks), kept, sum(value.numel() for value in self.parameters.values()))
+        chosen = min(self.looks, key=lambda look: look.dev_loss) if self.best else self.looks[-1]
+        return Outcome(tuple(self.looks), chosen, sum(value.numel() for value in self.parameters.values()))
 
     def _rest_of_epoch(self) -> Iterator[list[TrainingExample]]:
         """The batches of this epoch that have not been taken, all of them in a new one: drawn again as they were when it began."""
@@ -228,7 +228,6 @@ class _Training:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from there."""
         for name in _COUNTERS:
             setattr(self, name, state[name])
         device = self.model.device

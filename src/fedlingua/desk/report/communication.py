@@ -42,7 +42,6 @@ class Cost:
 
     @property
     def transfer_s(self) -> float:
-        """Up and down together."""
         return self.up_s + self.down_s
 
     @property

@@ -57,11 +57,10 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """The page as text."""
     folders = [run.name for run in comparison.runs]
     comparison = labelled(comparison)
     metric, first = comparison.metric, comparison.runs[0]
-    in_all = bytes_of(comparison.runs)
+    differing = differing_settings(comparison.runs)
     return render_page(
         "comparison.html",
         _title(comparison),
@@ -76,11 +75,11 @@ def render_comparison(comparison: Comparison) -> str:
         significant=SIGNIFICANT,
         with_pooled=all(beside.pooled for beside in comparison.beside),
         macros={run.name: macro_of(comparison, run) for run in comparison.runs},
-        in_all=in_all,
+        in_all=bytes_of(comparison.runs),
         pooled_text=any(run.method.startswith((CENTRALIZED, SILO)) for run in comparison.runs),
         any_gains=any(fair.gains for fair in comparison.fairness),
         sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(comparison.sentences, key=lambda each: each.site)],
-        differing=_differing(comparison.runs),
+        differing={key: [text(without_place(value), units.NOTHING) for value in values] for key, values in differing.items()},
         folders=folders,
         signatures=_signatures(comparison),
         note=lambda name: f"{name} holds nothing to show.",
@@ -102,28 +101,21 @@ def labelled(comparison: Comparison) -> Comparison:
     )
 
 
-def _differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
-    """As text, and of paths the last name."""
-    return {
-        key: [text(without_place(value), units.NOTHING) for value in values] for key, values in differing_settings(runs).items()
-    }
-
-
 def _title(comparison: Comparison) -> str:
     """The methods, as far as they are few."""
     methods = list(dict.fromkeys(run.method for run in comparison.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
-def _figures(comparison: Comparison) -> dict[str, Any]:
-    figures = {"scores": score_plot(comparison), "differences": difference_plot(comparison)}
-    if len(bytes_of(comparison.runs)) >= FEWEST_POINTS:
-        figures["bytes"] = bytes_plot(comparison)
-    if len(seconds_of(comparison.runs)) >= FEWEST_POINTS:
-        figures["seconds"] = seconds_plot(comparison)
-    if any(fair.gains for fair in comparison.fairness):
-        figures["gains"] = gain_plot(comparison)
-    return figures
+def _figures(comparison: Comparison) -> dict[str, go.Figure | None]:
+    runs = comparison.runs
+    return {
+        "scores": score_plot(comparison),
+        "differences": difference_plot(comparison),
+        "bytes": bytes_plot(comparison) if len(bytes_of(runs)) >= FEWEST_POINTS else None,
+        "seconds": seconds_plot(comparison) if len(seconds_of(runs)) >= FEWEST_POINTS else None,
+        "gains": gain_plot(comparison) if any(fair.gains for fair in comparison.fairness) else None,
+    }
 
 
 def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
@@ -275,7 +267,6 @@ def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
 
 
 def bytes_plot(comparison: Comparison) -> go.Figure:
-    """Quality against bytes."""
     price = bytes_of(comparison.runs)
     size, unit = units.byte_unit(max(price.values(), default=0.0))
     scaled = {name: value / size for name, value in price.items()}
@@ -283,7 +274,6 @@ def bytes_plot(comparison: Comparison) -> go.Figure:
 
 
 def seconds_plot(comparison: Comparison) -> go.Figure:
-    """Quality against time."""
     return _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run")
 
 

@@ -48,7 +48,6 @@ def thinned(losses: Losses) -> Losses:
 
 
 def as_json(losses: Losses) -> dict[str, dict[str, list[float | int]]]:
-    """As suite.json holds them."""
     return {str(index): {text: [*sums] for text, sums in texts.items()} for index, texts in losses.items()}
 
 

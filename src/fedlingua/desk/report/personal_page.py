@@ -18,8 +18,9 @@ from rich.text import Text
 from fedlingua.common import units
 from fedlingua.desk.report.canvas import BEFORE, DOWN, INK, UP, Look, frame, frame_stacked, line, marks, stacked
 from fedlingua.desk.report.publish import put_page, render_page
-from fedlingua.desk.report.tables import markdown_table, plain_table
+from fedlingua.desk.report.tables import plain_table
 from fedlingua.desk.report.values import text
+from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import METRICS, Metric
 
 PAGE = "personalization.html"
@@ -54,7 +55,6 @@ class PersonalLine:
 
     @property
     def shown_alphas(self) -> list[str]:
-        """With two decimals."""
         return [f"{alpha:.2f}" for alpha in self.alphas]
 
 
@@ -83,7 +83,6 @@ def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metr
 
 
 def personal_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """For a terminal."""
     lines, metrics = personal_lines(results), metrics_of_table(results)
     table = plain_table(_title(results))
     table.add_column("site", overflow="fold")
@@ -108,7 +107,7 @@ def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     signatures = dict.fromkeys(each["test_split"].get("signature", "") for each in results)
     notes = "".join(f"\nBLEU: `{signature}`\n" for signature in signatures if signature)
-    return f"{_title(results)}\n\n{markdown_table(headers, rows, 1)}{notes}"
+    return f"{_title(results)}\n\n{markdown_table([headers, *rows])}\n{notes}"
 
 
 def personal_csv(results: Sequence[Mapping[str, Any]]) -> str:
@@ -139,7 +138,6 @@ def write_personal_page(about: Mapping[str, Any], folder: Path) -> Path:
 
 
 def render_personal_page(about: Mapping[str, Any]) -> str:
-    """The page as text."""
     (of_site,), metrics = personal_lines([about]), metrics_of_table([about])
     return render_page(
         "personal.html",

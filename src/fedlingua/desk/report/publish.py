@@ -38,13 +38,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
 TEMPLATES.filters |= FILTERS
 
 
-def render_page(template: str, title: str, figures: Mapping[str, go.Figure], **values: Any) -> str:
-    """The page as text. template: a file of `pages`."""
+def render_page(template: str, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
+    """The page as text. template: a file of `pages`. figures: plots by name; None where there is nothing to draw."""
+    drawn = {name: json.loads(figure.to_json()) for name, figure in figures.items() if figure is not None}
     return TEMPLATES.get_template(template).render(
         title=f"{title} – fedlingua report",
-        figures={name: json.loads(figure.to_json()) for name, figure in figures.items()},
+        figures=drawn,
         # Nothing to draw, nothing to draw it with: a page without plots stays small.
-        plotly=Markup(get_plotlyjs()) if figures else "",
+        plotly=Markup(get_plotlyjs()) if drawn else "",
         **values,
     )
 

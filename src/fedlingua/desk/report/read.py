@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common.errors import RunError
+from fedlingua.desk.json_lines import json_object
 from fedlingua.desk.report import signatures
 from fedlingua.desk.report.signatures import SiteSignatures
 from fedlingua.desk.report.values import (
@@ -99,8 +100,6 @@ class SiteRound:
 
 @read_dataclass(frozen=True)
 class Failure:
-    """A site that failed in a round, and why."""
-
     round: int
     site: Text = ""
     phase: Text = ""
@@ -223,7 +222,6 @@ class RunFolder:
 
     @property
     def failures(self) -> list[Failure]:
-        """The failures of all rounds, in order."""
         return [failure for each in self.rounds for failure in each.failures]
 
     @property
@@ -302,17 +300,11 @@ def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tup
     Raises:
         OSError: the file cannot be read.
     """
-    read = [_object_of(each, line) for each in path.read_bytes().splitlines() if each.strip()]
+    objects = [json_object(each) for each in path.read_bytes().splitlines() if each.strip()]
+    read = [None if each is None else line(mapping(each)) for each in objects]
     broken = sum(each is None for each in read[:-1])
     note = f"{broken} line(s) of {path.name} cannot be read and are left out." if broken else ""
     return [each for each in read if each is not None], note
-
-
-def _object_of(content: bytes, line: Callable[[dict[str, Any]], Line | None]) -> Line | None:
-    try:
-        return line(mapping(json.loads(content)))
-    except ValueError:
-        return None
 
 
 def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:

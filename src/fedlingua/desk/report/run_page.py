@@ -20,7 +20,7 @@ from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_sec
 from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
 from fedlingua.desk.report.tables import averages, headers
-from fedlingua.desk.report.translations import SHOWN_SENTENCES, Line, Sentence, Text, read_translations, shown_lines
+from fedlingua.desk.report.translations import SHOWN_SENTENCES, read_translations, shown_lines
 from fedlingua.desk.report.values import mapping, number, whole
 
 
@@ -37,14 +37,14 @@ def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
 
 
 def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
-    """The page as text."""
     communication = run_communication(folder, bandwidth_mbps)
     colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
+    trees = {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
     keeps_translations = (whole(config.get("keep-translations")) or 0) > 0
     return render_page(
         "run.html",
         folder.name,
-        _figures(folder, communication, colours) | (_sent_figures(folder, sent) if sent else {}),
+        _figures(folder, communication, sent) | trees,
         folder=folder,
         run=folder.run,
         macro=change(folder.metrics[0], folder.summary, "macro_"),
@@ -58,7 +58,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         communication=communication,
         translations=read_translations(folder.path, keeps_translations, [site.name for site in folder.sites]),
         shown_sentences=SHOWN_SENTENCES,
-        shown_lines=partial(_shown_lines, folder),
+        shown_lines=lambda of, sentence: shown_lines(of, sentence, folder.best_rounds.get(of.site, folder.best_round)),
         sent=sent,
         seconds_by_part=round_seconds(folder.rounds),
         seconds_groups=(PHASES, META),
@@ -76,33 +76,18 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     )
 
 
-def _figures(folder: RunFolder, communication: RunCommunication | None, colours: dict[str, str]) -> dict[str, go.Figure]:
-    """The plots that there is something to draw for."""
-    figures = {"scores": run_plots.score_plot(folder)} if folder.scores else {}
-    if folder.round_sites:
-        figures |= {
-            "loss": run_plots.loss_plot(folder),
-            "bytes": run_plots.bytes_plot(folder),
-            "time": run_plots.time_plot(folder),
-        }
-    figures |= {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
-    if communication:
-        figures["communication"] = communication_plot(communication)
-    return figures
-
-
-def _sent_figures(folder: RunFolder, sent: Sent) -> dict[str, go.Figure]:
-    """The same of a run that selects what it sends."""
-    figures = {"shares": share_plot(folder.rounds, sent)} if sent.tensors or sent.numbers else {}
-    if sent.thresholds or sent.own_thresholds:
-        figures["threshold"] = threshold_plot(folder.rounds, sent)
-    if shown_rounds(sent.deviations):
-        figures["deviations"] = deviation_plot(sent)
-    return figures
-
-
-def _shown_lines(folder: RunFolder, text: Text, sentence: Sentence) -> list[Line]:
-    return shown_lines(text, sentence, folder.best_rounds.get(text.site, folder.best_round))
+def _figures(folder: RunFolder, communication: RunCommunication | None, sent: Sent | None) -> dict[str, go.Figure | None]:
+    """The plots that there is something to draw for; the last three of a run that selects what it sends."""
+    return {
+        "scores": run_plots.score_plot(folder) if folder.scores else None,
+        "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
+        "bytes": run_plots.bytes_plot(folder) if folder.round_sites else None,
+        "time": run_plots.time_plot(folder) if folder.round_sites else None,
+        "communication": communication_plot(communication) if communication else None,
+        "shares": share_plot(folder.rounds, sent) if sent and (sent.tensors or sent.numbers) else None,
+        "threshold": threshold_plot(folder.rounds, sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
+        "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,
+    }
 
 
 def _note(folder: RunFolder, name: str) -> str:

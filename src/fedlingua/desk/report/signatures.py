@@ -37,12 +37,10 @@ LEAF_STEP = 10
 ALIKE = [[0.0, "rgba(0, 114, 178, 0.95)"], [1.0, "rgba(0, 114, 178, 0.04)"]]
 
 
-def _silhouettes(value: Any) -> dict[int, float]:
-    return {int(key): mean for key, mean in numbers(value).items() if key.isdecimal()}
-
-
-def _clusters(value: Any) -> dict[str, str]:
-    return {site: text(cluster) for site, cluster in mapping(value).items()}
+Silhouettes = Annotated[
+    dict[int, float], PlainValidator(lambda value: {int(k): v for k, v in numbers(value).items() if k.isdecimal()})
+]
+ClusterOf = Annotated[dict[str, str], PlainValidator(lambda value: {site: text(name) for site, name in mapping(value).items()})]
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class SiteSignatures:
     sites: Texts
     distances: list[list[float]]
     merges: list[list[float]]
-    clusters: Annotated[dict[str, str], PlainValidator(_clusters)] = field(default_factory=dict)
+    clusters: ClusterOf = field(default_factory=dict)
     part: Text = ""
     form: Text = ""
     adapter: Text = ""
@@ -65,7 +63,7 @@ class SiteSignatures:
     algorithm: Text = ""
     num_clusters: Whole = None
     chosen_by: Text = ""
-    silhouettes: Annotated[dict[int, float], PlainValidator(_silhouettes)] = field(default_factory=dict)
+    silhouettes: Silhouettes = field(default_factory=dict)
     uplink_bytes: Number = None
     signatures: Annotated[int, PlainValidator(lambda value: whole(value) or 1)] = 1
     epsilon: Number = None

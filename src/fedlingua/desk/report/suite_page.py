@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -40,7 +39,6 @@ def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth
 
 
 def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
-    """The page as text."""
     _, bandwidth, _ = bandwidths(bandwidth_mbps)
     traffic, columns = row_traffic(result), {row.name: _columns(row) for row in result.rows}
     of_all = [result.training_s(row.name) for row in result.rows]
@@ -96,22 +94,18 @@ def row_traffic(result: SuiteResult) -> dict[str, Traffic]:
     return traffic
 
 
-def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, Any]:
+def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
     """The plots that there is something to draw for."""
-    figures = {"macro": macro_plot(result)} if any(row.macro is not None for row in result.rows) else {}
-    if result.base_sites and result.best:
-        figures["gains"] = gain_plot(result, result.base_sites, BASE)
-    if result.own_models and result.best:
-        figures["own"] = gain_plot(result, result.own_models, SILO)
-    if curves := convergence_curves(result):
-        figures["convergence"] = convergence_plot(result, curves)
-    if saving_points(result):
-        figures["saving"] = saving_plot(result)
-    if uplink_points(result)[0]:
-        figures["uplink"] = uplink_plot(result)
-    if costs:
-        figures["cost"] = cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW)
-    return figures
+    base, own, curves = result.base_sites, result.own_models, convergence_curves(result)
+    return {
+        "macro": macro_plot(result) if any(row.macro is not None for row in result.rows) else None,
+        "gains": gain_plot(result, base, BASE) if base and result.best else None,
+        "own": gain_plot(result, own, SILO) if own and result.best else None,
+        "convergence": convergence_plot(result, curves) if curves else None,
+        "saving": saving_plot(result) if saving_points(result) else None,
+        "uplink": uplink_plot(result) if uplink_points(result)[0] else None,
+        "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW) if costs else None,
+    }
 
 
 def macro_plot(result: SuiteResult) -> go.Figure:

@@ -137,11 +137,9 @@ class SuiteResult:
     notes: dict[str, str] = field(default_factory=dict)
 
     def row(self, name: str) -> Row | None:
-        """The row of that name."""
         return next((row for row in self.rows if row.name == name), None)
 
     def runs_of(self, row: str) -> list[SuiteRun]:
-        """The runs of a row, one a seed."""
         return [run for run in self.runs if run.row == row]
 
     @property

@@ -1,6 +1,6 @@
 """The before/after score table for a terminal, as Markdown and for the page, and the small files of a run worth committing."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fedlingua.common import units
 from fedlingua.desk.report.read import Change, RunFolder, Score, change, read_run
+from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
@@ -19,12 +20,6 @@ NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 def plain_table(title: str, **more: Any) -> Table:
     """A table without an outer border, so that many columns fit a terminal of 80 characters."""
     return Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, **more)
-
-
-def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
-    """Markdown, the columns after those of text to the right."""
-    rule = ["---"] * text_columns + ["---:"] * (len(headers) - text_columns)
-    return "".join(f"| {' | '.join(row)} |\n" for row in [headers, rule, *rows])
 
 
 def headers(folder: RunFolder) -> tuple[str, ...]:
@@ -42,12 +37,10 @@ def averages(folder: RunFolder) -> list[Score]:
     first, second = folder.metrics
     micro, of_second = change(first, folder.summary, "micro_"), Change(second)
     if first is BLEU:  # else weighted by masked pieces, which a line does not tell
-        micro = Change(first, _weighted(folder.scores, lambda line: line.first.before), micro.after)
-        before, after = (
-            _weighted(folder.scores, lambda line: line.second.before),
-            _weighted(folder.scores, lambda line: line.second.after),
-        )
-        of_second = Change(second, before, after)
+        sizes = [line.sentences for line in folder.scores]
+        micro = Change(first, _weighted([line.first.before for line in folder.scores], sizes), micro.after)
+        both = ([line.second.before for line in folder.scores], [line.second.after for line in folder.scores])
+        of_second = Change(second, *(_weighted(values, sizes) for values in both))
     lines = [
         Score("macro", change(first, folder.summary, "macro_"), change(second, folder.summary, "macro_")),
         Score("micro", micro, of_second),
@@ -85,23 +78,18 @@ def score_markdown(run_dir: Path) -> str:
     folder = read_run(run_dir)
     if not folder.scores:
         return f"{_no_scores(folder)}\n"
-    rows = [[_plain(cell) for cell in cells(line)] for line in folder.scores]
+    # A cell can neither end the column nor start HTML.
+    rows = [[" ".join(cell.replace("<", "&lt;").split()) for cell in cells(line)] for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
-    return markdown_table(headers(folder), rows, TEXT_COLUMNS)
+    return f"{markdown_table([headers(folder), *rows], TEXT_COLUMNS)}\n"
 
 
-def _weighted(lines: list[Score], value: Callable[[Score], float | None]) -> float | None:
+def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> float | None:
     """The mean weighted by test size; None unless every line has the value and a size, as it would be another mean."""
-    pairs = [(value(line), line.sentences) for line in lines]
-    known = [(mean, size) for mean, size in pairs if mean is not None and size]
-    if not known or len(known) < len(pairs):
+    known = [(mean, size) for mean, size in zip(values, sizes, strict=True) if mean is not None and size]
+    if not known or len(known) < len(values):
         return None
     return sum(mean * size for mean, size in known) / sum(size for _, size in known)
-
-
-def _plain(cell: str) -> str:
-    """A cell that can neither end the column nor start HTML."""
-    return " ".join(cell.replace("|", "\\|").replace("<", "&lt;").split())
 
 
 def _no_scores(folder: RunFolder) -> str:

@@ -1,6 +1,5 @@
 """What sites stored of their translations by round, as far as it lies in the run folder, and what is shown of it."""
 
-import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlingua.common.languages import without_spaces, written_sides
+from fedlingua.desk.json_lines import json_object
 from fedlingua.desk.report.values import mapping, text, whole
 
 FOLDER = "translations-by-round"
@@ -100,15 +100,9 @@ def read_translations(run_dir: Path, asked: bool, sites: Iterable[str] = ()) -> 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     """Each line's object; an empty one of a line, or a file, that cannot be read."""
     try:
-        lines = file.read_bytes().splitlines()
+        yield from (mapping(json_object(line)) for line in file.read_bytes().splitlines())
     except OSError:
         yield {}
-        return
-    for line in lines:
-        try:
-            yield mapping(json.loads(line))
-        except ValueError:
-            yield {}
 
 
 def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:

@@ -22,7 +22,6 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """The value as a whole number, or None."""
     known = number(value)
     return None if known is None else int(known)
 

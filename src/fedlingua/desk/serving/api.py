@@ -259,12 +259,12 @@ def _answering(variant: TrainedModel) -> Answering:
 
 def _listed(models: Models, about: dict[str, Any], limits: Limits) -> ModelList:
     directions = [] if models.run.why_no_direction else models.directions()
-    used = {code for one in (*directions, *models.sites.values()) for code in (one.direction.source, one.direction.target)}
+    used = {code for each in (*directions, *models.sites.values()) for code in (each.direction.source, each.direction.target)}
     return ModelList(
         run=about,
         sites=[_answering(variant).model_copy(update={"site": site}) for site, variant in models.sites.items()],
         directions=[_answering(variant) for variant in directions],
-        clusters={str(part): {name: list(sites) for name, sites in found.items()} for part, found in models.run.clusters.items()},
+        clusters={str(part): {name: list(sites) for name, sites in named.items()} for part, named in models.run.clusters.items()},
         languages={
             code: {"name": language_name(code), "written": "rtl" if right_to_left(code) else "ltr"}
             for code in models.languages

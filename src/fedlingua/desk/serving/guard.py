@@ -10,8 +10,10 @@ import asyncio
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import h11
+import typer
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,12 +42,14 @@ CLOSE = {"connection": "close"}
 
 @dataclass(frozen=True)
 class Limits:
-    """sentences: of a request; characters: of a sentence; waiting: requests; timeout_s: until one that waits is given up."""
+    """What a request may ask for; options of `fedlingua serve`."""
 
-    sentences: int = 100
-    characters: int = 2000
-    waiting: int = 64
-    timeout_s: float = 60.0
+    sentences: Annotated[int, typer.Option("--max-sentences", min=1, help="Of one request.")] = 100
+    characters: Annotated[int, typer.Option("--max-characters", min=1, help="Of one sentence.")] = 2000
+    waiting: Annotated[int, typer.Option("--max-waiting", min=1, help="Requests that wait; more are sent away with 503.")] = 64
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
+    ] = 60.0
 
     @property
     def body_bytes(self) -> int:
@@ -148,7 +152,6 @@ class Guard:
             )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """The whole of it."""
         wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
         too_large = _RefusedError(413, wanted, CLOSE)
         length = headers.get("content-length", "0")

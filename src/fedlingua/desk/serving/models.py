@@ -5,8 +5,9 @@ from functools import lru_cache
 
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.common.languages import Direction, normal_code
+from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels, TrainedModel
-from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.desk.translator import Translator
 from fedlingua.exchange.tensors import Tensors
 
 KEPT_BYTES = 1 << 30
@@ -26,8 +27,8 @@ class Models:
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
         self.translator = Translator(first, decoding)
         known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
-        self.languages = sorted(known | {code for one in run.sites.values() for code in (one.source, one.target)})
-        self._kept: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
+        self.languages = sorted(known | {code for held in run.sites.values() for code in (held.source, held.target)})
+        self._loaded: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
         self._kept_bytes = kept_bytes
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
 
@@ -42,15 +43,15 @@ class Models:
 
     def directions(self) -> list[TrainedModel]:
         """Every direction between languages of the backbone that clusters answer."""
-        found = []
+        answered = []
         for source in self.languages:
             for target in self.languages:
                 if source != target:
                     try:
-                        found.append(self.of_direction(Direction(source, target)))
+                        answered.append(self.of_direction(Direction(source, target)))
                     except FedlinguaError:  # no relative of one of the two is in the run
                         continue
-        return found
+        return answered
 
     def translate(self, variant: TrainedModel, sentences: list[str]) -> list[str]:
         """One translation a sentence; exactly what `fedlingua translate` writes."""
@@ -62,14 +63,13 @@ class Models:
         return next((number for number, cut in enumerate(self.translator.is_cut(sentences), start=1) if cut), None)
 
     def _load(self, variant: TrainedModel) -> Tensors:
-        if variant.key not in self._kept:
+        if variant.key not in self._loaded:
             assert variant.load is not None
-            self._kept[variant.key] = variant.load()
-        self._kept.move_to_end(variant.key)
-        while len(self._kept) > 1 and sum(_size(tensors) for tensors in self._kept.values()) > self._kept_bytes:
-            self._kept.popitem(last=False)
-        return self._kept[variant.key]
-
-
-def _size(tensors: Tensors) -> int:
-    return sum(array.nbytes for array in tensors.values())
+            self._loaded[variant.key] = variant.load()
+        self._loaded.move_to_end(variant.key)
+        while (
+            len(self._loaded) > 1
+            and sum(array.nbytes for tensors in self._loaded.values() for array in tensors.values()) > self._kept_bytes
+        ):
+            self._loaded.popitem(last=False)
+        return self._loaded[variant.key]

@@ -70,7 +70,6 @@ def schema_name(body: Mapping[str, Any]) -> str:
 
 
 def type_name(field: Mapping[str, Any]) -> str:
-    """A field's type in words."""
     if "anyOf" in field:
         return " or ".join(type_name(each) for each in field["anyOf"])
     if "$ref" in field:

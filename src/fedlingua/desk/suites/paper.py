@@ -27,7 +27,6 @@ class Paper:
 
     @property
     def by(self) -> str:
-        """Whose it is."""
         return NAMES[self.short]
 
     def setting(self, settings: Settings) -> dict[str, Scalar]:

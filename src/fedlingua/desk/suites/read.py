@@ -1,24 +1,4 @@
-"""Suite files: rows of a table and seeds in, every row's checked settings out.
-
-title = "Table 2: many to many"
-seeds = [2022, 2023, 2024]
-[settings]                     # run-config keys of every row
-rounds = 24
-[[row]]
-method = "adapter-fed"
-[[row]]
-name = "adapter-fed+fedavg"    # what the row is called; the method where left out
-method = "adapter-fed"
-aggregation = "fed-avg"        # any other run-config key
-seeds = [2022]                 # of the suite's, where this row takes fewer
-[paper]                        # only where the setting is the paper's, see fedlingua.desk.suites.paper
-table = "table 2"
-of = "fed-mnmt"                # or "metasend"
-[paper.rows.adapter-fed]
-de-fr = 29.75                  # site -> BLEU; also macro, micro
-[variant.iid]                  # FILE:iid is this suite with another title, seeds, rows or paper, and with these of the settings
-settings.federation = "iid.toml"
-"""
+"""Suite files (docs/files.md): rows of a table and seeds in, every row's checked settings out."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

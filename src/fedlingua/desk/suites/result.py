@@ -15,7 +15,7 @@ from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds
 from fedlingua.desk.suites.read import Suite
 from fedlingua.desk.suites.runs import Run, standing
-from fedlingua.desk.suites.table import DECIMALS, table_csv, table_markdown
+from fedlingua.desk.suites.table import DECIMALS, SuiteTable
 from fedlingua.runs.folder import RunFolder, json_text, replace_text
 from fedlingua.settings.methods import SILO
 
@@ -52,8 +52,8 @@ def rebuild(result_dir: Path) -> tuple[str, str]:
     Raises:
         RunError: no suite's result there.
     """
-    suite, scores = read_result(result_dir)
-    return table_csv(suite, scores), table_markdown(suite, scores)
+    table = SuiteTable(*read_result(result_dir))
+    return table.csv(), table.markdown()
 
 
 def read_result(result_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -115,14 +115,15 @@ def run_entry(run: Run) -> dict[str, Any]:
     status = str(content.get("status") or "not begun")
     measured = read_run(run.folder).rounds if content else []
     rounds = [each for each in measured if each.number > 0]
+    seconds = [each.seconds for each in rounds if each.seconds is not None]
     return {
         "status": "completed" if ended else "broken off" if status == "running" else status,
-        "reason": None if ended else _without_paths(str(content.get("reason") or "")) or None,
+        "reason": None if ended else ABSOLUTE_PATH.sub(r"\1", str(content.get("reason") or "")) or None,
         "seconds": content.get("seconds"),
         "rounds": content.get("rounds") or 0,
         "best_round": content.get("best_round"),
         "dev_loss": min((each.dev_loss for each in rounds or measured if each.dev_loss is not None), default=None),
-        "round_seconds": _mean([each.seconds for each in rounds if each.seconds is not None]),
+        "round_seconds": round(fmean(seconds), 3) if seconds else None,
         "train_seconds": training_seconds([each.train_seconds for each in rounds]),
         "seconds_by_part": {part: round(value, DECIMALS) for part, value in round_seconds(rounds).items()},
         **({"dev_losses": losses} if run.settings.task == "masked-language" and (losses := _dev_losses(run, measured)) else {}),
@@ -137,10 +138,6 @@ def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
     how = run.settings.how
     of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
     return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return round(fmean(values), 3) if values else None
 
 
 def _versions(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -174,7 +171,3 @@ def _file_name(file: Path) -> str:
 
 def _without_places(keys: Mapping[str, Any]) -> dict[str, Any]:
     return {key: without_place(value) for key, value in keys.items()}
-
-
-def _without_paths(text: str) -> str:
-    return ABSOLUTE_PATH.sub(r"\1", text)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.hashing import sha256
 from fedlingua.corpora.recipe import forbidden_sides, read_recipe
 from fedlingua.corpora.registers import Register
-from fedlingua.corpora.sites import Federation, Site, check_files, read_federation
+from fedlingua.corpora.sites import Federation, Site, check_corpora, read_federation
 from fedlingua.corpora.texts import check_sizes
 from fedlingua.desk.suites.read import Row, Suite, check_figures, naming_row
 from fedlingua.evaluation.measuring import check_measuring
@@ -77,20 +78,32 @@ def check_rows(suite: Suite, federations: dict[str, Federation]) -> None:
     """
     for row in suite.rows:
         federation, settings = federations[row.name], row.settings
-        check_files(federation)
+        check_corpora(federation.sites)
         with naming_row(suite.file.name, row.name):
             if federation.base and not federation.base.is_file():
                 raise ConfigError(f"base = {federation.base}: there is no such recipe")
-            planned_clusters(settings, federation)
-            check_task(settings.task, federation.directions)
-            check_backbone(settings)
-            check_device(settings.device)
-            check_measuring(settings.more_metrics, settings.comet_model, lambda text: None)
-            check_trackers(tracker_names(settings.track))
+            check_settings(settings, federation)
     check_figures(suite, site_names(federations))
     for federation in {row.settings.federation: federations[row.name] for row in suite.rows}.values():
         data = Path(suite.rows[0].settings.data_dir)
         check_sizes(federation, forbidden_sides(read_recipe(federation.base, data)) if federation.base else frozenset())
+
+
+def check_settings(
+    settings: Settings, federation: Federation, deployed: bool = False, say: Callable[[str], None] = lambda text: None
+) -> None:
+    """Refuse what can be seen to be wrong without loading anything. deployed: each site sees to its own device and metrics.
+
+    Raises:
+        ConfigError, BackboneError: names the key.
+    """
+    planned_clusters(settings, federation)  # refuses what cannot be clustered
+    check_task(settings.task, federation.directions)
+    check_backbone(settings)
+    check_trackers(tracker_names(settings.track))
+    if not deployed:
+        check_device(settings.device)
+        check_measuring(settings.more_metrics, settings.comet_model, say)
 
 
 def site_names(federations: dict[str, Federation]) -> list[str]:

@@ -13,10 +13,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedlingua.common import units
-from fedlingua.desk.markdown import render
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
 from fedlingua.desk.report.suite_result import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
 from fedlingua.desk.suites.paper import FED_MNMT
+from fedlingua.desk.templates import markdown
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metric, metrics_of
 
@@ -183,7 +183,7 @@ class SuiteTable:
     def markdown(self) -> str:
         """The table with deviations, and all that one has to know to read it."""
         by_name = {line.name: line.seconds for line in self.lines if line.trains}
-        return render(
+        return markdown(
             TEMPLATE,
             suite=self.suite,
             table=self,
@@ -312,13 +312,3 @@ def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
     """Over seeds, where every one tells it."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
-
-
-def table_csv(suite: Json, scores: Mapping[str, Json]) -> str:
-    """table.csv of a suite's result."""
-    return SuiteTable(suite, scores).csv()
-
-
-def table_markdown(suite: Json, scores: Mapping[str, Json]) -> str:
-    """table.md of a suite's result."""
-    return SuiteTable(suite, scores).markdown()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedlingua.common.files import replace_text
+from fedlingua.common.terminal import one_line
 from fedlingua.desk.tracking.trackers import TRACKERS, About, Open, Status, Tracker
 from fedlingua.desk.tracking.values import parameters, read_object, read_rounds, round_values, score_values
 
@@ -48,9 +49,9 @@ class Feed:
         if (seen := (rounds.stat().st_mtime_ns, rounds.stat().st_size)) == self._seen:
             return
         self._same_run(run)
-        if read_rounds(rounds, self.told):
+        if read_rounds(rounds, self.last_round):
             tracker = self._opened(run)  # which may know of more or fewer rounds than were kept as told
-            for number, line in read_rounds(rounds, self.told).items():
+            for number, line in read_rounds(rounds, self.last_round).items():
                 tracker.tell(number, round_values(line))
                 self._keep(told=number, ended=None)
         self._seen = seen
@@ -63,15 +64,15 @@ class Feed:
             tracker = self._opened(run)  # even where all was told: it may know of fewer rounds than were kept as told
             self._seen = None
             self.look()
-            status = next((one for one in get_args(Status) if one == run.get("status")), None)
+            status = next((known for known in get_args(Status) if known == run.get("status")), None)
             if status and self._state.get("ended") != status:
                 scores = read_object(self.folder / "scores.json") if status == "completed" else {}
-                tracker.end(status, max(self.told, 0), score_values(scores))
+                tracker.end(status, max(self.last_round, 0), score_values(scores))
                 self._keep(ended=status)
         self.drop()
 
     @property
-    def told(self) -> int:
+    def last_round(self) -> int:
         """The last round that was told; -1 before the first."""
         return int(self._state.get("told", -1))
 
@@ -90,8 +91,8 @@ class Feed:
     def _opened(self, run: dict[str, Any]) -> Tracker:
         if self._tracker is None:
             about = About(str(run.get("name") or self.folder.name), str(run["id"]), self.folder, parameters(run))
-            self._tracker = self._open(about, self.told)
-            now = {"known": self._tracker.known, "told": self._tracker.told}
+            self._tracker = self._open(about, self.last_round)
+            now = {"known": self._tracker.known, "told": self._tracker.last_round}
             lost = any(self._state.get(key) != value for key, value in now.items())
             self._keep(**now, ended=None if lost else self._state.get("ended"))
         return self._tracker
@@ -134,7 +135,7 @@ def follow(feed: Feed, waits: Callable[[float], bool], say: Callable[[str], None
 
 
 def _told(error: Exception) -> str:
-    words = " ".join("".join(letter if letter.isprintable() else " " for letter in str(error)).split())
+    words = " ".join(one_line(error).split())
     return f"{type(error).__name__}: {words[:300]}" if words else type(error).__name__
 
 

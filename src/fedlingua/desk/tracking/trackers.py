@@ -10,13 +10,12 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 Status = Literal["completed", "failed", "interrupted"]
-Entry = TypeVar("Entry")
 PROJECT = "fedlingua"
 """Where a tracker keeps runs of this project together, unless its own environment variables say another name."""
 
@@ -32,13 +31,13 @@ class About:
 
 
 class Tracker(ABC):
-    """An open run of a tracker. known: how the tracker names it; told: the last round that it has, -1 for none.
+    """An open run of a tracker. known: how the tracker names it; last_round: that it has, -1 for none.
 
     Until it is told something, a run that it already has stays as it is, ended or not.
     """
 
     known: str
-    told: int
+    last_round: int
 
     @abstractmethod
     def tell(self, step: int, values: Mapping[str, float]) -> None:
@@ -56,17 +55,17 @@ class TensorBoard(Tracker):
     """Scalars by round in event files in the run folder, so that `tensorboard --logdir runs` shows every run by its name; settings and
     status are there for its HParams page.
 
-    A writer goes on after round `told`: readers forget what a killed one may have written beyond it; anew where no file is left. A file
+    A writer goes on after `last_round`: readers forget what a killed one may have written beyond it; anew where no file is left. A file
     is begun once there is something to tell. Written with tensorboard's own writer; torch's SummaryWriter is the same with torch.
     """
 
-    def __init__(self, about: About, told: int) -> None:
+    def __init__(self, about: About, last_round: int) -> None:
         from tensorboard.summary.writer import event_file_writer  # a missing package is told before a round is
 
         self._writers, self._run = event_file_writer, about
         self._folder = about.folder / "tensorboard"
         self._begun: Any = None
-        self.known, self.told = "tensorboard", told if any(self._folder.glob("events.*")) else -1
+        self.known, self.last_round = "tensorboard", last_round if any(self._folder.glob("events.*")) else -1
 
     def tell(self, step: int, values: Mapping[str, float]) -> None:
         self._add(step=step, summary={"value": [{"tag": name, "simple_value": value} for name, value in values.items()]})
@@ -88,8 +87,8 @@ class TensorBoard(Tracker):
         from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
         self._begun = self._writers.EventFileWriter(str(self._folder))
-        self._add(step=self.told + 1, session_log=SessionLog(status=SessionLog.START))
-        if self.told >= 0:
+        self._add(step=self.last_round + 1, session_log=SessionLog(status=SessionLog.START))
+        if self.last_round >= 0:
             return
         settings = plugin_data_pb2.SessionStartInfo(group_name=self._run.name, start_time_secs=time.time())
         for key, value in self._run.parameters.items():
@@ -124,7 +123,7 @@ class MLflow(Tracker):
     PROOF = "failures"
     """A number that every round has: its history says which rounds are there."""
 
-    def __init__(self, about: About, told: int) -> None:
+    def __init__(self, about: About, last_round: int) -> None:
         # Its own retries would outlast a run's end; and nothing here is for its makers.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -134,13 +133,13 @@ class MLflow(Tracker):
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
         experiment = self._client.get_experiment_by_name(name)
         place = str(experiment.experiment_id if experiment else self._client.create_experiment(name))
-        found = list(self._client.search_runs([place], f"tags.`{tag}` = '{about.id}'", max_results=1))
-        self._running = not found
-        if found:
-            self.known = found[0].info.run_id
-            self.told = max((each.step for each in self._client.get_metric_history(self.known, self.PROOF)), default=-1)
+        earlier = list(self._client.search_runs([place], f"tags.`{tag}` = '{about.id}'", max_results=1))
+        self._running = not earlier
+        if earlier:
+            self.known = earlier[0].info.run_id
+            self.last_round = max((each.step for each in self._client.get_metric_history(self.known, self.PROOF)), default=-1)
             return
-        self.known, self.told = self._client.create_run(place, run_name=about.name, tags={tag: about.id}).info.run_id, -1
+        self.known, self.last_round = self._client.create_run(place, run_name=about.name, tags={tag: about.id}).info.run_id, -1
         from mlflow.entities import Param
 
         self._log("params", [Param(mlflow_name(key), str(value)) for key, value in about.parameters.items()])
@@ -164,8 +163,8 @@ class MLflow(Tracker):
         self._client.set_terminated(self.known, self.STATUS[status])
 
     def _log(self, kind: str, entries: Sequence[Any]) -> None:
-        for part in _parts(entries, self.MOST[kind]):
-            self._client.log_batch(self.known, **{kind: part})
+        for first in range(0, len(entries), self.MOST[kind]):
+            self._client.log_batch(self.known, **{kind: entries[first : first + self.MOST[kind]]})
 
 
 class Trackio(Tracker):
@@ -175,15 +174,15 @@ class Trackio(Tracker):
     within half a second, so its store says what it has.
     """
 
-    def __init__(self, about: About, told: int) -> None:
+    def __init__(self, about: About, last_round: int) -> None:
         import trackio
         from trackio.sqlite_storage import SQLiteStorage
 
         project, self.known = os.environ.get("TRACKIO_PROJECT") or PROJECT, f"{about.name}-{about.id[:8]}"
-        self.told = told
+        self.last_round = last_round
         if not (os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL")):
             last = SQLiteStorage.get_max_step_for_run(project, self.known)
-            self.told = -1 if last is None else last
+            self.last_round = -1 if last is None else last
         # What it would measure of this machine is not the run's.
         self._run: Any = trackio.init(
             project,
@@ -213,7 +212,3 @@ TRACKERS: Mapping[str, Open] = {"tensorboard": TensorBoard, "mlflow": MLflow, "t
 def mlflow_name(name: str) -> str:
     """A name that MLflow takes: letters, digits, and `_-. :/`."""
     return re.sub(r"[^\w\-. :/]", "_", name.replace("+", "p"), flags=re.ASCII)
-
-
-def _parts(whole: Sequence[Entry], size: int) -> Iterator[Sequence[Entry]]:
-    return (whole[first : first + size] for first in range(0, len(whole), size))

@@ -1,10 +1,11 @@
 """What a run tells a tracker: numbers under names, and its settings. Of words only names of sites, methods and settings."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from fedlingua.desk.json_lines import json_object
 
 PLACES = ("data-dir", "run-dir", "resume", "track")
 """Settings that say where and how a run is done; they are no parameters of it."""
@@ -16,26 +17,26 @@ def round_values(line: Mapping[str, Any]) -> Values:
 
     seconds/*: of the round, its phases and the server's work; bytes/*: all that crossed in the round, both ways.
     """
-    found = _numbers("", {"dev_loss": line.get("dev_loss")})
-    found |= _numbers("seconds/", {"round": line.get("seconds"), **_object(line.get("phase_s"))})
-    found |= _numbers("seconds/server ", _object(line.get("server_s")))
-    found |= _numbers("threshold/", _object(line.get("threshold")))
-    found |= {f"bytes/{way}": float(count) for way, count in _bytes(line).items()}
+    values = _numbers("", {"dev_loss": line.get("dev_loss")})
+    values |= _numbers("seconds/", {"round": line.get("seconds"), **_object(line.get("phase_s"))})
+    values |= _numbers("seconds/server ", _object(line.get("server_s")))
+    values |= _numbers("threshold/", _object(line.get("threshold")))
+    values |= {f"bytes/{way}": float(count) for way, count in _bytes(line).items()}
     failures = line.get("failures")
-    found["failures"] = float(len(failures)) if isinstance(failures, list) else 0.0
-    for site, told in _object(line.get("sites")).items():
-        about = _object(told)
+    values["failures"] = float(len(failures)) if isinstance(failures, list) else 0.0
+    for site, content in _object(line.get("sites")).items():
+        about = _object(content)
         seconds = {f"seconds {part}": value for part, value in _object(about.get("seconds")).items()}
-        found |= {f"{what}/{site}": value for what, value in _numbers("", {**about, **seconds}).items()}
-    return found
+        values |= {f"{what}/{site}": value for what, value in _numbers("", {**about, **seconds}).items()}
+    return values
 
 
 def score_values(scores: Mapping[str, Any]) -> Values:
     """The numbers of a scores.json: averages as "scores/<what>", those of a site as "scores <what>/<site>"."""
-    found = _numbers("scores/", {key: value for key, value in scores.items() if key != "seed"})
-    for site, told in _object(scores.get("sites")).items():
-        found |= {f"scores {what}/{site}": value for what, value in _numbers("", _object(told)).items()}
-    return found
+    values = _numbers("scores/", {key: value for key, value in scores.items() if key != "seed"})
+    for site, content in _object(scores.get("sites")).items():
+        values |= {f"scores {what}/{site}": value for what, value in _numbers("", _object(content)).items()}
+    return values
 
 
 def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
@@ -49,29 +50,26 @@ def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 def read_object(file: Path) -> dict[str, Any]:
     """A JSON object from a file; an empty one where it is not there or not whole."""
     try:
-        return _object(json.loads(file.read_bytes()))
-    except (OSError, ValueError):
+        return json_object(file.read_bytes()) or {}
+    except OSError:
         return {}
 
 
 def read_rounds(file: Path, after: int) -> dict[int, dict[str, Any]]:
     """Round -> its line of rounds.jsonl, of the rounds after `after`, in order. A half-written line is left out."""
-    found = {}
+    rounds = {}
     for text in file.read_bytes().split(b"\n") if file.is_file() else []:
-        try:
-            line = _object(json.loads(text))
-        except ValueError:
-            continue
+        line = json_object(text) or {}
         if isinstance(line.get("round"), int) and line["round"] > after:
-            found[int(line["round"])] = line
-    return dict(sorted(found.items()))
+            rounds[int(line["round"])] = line
+    return dict(sorted(rounds.items()))
 
 
 def _bytes(line: Mapping[str, Any]) -> dict[str, int]:
     """Bytes up and down of all sites and kinds of message; of a line from before they were counted, those of training."""
-    kinds = [one for site in _object(line.get("bytes")).values() for one in _object(site).values()]
-    moved = [_object(one) for one in kinds or _object(line.get("sites")).values()]
-    return {way: sum(int(one.get(f"{way}link_bytes") or 0) for one in moved) for way in ("up", "down")}
+    messages = [message for site in _object(line.get("bytes")).values() for message in _object(site).values()]
+    counts = [_object(each) for each in messages or _object(line.get("sites")).values()]
+    return {way: sum(int(each.get(f"{way}link_bytes") or 0) for each in counts) for way in ("up", "down")}
 
 
 def _numbers(prefix: str, values: Mapping[str, Any]) -> Values:

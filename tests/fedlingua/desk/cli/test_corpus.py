@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedlingua.common.errors import ConfigError, CorpusError
-from fedlingua.corpora.sites import check_files, read_federation
+from fedlingua.corpora.sites import check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
@@ -83,7 +83,7 @@ def test_a_federation_reads_what_was_prepared(tmp_path: Path, downloads: Path) -
     )
     (tmp_path / "f.toml").write_text(f'[split]\nmode = "given"\n[sizes]\ntrain = 2\n{sites}')
     federation = read_federation(tmp_path / "f.toml", tmp_path)
-    check_files(federation)
+    check_corpora(federation.sites)
     for text in read_sites(federation, frozenset()).values():
         assert [len(text.splits[split]) for split in SPLITS] == [2, 1, 1]
 
@@ -121,7 +121,7 @@ def test_mtnt_is_written_as_its_federations_read_it(tmp_path: Path) -> None:
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / name / "mtnt").iterdir()} for name in ("one", "two"))
     assert one == two
     federation = read_federation(Path("experiments/federations/mtnt_noniid.toml").resolve(), tmp_path / "one")
-    check_files(federation)
+    check_corpora(federation.sites)
     sizes = {name: [len(text.splits[split]) for split in SPLITS] for name, text in read_sites(federation, frozenset()).items()}
     assert sizes == {"en-fr": [6, 2, 2], "en-ja": [6, 1, 1]}
 
@@ -136,7 +136,7 @@ def test_the_un_corpus_is_written_as_its_federations_read_it(tmp_path: Path, mon
     result = command("uncorpus", "--from", tmp_path / "from", "--to", tmp_path / "to")
     assert result.exit_code == 0, result.output
     federation = read_federation(Path("experiments/federations/uncorpus_noniid.toml").resolve(), tmp_path / "to")
-    check_files(federation)
+    check_corpora(federation.sites)
     assert [site.direction for site in federation.sites] == list(DIRECTIONS)
 
 

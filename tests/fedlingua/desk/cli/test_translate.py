@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from fedlingua.common.errors import CorpusError, FedlinguaError
 from fedlingua.common.languages import Direction
+from fedlingua.corpora import read
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.tmx import TmxFile
 from fedlingua.desk.cli import translate
@@ -118,7 +119,7 @@ def test_text_that_cannot_be_read_is_not_blamed_on_where_it_goes(
         raise PermissionError(13, "Permission denied", str(file))
 
     (tmp_path / "in.txt").write_text("Ja\n")
-    monkeypatch.setattr(translate, "opened", shut)
+    monkeypatch.setattr(read, "opened", shut)
     done = asked(finished_run, "--site", "hospital", tmp_path / "in.txt", "--to", tmp_path / "out.txt")
     assert isinstance(done.exception, CorpusError)
     assert "in.txt" in str(done.exception)

@@ -220,12 +220,12 @@ def test_the_best_weights_are_kept_where_asked_for(toy_corpora: Toy, tmp_path: P
     watching = Watching(evaluate_every=7, dev_sentences=0, keep="best", checkpoint_minutes=0.5 / 60)
     how: dict[str, Any] = {"settings": settings, "watching": watching}
     outcome = in_two_goes(few, tmp_path / "toy", stop, **how)[0] if stop else run(few, tmp_path / "toy", **how)
-    assert outcome.kept.dev_loss == min(look.dev_loss for look in outcome.looks)
-    assert outcome.kept.step < 56
+    assert outcome.chosen.dev_loss == min(look.dev_loss for look in outcome.looks)
+    assert outcome.chosen.step < 56
     backbone = load_backbone(tmp_path / "toy")
     dev = [example for d, pairs in toy_corpora[1].items() for example in encode_pairs(pairs, d, backbone.codec, 48)]
     nll_sum, num_tokens = corpus_nll(backbone.model, [pad(dev, backbone.codec)])
-    assert nll_sum / num_tokens == pytest.approx(outcome.kept.dev_loss, rel=1e-5)
+    assert nll_sum / num_tokens == pytest.approx(outcome.chosen.dev_loss, rel=1e-5)
     assert outcome.num_parameters == backbone.num_parameters
 
 
@@ -233,7 +233,7 @@ def test_what_describes_it_is_there_when_the_weights_are(toy_corpora: Toy, tmp_p
     def describe(folder: Path, outcome: Outcome) -> None:
         assert (folder / "model.safetensors").is_file()
         assert not (tmp_path / "toy").exists()
-        (folder / "README.md").write_text(f"{outcome.kept.step}")
+        (folder / "README.md").write_text(f"{outcome.chosen.step}")
 
     run(toy_corpora, tmp_path / "toy", watching=ALONE, describe=describe)
     assert files(tmp_path / "toy")["README.md"] == b"10"

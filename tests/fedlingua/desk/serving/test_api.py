@@ -11,11 +11,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlingua.common.languages import Direction
+from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving import api
 from fedlingua.desk.serving.batching import Batcher
 from fedlingua.desk.serving.models import Models
-from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.desk.translator import Translator
 from tests.in_process import run
 
 SENTENCES = ["Der Arzt liest.", "", "Guten\u2028Morgen & <b>ja</b>", "日本 🙂"]
@@ -192,7 +193,7 @@ def test_the_tensors_asked_for_lately_stay_in_memory_within_a_bound(finished_run
     wanted = {site: Translator.of_site(finished_run, site).translate(SENTENCES) for site in run.sites}
     for site in [*run.sites, *reversed(list(run.sites)), "hospital"]:
         assert models.translate(models.sites[site], SENTENCES) == wanted[site]
-        assert len(models._kept) <= 2
+        assert len(models._loaded) <= 2
 
 
 def test_where_sites_keep_what_they_trained_only_sites_can_be_asked(four_sites: dict[str, Any], tmp_path: Path) -> None:

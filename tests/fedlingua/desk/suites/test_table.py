@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedlingua.desk.suites.table import Figure, SuiteTable, table_csv, table_markdown
+from fedlingua.desk.suites.table import Figure, SuiteTable
 from fedlingua.settings.metrics import OF_TEXT
 from tests.recorded import scores
 
@@ -74,7 +74,7 @@ def test_a_row_is_the_mean_of_its_runs(suite: dict[str, Any], found: dict[str, A
 
 
 def test_the_csv_has_plain_numbers_and_how_many_seeds_are_there(suite: dict[str, Any], found: dict[str, Any]) -> None:
-    assert table_csv(suite, found) == (
+    assert SuiteTable(suite, found).csv() == (
         "method,hospital,court,macro_bleu,macro_bleu_sd,micro_bleu,pooled_bleu,"
         "exchanged_parameters,uplink_bytes,downlink_bytes,seeds\n"
         "base,50.0,1.0,25.5,0.0,13.25,26.5,0,100,90,1\n"
@@ -93,13 +93,13 @@ def test_seconds_are_means_over_seeds_in_columns_and_tables_of_their_own(suite: 
         "theta": 0.000125,
         "batches": 2.124875,
     }
-    head, base, fed, families = (line.split(",") for line in table_csv(suite, found).splitlines())
+    head, base, fed, families = (line.split(",") for line in SuiteTable(suite, found).csv().splitlines())
     columns = ["train_seconds", "send_seconds", "meta_seconds", "round_seconds", "theta_seconds", "batches_seconds"]
     assert head[-7:] == [*columns, "seeds"]
     assert base[-7:] == ["", "", "", "", "", "", "1"]
     assert fed[-7:] == ["15.0", "", "", "40.0", "", "", "2"]
     assert families[-7:] == ["5.0", "0.25", "2.125", "", "0.000125", "2.124875", "1"]
-    markdown = table_markdown(suite, found)
+    markdown = SuiteTable(suite, found).markdown()
     assert "| seconds of a round | train | send | meta | round |\n" in markdown
     assert "| adapter-fed | 15.0 | – | – | 40.0 |\n| adapter-families | 5.00 | 0.250 | 2.12 | – |\n" in markdown
     assert "| seconds of a round | theta | batches |\n| --- | ---: | ---: |\n| adapter-fed | – | – |\n" in markdown
@@ -108,19 +108,23 @@ def test_seconds_are_means_over_seeds_in_columns_and_tables_of_their_own(suite: 
 
 def test_what_one_seed_alone_tells_is_no_mean(suite: dict[str, Any], found: dict[str, Any]) -> None:
     suite["runs"]["adapter-fed-1"]["seconds_by_part"] = {"train": 10.0}
-    assert "seconds" not in table_csv(suite, found)
-    assert "seconds of a round" not in table_markdown(suite, found)
+    assert "seconds" not in SuiteTable(suite, found).csv()
+    assert "seconds of a round" not in SuiteTable(suite, found).markdown()
 
 
 def test_a_row_without_any_run_is_there_and_empty(suite: dict[str, Any]) -> None:
-    assert table_csv(suite, {}).splitlines()[1:] == ["base,,,,,,,,,,0", "adapter-fed,,,,,,,,,,0", "adapter-families,,,,,,,,,,0"]
-    assert "| adapter-fed | – | – | – | – | – |" in table_markdown(suite, {})
+    assert SuiteTable(suite, {}).csv().splitlines()[1:] == [
+        "base,,,,,,,,,,0",
+        "adapter-fed,,,,,,,,,,0",
+        "adapter-families,,,,,,,,,,0",
+    ]
+    assert "| adapter-fed | – | – | – | – | – |" in SuiteTable(suite, {}).markdown()
 
 
 def test_the_best_is_a_row_that_trains_and_what_reads_the_same_is_as_good(suite: dict[str, Any], found: dict[str, Any]) -> None:
     top = SuiteTable(suite, found).best
     assert top == {"hospital": 13.0, "court": 20.0, "macro": 16.5, "micro": 18.25, "pooled": 17.5}
-    markdown = table_markdown(suite, found)
+    markdown = SuiteTable(suite, found).markdown()
     assert "| base | 50.00 | 1.00 | 25.50 | 13.25 | 26.50 |" in markdown
     assert "| adapter-fed | 12.00 ± 2.83 | **20.00 ± 0.00** | 16.00 ± 1.41 | 18.00 ± 0.71 | 17.00 ± 1.41 |" in markdown
     assert "| adapter-families | **13.00** | **20.00** | **16.50** | **18.25** | **17.50** |" in markdown
@@ -128,14 +132,14 @@ def test_the_best_is_a_row_that_trains_and_what_reads_the_same_is_as_good(suite:
 
 def test_failed_runs_and_notes_stand_below_the_table(suite: dict[str, Any], found: dict[str, Any]) -> None:
     suite["notes"] = ["base trains nothing."]
-    markdown = table_markdown(suite, found)
+    markdown = SuiteTable(suite, found).markdown()
     assert "- Failed: adapter-families-2: failed, site court: no &lt;reply>\n- base trains nothing.\n" in markdown
     assert "| adapter-families | 7 | 100 B | 90 B | 2 | 1.250 | 1 |" in markdown
 
 
 def test_the_papers_figures_stand_below_their_rows(suite: dict[str, Any], found: dict[str, Any]) -> None:
     suite["paper"] = {"table": "table 2", "by": "Liu et al. 2023", "rows": {"adapter-fed": {"court": 19.5, "macro": 99.0}}}
-    markdown = table_markdown(suite, found)
+    markdown = SuiteTable(suite, found).markdown()
     ours, papers = markdown.split("\n")[5:7]
     assert ours.startswith("| adapter-fed |")
     assert papers == "| adapter-fed (paper) | – | 19.50 | 99.00 | – | – |"
@@ -145,7 +149,7 @@ def test_the_papers_figures_stand_below_their_rows(suite: dict[str, Any], found:
 def test_what_was_run_is_told_with_what_differs_between_rows(suite: dict[str, Any], found: dict[str, Any]) -> None:
     suite["overrides"] = {"rounds": 1}
     suite["rows"].append(row("adapter-fed", [1], aggregation="fed-avg") | {"name": "adapter-fed+fedavg"})
-    markdown = table_markdown(suite, found)
+    markdown = SuiteTable(suite, found).markdown()
     assert (
         "- What was run: `experiments/x/two.toml` with `--set rounds=1`; rounds = 1; the rest as in pyproject.toml.\n" in markdown
     )
@@ -157,7 +161,7 @@ def test_what_was_run_is_told_with_what_differs_between_rows(suite: dict[str, An
 def test_signatures_that_differ_name_their_sites(suite: dict[str, Any], found: dict[str, Any]) -> None:
     for run in found.values():
         run["sites"]["court"]["signature"] = "tok:zh"
-    assert "Signature: `tok:13a` (hospital); `tok:zh` (court)." in table_markdown(suite, found)
+    assert "Signature: `tok:13a` (hospital); `tok:zh` (court)." in SuiteTable(suite, found).markdown()
 
 
 def test_columns_are_the_scores_own_names_in_the_federations_order(suite: dict[str, Any]) -> None:
@@ -194,7 +198,7 @@ def perplexities() -> dict[str, Any]:
 
 
 def test_the_csv_of_perplexities_has_columns_of_their_name(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
-    assert table_csv(suite, perplexities) == (
+    assert SuiteTable(suite, perplexities).csv() == (
         "method,hospital,court,macro_perplexity,macro_perplexity_sd,micro_perplexity,pooled_perplexity,"
         "exchanged_parameters,uplink_bytes,downlink_bytes,accuracy of hospital,accuracy of court,macro_accuracy,"
         "parts of hospital,sd of parts of hospital,parts of court,sd of parts of court,seeds\n"
@@ -207,13 +211,13 @@ def test_the_csv_of_perplexities_has_columns_of_their_name(suite: dict[str, Any]
 def test_accuracy_and_the_parts_of_each_text_have_tables_of_their_own(
     suite: dict[str, Any], found: dict[str, Any], perplexities: dict[str, Any]
 ) -> None:
-    markdown = table_markdown(suite, perplexities)
+    markdown = SuiteTable(suite, perplexities).markdown()
     assert "Masked pieces that were guessed, in %, mean over seeds:\n\n| method | hospital | court | macro |\n" in markdown
     assert "| adapter-fed | 50.00 | 50.00 | 50.00 |\n" in markdown
     assert "over the parts, both mean over seeds:\n\n| method | hospital | court |\n" in markdown
     assert "| adapter-fed | 13.00 ± 0.25 | 7.00 ± 0.25 |\n" in markdown
-    assert "guessed" not in table_markdown(suite, found)
-    assert "parts of each" not in table_markdown(suite, found)
+    assert "guessed" not in SuiteTable(suite, found).markdown()
+    assert "parts of each" not in SuiteTable(suite, found).markdown()
 
 
 def test_the_lowest_perplexity_of_a_row_that_trains_is_the_best(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
@@ -224,7 +228,7 @@ def test_the_lowest_perplexity_of_a_row_that_trains_is_the_best(suite: dict[str,
         "micro": 10.0,
         "pooled": 8.0,
     }
-    markdown = table_markdown(suite, perplexities)
+    markdown = SuiteTable(suite, perplexities).markdown()
     assert "| base | 2.00 | 50.00 | 26.00 | 27.00 | 25.00 |" in markdown
     assert "| adapter-fed | **12.00 ± 2.83** | 6.00 ± 0.00 | **9.00 ± 1.41** |" in markdown
     assert "| adapter-families | 13.00 | **5.00** | **9.00** | **10.00** | **8.00** |" in markdown
@@ -233,9 +237,9 @@ def test_the_lowest_perplexity_of_a_row_that_trains_is_the_best(suite: dict[str,
 
 
 def test_perplexities_are_compared_on_the_same_masks_or_it_is_said(suite: dict[str, Any], perplexities: dict[str, Any]) -> None:
-    assert "Every run was measured on the same text with the same masks" in table_markdown(suite, perplexities)
+    assert "Every run was measured on the same text with the same masks" in SuiteTable(suite, perplexities).markdown()
     perplexities["adapter-fed-2"]["sites"]["court"]["masks"] = "cd"
-    markdown = table_markdown(suite, perplexities)
+    markdown = SuiteTable(suite, perplexities).markdown()
     assert "Not measured on the same masks, so not to be compared: court." in markdown
     assert "same text with the same masks" not in markdown
 
@@ -252,7 +256,7 @@ def test_rows_are_held_against_the_model_of_each_sites_own_text(suite: dict[str,
         ["adapter-fed", "-1.00"],
         ["adapter-families", "-2.00"],
     ]
-    assert "Better than the site's own model" in table_markdown(suite, perplexities)
+    assert "Better than the site's own model" in SuiteTable(suite, perplexities).markdown()
 
 
 def with_scores(suite: dict[str, Any], **runs: list[dict[str, Any]]) -> SuiteTable:
@@ -299,7 +303,7 @@ def measured(comet: float) -> dict[str, Any]:
 
 def test_only_what_was_measured_has_a_table(suite: dict[str, Any], found: dict[str, Any]) -> None:
     assert SuiteTable(suite, found).more_metrics == []
-    assert "comet" not in table_csv(suite, found)
+    assert "comet" not in SuiteTable(suite, found).csv()
 
 
 def test_another_metric_has_means_and_deviations_over_seeds(suite: dict[str, Any], found: dict[str, Any]) -> None:
