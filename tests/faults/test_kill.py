@@ -1,7 +1,7 @@
 """kill -9 of the real process that the ServerApp runs in, at seeded moments, and the run goes on to the same bytes.
 
 A simulation's ServerApp lives in `flwr-simulation`, a process of its own beneath a real SuperLink; deploy/demo.py does the same to the
-`flwr-serverapp` of a deployment, and tests/fedlingua/desk/cli/test_run.py kills one run, with all its processes, in every test of the gate.
+`flwr-serverapp` of a deployment, and the gate kills one run of the command with all its processes, in tests/fedlingua/desk/cli/test_run.py.
 """
 
 import random
