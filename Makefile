@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make deploy-demo: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
+# make demo · make test · make test-slow · make lint · make deploy-demo: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
 
 # torch comes from PyTorch's CPU wheel index unless told otherwise; `make demo TORCH_INDEX=` takes pip's default build, for GPUs.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 TORCH = $(shell grep '^torch==' constraints.txt)
 BIN = .venv/bin
 
-.PHONY: demo test lint options deploy-demo deploy-demo-newest clean
+.PHONY: demo test test-slow lint options deploy-demo deploy-demo-newest clean
 
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
@@ -16,9 +16,13 @@ demo: .venv/ready
 options: .venv/ready
 	$(BIN)/python -m fedlingua.desk.options
 
-# As many tests at a time as there are cores, so each is given one.
+# A core for each test, and one test more than there are cores: those with processes of their own mostly wait for them.
 test: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(1 + os.cpu_count())') --dist worksteal
+
+# Tests of minutes each, one at a time: twenty kills, Ctrl-C of a run and of a suite, engines, pre-training of the demo.
+test-slow: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

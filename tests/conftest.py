@@ -1,12 +1,16 @@
 """What many tests stand on: a backbone small enough to reason about, loaded anew for each test that changes it."""
 
+import json
+import shutil
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import permutations
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from transformers import M2M100Tokenizer
 
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.sizes import ModelSize
@@ -21,6 +25,12 @@ from fedlingua_demo import phrasebook
 from tests.browser import Browser, opened_browser
 from tests.encoders import WORDS, build_xlmr
 from tests.federations import FOUR_SITES, FOUR_TEXTS
+
+if TYPE_CHECKING:
+    from fedlingua.runs.folder import RunFolder
+    from tests.in_process import InProcessGrid
+
+    Run = tuple[RunFolder, InProcessGrid]
 
 # The same examples on every machine, however busy it is.
 settings.register_profile("project", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -59,6 +69,16 @@ def tiny_backbone(phrases: dict[str, list[str]], tmp_path_factory: pytest.TempPa
     return directory
 
 
+@pytest.fixture(scope="session")
+def least_backbone(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of the same with 1+1 layers, for whole runs: what they cost is mostly calls of layers."""
+    directory = tmp_path_factory.mktemp("backbones") / "least"
+    shutil.copytree(tiny_backbone, directory)
+    size = ModelSize(d_model=32, encoder_layers=1, decoder_layers=1, heads=2, ffn_dim=64, vocab_size=300, max_positions=64)
+    build_model(size, M2M100Tokenizer.from_pretrained(directory), seed=7).save_pretrained(directory)
+    return directory
+
+
 @pytest.fixture
 def backbone(tiny_backbone: Path) -> Backbone:
     """The tiny backbone in memory of this test's own."""
@@ -94,16 +114,26 @@ def run_config() -> dict[str, Scalar]:
 @pytest.fixture
 def tiny_run_config(tiny_backbone: Path) -> dict[str, Scalar]:
     """A whole run config: the defaults, on the tiny backbone, as short as a run can be."""
+    return short_run_config(tiny_backbone) | {"max-decode-tokens": 16}
+
+
+@pytest.fixture
+def least_run_config(least_backbone: Path) -> dict[str, Scalar]:
+    """The same on the least backbone, with the shortest translations: for whole runs."""
+    return short_run_config(least_backbone)
+
+
+def short_run_config(backbone: Path) -> dict[str, Scalar]:
     return {
         **default_run_config(),
-        "backbone": str(tiny_backbone),
+        "backbone": str(backbone),
         "adapter.dim": 4,
         "batch-size": 8,
         "accumulation": 1,
         "beam": 1,
         "rounds": 2,
         "max-tokens": 32,
-        "max-decode-tokens": 16,
+        "max-decode-tokens": 6,
     }
 
 
@@ -122,10 +152,28 @@ def toy_corpora(phrases: dict[str, list[str]]) -> tuple[dict[Direction, list[Pai
 
 
 @pytest.fixture
-def four_sites(tiny_run_config: dict[str, Scalar], tmp_path: Path) -> dict[str, Scalar]:
-    """The tiny run config on a federation of four phrasebook sites."""
+def four_sites(least_run_config: dict[str, Scalar], tmp_path: Path) -> dict[str, Scalar]:
+    """The least run config on a federation of four phrasebook sites."""
     (tmp_path / "four.toml").write_text(FOUR_SITES)
-    return {**tiny_run_config, "federation": str(tmp_path / "four.toml"), "deadline.phase-s": 30.0}
+    return {**least_run_config, "federation": str(tmp_path / "four.toml"), "deadline.phase-s": 30.0}
+
+
+@pytest.fixture(scope="session")
+def run_once(least_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> "Callable[[Mapping[str, Scalar]], Run]":
+    """Changes of `four_sites` -> that run on two nodes, made once, for tests that only read its folder and its messages."""
+    from tests.in_process import run
+
+    place, runs = tmp_path_factory.mktemp("once"), dict[str, Any]()
+    (place / "four.toml").write_text(FOUR_SITES)
+    config = {**short_run_config(least_backbone), "federation": str(place / "four.toml"), "deadline.phase-s": 30.0}
+
+    def of(changes: Mapping[str, Scalar]) -> "Run":
+        name = json.dumps(dict(changes), sort_keys=True)
+        if name not in runs:
+            runs[name] = run({**config, **changes}, place / str(len(runs)))
+        return runs[name]
+
+    return of
 
 
 @pytest.fixture

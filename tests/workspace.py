@@ -81,7 +81,7 @@ def fedlingua(arguments: Sequence[str], folder: Path, **environment: str) -> Ans
         text=True,
     )
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:  # something was begun after all; Ctrl-C ends all of it
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)

@@ -46,8 +46,8 @@ def sites(tmp_path):
 
 
 @pytest.fixture
-def config(tiny_run_config, tmp_path):
-    return {**tiny_run_config, "deadline.phase-s": 30.0, "backbone": tiny_run_config["backbone"]}
+def config(least_run_config, tmp_path):
+    return {**least_run_config, "deadline.phase-s": 30.0, "backbone": least_run_config["backbone"]}
 
 
 def federation(tmp_path, corpora: bool):

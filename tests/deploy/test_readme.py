@@ -1,8 +1,8 @@
 """README's commands for a federation across machines, run as they stand: one directory for the server, one for each of two sites.
 
 Real processes: a SuperLink, two SuperNodes over gRPC with TLS and keys, and the run; what ends by itself before is run in this process.
-Only the server's name and ports, a site's own name and direction, and the experiment with one round instead of two are put in the place
-of README's examples.
+Only the server's name and ports, a site's own name and direction, and the experiment's deadlines and quorum are put in the place of
+README's examples. In round 1 the school's ClientApp hangs past its deadline; after the run it loses its power.
 """
 
 import contextlib
@@ -12,7 +12,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -21,10 +24,19 @@ from typer.testing import CliRunner
 
 from fedlingua.common.processes import end, free_port
 from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.progress import read_events
 from fedlingua_demo import phrasebook
 
 ROOT = Path(__file__).resolve().parents[2]
 SITES = {"hospital": "de-fr", "school": "pl-sv"}
+CHANGES = """
+deadline.phase-s = {train_s}
+deadline.evaluate-s = 600.0
+deadline.finish-s = 600.0
+quorum = 0.5
+"""
+LEAST_DEADLINE_S, STARTS = 45.0, 10
+"""Of training, in which a site hangs; or so many times what the server took to start, as the other sites need longer on a busy machine."""
 CANARY = "zanzibar-quicksilver-4711"
 
 
@@ -71,7 +83,7 @@ class Institution:
         file = self.folder / "start.log"
         return file.read_text(errors="replace") if file.is_file() else ""
 
-    def wait_for(self, word: str, timeout_s: float = 120.0, times: int = 1) -> None:
+    def wait_for(self, word: str, timeout_s: float = 300.0, times: int = 1) -> None:
         ends = time.monotonic() + timeout_s
         while self.log().count(word) < times:
             assert time.monotonic() < ends, f"{word!r} is not {times} times in\n{self.log()}"
@@ -82,6 +94,32 @@ class Institution:
         process = psutil.Process(self.running.pop().pid)
         end([process, *process.children(recursive=True)], 0.0)
 
+    @contextmanager
+    def hanging(self, runs: Path) -> Iterator[None]:
+        """Freeze all beneath its SuperNode in the training of round 1 until the server calls it late; what it does then comes too late."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._hang, args=(runs, over))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _hang(self, runs: Path, over: threading.Event) -> None:
+        frozen: set[psutil.Process] = set()
+        while not over.wait(0.5):
+            events = [event for file in runs.glob("*/progress.jsonl") for event in read_events(file)[0]]
+            if any(event["event"] == "failure" for event in events):
+                break
+            if ("phase", "train") in {(event["event"], event.get("phase")) for event in events}:
+                # First the SuperExec, which puts another ClientApp in the place of one that is silent; and again, for what it had begun.
+                for name in ("flower-superexec", "fedlingua.desk.deployment.gate"):
+                    below = psutil.Process(self.running[-1].pid).children(recursive=True)
+                    frozen |= {process for process in below if runs_as(name, process) and told_to("suspend", process)}
+        for process in frozen:
+            told_to("resume", process)
+
     def stop(self) -> None:
         for process in self.running:
             process.send_signal(signal.SIGTERM)
@@ -90,6 +128,21 @@ class Institution:
                 process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 end([psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)], 0.0)
+
+
+def runs_as(name: str, process: psutil.Process) -> bool:
+    """Whether this is in its command line."""
+    with contextlib.suppress(psutil.Error):
+        return any(word.endswith(name) for word in process.cmdline())
+    return False
+
+
+def told_to(what: str, process: psutil.Process) -> bool:
+    """Whether it was still there to be told."""
+    with contextlib.suppress(psutil.Error):
+        getattr(process, what)()
+        return True
+    return False
 
 
 def each(sites: dict[str, Institution], command: str) -> dict[str, str]:
@@ -116,8 +169,8 @@ def deployment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("deployment")
     fleet, control = free_port(), free_port()
     experiment = folder / "demo.toml"
-    whole = (ROOT / "experiments" / "deployment" / "demo.toml").read_text()
-    experiment.write_text(whole.replace("rounds = 2", "rounds = 1"))
+    lines = (ROOT / "experiments" / "deployment" / "demo.toml").read_text().splitlines()
+    lines = [line for line in lines if not line.startswith("deadline.phase-s")]
     there = {
         "server.example.org:9092": f"127.0.0.1:{fleet}",
         "server.example.org": "127.0.0.1",
@@ -138,8 +191,11 @@ def deployment(tmp_path_factory):
         file.write_text(
             file.read_text().replace("0.0.0.0:9092", f"127.0.0.1:{fleet}").replace("127.0.0.1:9093", f"127.0.0.1:{control}")
         )
+        began = time.monotonic()
         server.give(start)
         server.wait_for("serving")
+        server.deadline_s = max(LEAST_DEADLINE_S, round(STARTS * (time.monotonic() - began), 1))
+        experiment.write_text("\n".join(lines) + CHANGES.format(train_s=server.deadline_s))
         for name, site in sites.items():
             write_text(name, site.folder)
             (site.folder / "ca.crt").write_bytes((server.folder / "server" / "certificates" / "ca.crt").read_bytes())
@@ -153,7 +209,8 @@ def deployment(tmp_path_factory):
             with (site.folder / "site" / "site.toml").open("a") as file:
                 file.write("[limits]\nmin-dev = 10\nmin-test = 10\n")  # fewer than an institution has
         checks, *_ = [each(sites, command) for command in own_rest]
-        server.printed = server.give(run, timeout_s=560)
+        with sites["school"].hanging(server.folder / "server" / "runs"):
+            server.printed = server.give(run, timeout_s=1200)
         letters, logs = each(sites, translate), each(sites, log)
         sites["school"].lose_power()
         sites["school"].give(*(command for command in own_rest if command.endswith(" start")))
@@ -172,6 +229,20 @@ def test_readmes_commands_lead_to_a_finished_run(deployment):
     assert json.loads((run / "run.json").read_text())["status"] == "completed"
     assert set(json.loads((run / "scores.json").read_text())["sites"]) == set(SITES)
     assert all(site.given <= 11 for site in sites.values())
+
+
+def test_a_site_that_hangs_past_its_deadline_is_named_and_the_run_goes_on_without_it(deployment):
+    server, sites = deployment
+    (run,) = (server.folder / "server" / "runs").iterdir()
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2]
+    late = next(failure for failure in lines[1]["failures"] if failure["phase"] == "train")
+    assert (late["site"], late["kind"]) == ("school", "late")
+    assert late["reason"] == f"no reply within {server.deadline_s:g} s, though its node is connected"
+    assert "hospital" not in {failure["site"] for line in lines for failure in line["failures"]}
+    assert lines[1]["phase_s"]["train"] >= server.deadline_s
+    assert "site school is back; its late reply does not count" in (run / "progress.jsonl").read_text()
+    assert "site school, round 1, train: done" in sites["school"].log()
 
 
 def test_every_site_translates_on_its_own_afterwards(deployment):
@@ -198,11 +269,14 @@ def test_every_message_stands_in_the_sites_log(deployment):
         assert "lines, whole" in told
         lines = [json.loads(line) for line in (sites[name].folder / "site" / "state" / "audit.jsonl").read_text().splitlines()]
         kinds = [line["asked"] for line in lines]
-        assert kinds[0] == "query.describe"
-        assert sorted(kinds[1:]) == ["evaluate", "evaluate", "evaluate.finish", "train"]
+        assert (kinds[0], kinds[-1]) == ("query.describe", "evaluate.finish")
+        if name == "hospital":
+            assert sorted(kinds[1:-1]) == ["evaluate", "evaluate", "evaluate", "train", "train"]
+        else:  # it is not asked while it owes a reply
+            assert {*kinds[1:-1]} == {"evaluate", "train"}
         assert not any(line["refused"] for line in lines)
-        (train,) = (line for line in lines if line["asked"] == "train")
-        assert (train["tensors"], train["bytes"] > 86592 * 4) == (64, True)
+        trained = [line for line in lines if line["asked"] == "train"]
+        assert {(line["tensors"], line["bytes"] > 86592 * 4) for line in trained} == {(64, True)}
 
 
 def test_no_sentence_leaves_its_site(deployment):
@@ -221,7 +295,7 @@ def test_the_logs_say_site_and_round(deployment):
     _, sites = deployment
     for name, site in sites.items():
         assert f"site {name}, round 1, train: done" in site.log()
-        assert f"site {name}, round 1, evaluate: done" in site.log()
+        assert re.search(rf"site {name}, round [12], evaluate: done", site.log())
 
 
 def test_a_site_that_lost_its_power_is_back_by_itself(deployment):

@@ -1,7 +1,7 @@
 """kill -9 of the real process that the ServerApp runs in, at seeded moments, and the run goes on to the same bytes.
 
 A simulation's ServerApp lives in `flwr-simulation`, a process of its own beneath a real SuperLink; deploy/demo.py does the same to the
-`flwr-serverapp` of a deployment.
+`flwr-serverapp` of a deployment, and the gate kills one run of the command with all its processes, in tests/fedlingua/desk/cli/test_run.py.
 """
 
 import random
@@ -17,7 +17,7 @@ from fedlingua.common.files import APP_DIR
 from fedlingua.common.processes import end
 from fedlingua.desk.cli.engine import MARK, Engine
 from fedlingua.runs.folder import RunFolder
-from tests.in_process import checkpoint_bytes, rounds, run
+from tests.in_process import checkpoint_bytes, rounds
 
 ROUNDS = 4
 """Of the runs that are killed twenty times."""
@@ -116,23 +116,6 @@ def check(folder: RunFolder, unbroken: RunFolder) -> int:
     assert [(r["round"], r["dev_loss"]) for r in rounds(folder)] == [(r["round"], r["dev_loss"]) for r in rounds(unbroken)]
     events = [line for line in (folder.directory / "progress.jsonl").read_text().split("\n") if '"event": "round"' in line]
     return len(events) - len(rounds(folder))
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.fault("resumed")
-def test_a_run_that_is_killed_ends_in_the_same_bytes(simulation, tmp_path, record_property):
-    """Inside the writing of a checkpoint where one is seen, or else after round 2; compared with the same run in one process, unbroken."""
-    unbroken, _ = run(simulation.config, tmp_path / "unbroken")
-    folder = RunFolder(tmp_path / "killed")
-    written = [while_a_checkpoint_is_written(number) for number in (1, 2)]
-
-    def moment(folder: RunFolder) -> bool:
-        return any(each(folder) for each in written) or (folder.checkpoints.directory / "0002").is_dir()
-
-    assert simulation.kill(folder, moment)
-    simulation.finish(folder)
-    assert check(folder, unbroken) <= 1
-    record_property("rounds_lost", ROUNDS + 1 - len(rounds(folder)))
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from strategies.fed_mean import FedMean
 from tests.damage import flip, truncate
+from tests.federations import TWO_SITES, TWO_TEXTS
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
 
 
@@ -53,8 +54,22 @@ APF = {"method": "adapter-families", "send.rule": "apf", "server.optimizer": "ad
 
 
 @pytest.fixture
-def families(four_sites):
-    return {**four_sites, "method": "adapter-families", "rounds": 4}
+def two_sites(least_run_config, tmp_path):
+    """Two suffice: what a site or a cluster has kept is its own."""
+    (tmp_path / "two.toml").write_text(TWO_SITES)
+    return {**least_run_config, "federation": str(tmp_path / "two.toml"), "deadline.phase-s": 30.0}
+
+
+@pytest.fixture
+def two_texts(two_sites, tiny_encoder, tmp_path):
+    (tmp_path / "texts.toml").write_text(TWO_TEXTS)
+    masked = {"task": "masked-language", "backbone": str(tiny_encoder), "federation": str(tmp_path / "texts.toml")}
+    return {**two_sites, **masked, "lora.targets": "query,value"}
+
+
+@pytest.fixture
+def families(two_sites):
+    return {**two_sites, "method": "adapter-families", "rounds": 4}
 
 
 def begin(config, directory: Path, phase=protocol.TRAIN, number=4) -> RunFolder:
@@ -107,8 +122,8 @@ def whole(config, tmp_path, unbroken) -> tuple[dict[str, bytes], list[tuple[int,
     ids=["base-evaluation", "first-training", "mid-evaluation", "last-training", "delivery"],
 )
 @pytest.mark.fault("resumed")
-def test_a_killed_run_resumes_to_the_same_bytes(four_sites, tmp_path, unbroken, record_property, changes, phase, number):
-    config = {**four_sites, **changes, "rounds": 4}
+def test_a_killed_run_resumes_to_the_same_bytes(two_sites, tmp_path, unbroken, record_property, changes, phase, number):
+    config = {**two_sites, **changes, "rounds": 4}
     wanted = whole(config, tmp_path, unbroken)
     folder = begin(config, tmp_path / "killed", phase, number)
     done = len(rounds(folder)) if (folder.directory / "rounds.jsonl").is_file() else 0
@@ -121,8 +136,8 @@ def test_a_killed_run_resumes_to_the_same_bytes(four_sites, tmp_path, unbroken, 
 
 
 @pytest.mark.fault("resumed")
-def test_a_run_killed_again_while_updates_wait_for_their_threshold_resumes_to_the_same_bytes(four_sites, tmp_path, unbroken):
-    config = {**four_sites, **METASEND, "rounds": 4}
+def test_a_run_killed_again_while_updates_wait_for_their_threshold_resumes_to_the_same_bytes(two_sites, tmp_path, unbroken):
+    config = {**two_sites, **METASEND, "rounds": 4}
     wanted = whole(config, tmp_path, unbroken)
     folder = begin(config, tmp_path / "killed", protocol.TRAIN, 2)
     begin({**config, "resume": True}, folder.directory, protocol.SEND, 3)
@@ -132,14 +147,14 @@ def test_a_run_killed_again_while_updates_wait_for_their_threshold_resumes_to_th
 
 
 @pytest.mark.fault("resumed")
-def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(four_sites, tmp_path, unbroken):
-    config = {**four_sites, **CONTROLLERS, "rounds": 4}
+def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(two_sites, tmp_path, unbroken):
+    config = {**two_sites, **CONTROLLERS, "rounds": 4}
     wanted = whole(config, tmp_path, unbroken)
     folder = begin(config, tmp_path / "killed", protocol.EVALUATE, 3)
     # Round 3 was trained in attempt 1 and never counted; a client of that attempt may even write it later.
     left = folder.directory / "sites" / "court" / "rounds" / "0003-1.safetensors"
     assert left.is_file()
-    shutil.copy(folder.directory / "sites" / "bank" / "rounds" / "0003-1.safetensors", left)
+    shutil.copy(folder.directory / "sites" / "hospital" / "rounds" / "0003-1.safetensors", left)
     resume(config, folder)
     assert (final_bytes(folder), losses(folder)) == wanted
 
@@ -220,8 +235,8 @@ def test_a_run_without_any_good_checkpoint_begins_again_to_the_same_bytes(famili
 
 
 @pytest.mark.fault("resumed")
-def test_sites_still_have_their_own_tensors_of_the_round_before_a_damaged_one(four_sites, tmp_path, unbroken):
-    config = {**four_sites, "method": "adapter-local", "rounds": 4}
+def test_sites_still_have_their_own_tensors_of_the_round_before_a_damaged_one(two_sites, tmp_path, unbroken):
+    config = {**two_sites, "method": "adapter-local", "rounds": 4}
     wanted = whole(config, tmp_path, unbroken)
     folder = begin(config, tmp_path / "killed", protocol.EVALUATE, 4)
     truncate(folder.directory / "checkpoints" / "0003" / "state.json")
@@ -256,8 +271,8 @@ class Momentum(FedMean):
 
 
 @pytest.mark.fault("resumed")
-def test_a_strategys_own_state_and_randomness_come_back(four_sites, tmp_path):
-    config = {**four_sites, "method": "adapter-fed", "rounds": 3, "strategy": "tests.faults.test_resume:Momentum"}
+def test_a_strategys_own_state_and_randomness_come_back(two_sites, tmp_path):
+    config = {**two_sites, "method": "adapter-fed", "rounds": 3, "strategy": "tests.faults.test_resume:Momentum"}
     unbroken, _ = run(config, tmp_path / "whole")
     folder = begin(config, tmp_path / "killed", protocol.TRAIN, 3)
     resume(config, folder)
@@ -307,7 +322,7 @@ def test_a_run_that_is_still_going_is_not_resumed(families, tmp_path):
 @pytest.mark.fault("stopped")
 def test_a_run_is_not_resumed_with_another_federation(families, tmp_path):
     folder = begin(families, tmp_path / "killed", protocol.TRAIN, 2)
-    file = tmp_path / "four.toml"
+    file = tmp_path / "two.toml"
     file.write_text(file.read_text().replace("train = 0.5", "train = 0.4").replace("dev = 0.25", "dev = 0.35"))
     with pytest.raises(RunError, match=r"the federation file has changed since the run began: rules = .*'split.train': 0.4"):
         resume(families, folder)
@@ -341,8 +356,8 @@ KEPT_NOTHING = {"method": "adapter-local", "optimizer-state": "kept", "optimizer
     ids=["every-other", "kept", "kept-pooled", "kept-nothing"],
 )
 @pytest.mark.fault("resumed")
-def test_a_killed_pre_training_resumes_to_the_same_bytes(four_texts, tmp_path, unbroken, changes, phase, number):
-    config = {**four_texts, **changes, "rounds": 3}
+def test_a_killed_pre_training_resumes_to_the_same_bytes(two_texts, tmp_path, unbroken, changes, phase, number):
+    config = {**two_texts, **changes, "rounds": 3}
     wanted = whole(config, tmp_path, unbroken)
     assert any(name.endswith(".safetensors") for name in wanted[0])
     folder = begin(config, tmp_path / "killed", phase, number)
@@ -350,8 +365,8 @@ def test_a_killed_pre_training_resumes_to_the_same_bytes(four_texts, tmp_path, u
     assert (final_bytes(folder), losses(folder)) == wanted
 
 
-def test_a_kept_optimiser_is_another_training_than_a_fresh_one(four_texts, tmp_path, unbroken):
-    kept, fresh = ({**four_texts, **KEPT_LOCAL, "optimizer-state": state, "rounds": 2} for state in ("kept", "fresh"))
+def test_a_kept_optimiser_is_another_training_than_a_fresh_one(two_texts, tmp_path, unbroken):
+    kept, fresh = ({**two_texts, **KEPT_LOCAL, "optimizer-state": state, "rounds": 2} for state in ("kept", "fresh"))
     folder, _ = run(kept, tmp_path / "kept")
     assert final_bytes(folder) != whole(fresh, tmp_path, unbroken)[0]
     court = folder.directory / "sites" / "court"

@@ -25,6 +25,13 @@ def config(four_sites):
     return {**four_sites, "method": "adapter-fed", "rounds": 2, "meta.batches": 2, "meta.batch-size": 2}
 
 
+@pytest.fixture
+def made(config, run_once):
+    """Changes of `config` -> that run, for tests that only read it."""
+    same = {key: value for key, value in config.items() if key not in ("backbone", "federation", "data-dir")}
+    return lambda **changes: run_once({**same, **changes})
+
+
 def updates(live):
     """Replies that carry an update, in the order they came."""
     return [reply for reply in live.received if reply.metadata.message_type in (protocol.TRAIN, protocol.SEND)]
@@ -43,8 +50,8 @@ def folder_tensors(config):
 
 
 @pytest.mark.parametrize("selection", SELECTIONS[1:])
-def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, tmp_path, selection):
-    folder, live = run({**config, "send.rule": selection}, tmp_path / "run")
+def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, made, selection):
+    folder, live = made(**{"send.rule": selection})
     size = folder.read("run.json")["exchanged_parameters"]
     by_site = {(reply.content["task"]["site"], reply.content["task"]["round"]): reply for reply in updates(live)}
     assert len(by_site) == 8
@@ -65,17 +72,16 @@ def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, tmp_pat
 
 
 @pytest.mark.parametrize("selection", ["dp-l", "apf", "random-g", "metasend-g", "metasend-l"])
-def test_same_seed_same_bytes_for_any_nodes_and_order_of_replies(config, tmp_path, selection):
-    config = {**config, "send.rule": selection}
-    first, _ = run(config, tmp_path / "first", 2, shuffle_seed=0)
-    other, _ = run(config, tmp_path / "other", 4, shuffle_seed=5)
+def test_same_seed_same_bytes_for_any_nodes_and_order_of_replies(config, made, tmp_path, selection):
+    first, _ = made(**{"send.rule": selection})  # on two nodes
+    other, _ = run({**config, "send.rule": selection}, tmp_path / "other", 4, shuffle_seed=5)
     assert checkpoint_bytes(first) == checkpoint_bytes(other)
     assert [line.get("threshold") for line in rounds(first)] == [line.get("threshold") for line in rounds(other)]
 
 
 @pytest.mark.parametrize("selection", ["fixed-g", "fixed-l"])
-def test_a_fixed_threshold_takes_the_tensors_on_its_side(config, tmp_path, selection):
-    folder, _ = run({**config, "send.rule": selection, "send.fixed-threshold": "0.3"}, tmp_path / "run")
+def test_a_fixed_threshold_takes_the_tensors_on_its_side(made, selection):
+    folder, _ = made(**{"send.rule": selection, "send.fixed-threshold": "0.3"})
     told = [json.loads(line) for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
     assert sorted((one["round"], one["site"]) for one in told) == sorted((n, site) for n in (1, 2) for site in SITES)
     for one in told:
@@ -85,11 +91,11 @@ def test_a_fixed_threshold_takes_the_tensors_on_its_side(config, tmp_path, selec
         assert share == pytest.approx(chosen.mean())
 
 
-def test_a_site_tells_the_threshold_that_it_sent_by(config, tmp_path):
+def test_a_site_tells_the_threshold_that_it_sent_by(made):
     """Fixed: the setting's; random: drawn anew for each site and round."""
     found = {}
     for selection, key in (("fixed-g", {"send.fixed-threshold": "0.3"}), ("random-l", {"send.random-threshold": "unit"})):
-        folder, _ = run({**config, "send.rule": selection, **key}, tmp_path / selection)
+        folder, _ = made(**{"send.rule": selection, **key})
         found[selection] = [site["theta"] for line in rounds(folder)[1:] for site in line["sites"].values()]
     assert found["fixed-g"] == [0.3] * 8
     assert len(set(found["random-l"])) == 8
@@ -174,12 +180,12 @@ def test_what_nobody_sends_stays_to_the_bit(config, tmp_path, missing):
         assert all((first[part]["all"][name] == last[part]["all"][name]).all() for name in first[part]["all"])
 
 
-def test_scores_say_what_was_saved(config, tmp_path):
+def test_scores_say_what_was_saved(config, made, tmp_path):
     folder, _ = run({**config, "send.rule": "top-k", "send.share": 0.25}, tmp_path / "run")
     scores = folder.read("scores.json")
     assert scores["number_saving"] == pytest.approx(0.75, abs=0.001)
     assert 0 <= scores["tensor_saving"] < 0.75
-    everything, _ = run(config, tmp_path / "all")
+    everything, _ = made()
     assert "number_saving" not in everything.read("scores.json")
     assert scores["uplink_bytes_per_round"] < everything.read("scores.json")["uplink_bytes_per_round"]
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing import parent_process
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -112,6 +113,14 @@ def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)
+
+
+def end_with_the_parent() -> None:
+    """Wait, as a thread of a process that multiprocessing started, for the end of who started it; then end at once."""
+    parent = parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)
 
 
 def leave(number: int, frame: FrameType | None) -> None:

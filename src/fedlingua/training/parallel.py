@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError, without_words
-from fedlingua.common.processes import HOST
+from fedlingua.common.processes import HOST, end_with_the_parent
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -164,7 +164,7 @@ def _answer(receiver: Connection, process: SpawnProcess) -> Done | Failed:
 
 def _train(rank: int, job: Job, meeting: Path, log: Path, sender: Connection) -> None:
     """Train, answer, end: also when whoever started this process ends, however that comes about."""
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
     printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(printed, stream)
@@ -188,13 +188,6 @@ def _trained(rank: int, job: Job, meeting: Path) -> Done | Failed:
         return Failed(reason=str(error))
     except Exception as error:
         return Failed(where=without_words(error))
-
-
-def _end_with_the_parent() -> None:
-    parent = parent_process()
-    assert parent
-    parent.join()
-    os._exit(1)
 
 
 def _loopback() -> str:

@@ -51,13 +51,13 @@ def ended(code: str, grace_s: float, hurry: threading.Event | None = None) -> tu
 def test_a_child_that_ignores_sigterm_is_killed_after_the_grace() -> None:
     status, _, took = ended(STUBBORN, 0.5)
     assert status == -signal.SIGKILL
-    assert 0.5 <= took < 5
+    assert 0.5 <= took < 30  # it would sleep for a minute
 
 
 def test_a_child_that_heeds_sigterm_has_its_time_and_no_more_is_waited() -> None:
     status, printed, took = ended(POLITE, 30.0)
     assert (status, printed) == (7, "tidied up\n")
-    assert took < 10
+    assert took < 30  # the grace
 
 
 def test_without_a_grace_nobody_is_asked() -> None:
@@ -69,7 +69,7 @@ def test_a_second_signal_cuts_the_grace_short() -> None:
     threading.Timer(0.3, hurry.set).start()
     status, _, took = ended(STUBBORN, 30.0, hurry)
     assert status == -signal.SIGKILL
-    assert took < 10
+    assert took < 30  # the grace
 
 
 def test_a_process_that_is_gone_already_is_no_error() -> None:
@@ -137,3 +137,24 @@ def test_signals_are_held_and_then_given_back() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert hurry.wait(5)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+STARTER = """
+from multiprocessing import get_context
+from fedlingua.common.processes import end_with_the_parent
+
+if __name__ == "__main__":
+    child = get_context("spawn").Process(target=end_with_the_parent)
+    child.start()
+    print(child.pid, flush=True)
+    child.join()
+"""
+
+
+def test_a_process_ends_when_the_one_that_started_it_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "starter.py").write_text(STARTER)
+    with subprocess.Popen([sys.executable, str(tmp_path / "starter.py")], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout
+        child = psutil.Process(int(starter.stdout.readline()))
+        starter.kill()
+    assert child.wait(120) is None

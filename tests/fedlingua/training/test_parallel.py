@@ -6,8 +6,6 @@ import multiprocessing
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -122,15 +120,12 @@ def test_a_job_of_masked_text_with_an_optimiser_survives_the_pipe(
     assert list(second.optimizer or {}) == list(first.optimizer)
 
 
-def endless(settings: Settings) -> Settings:
-    return dataclasses.replace(settings, local_epochs=1_000_000)
-
-
-def until(seen: Callable[[], Any]) -> None:
+def second_process() -> multiprocessing.process.BaseProcess:
     ends = time.monotonic() + 300
-    while not seen():
-        assert time.monotonic() < ends, "the processes did not begin to train"
-        time.sleep(0.2)
+    while not (training := [each for each in multiprocessing.active_children() if each.name == "training-2"]):
+        assert time.monotonic() < ends, "the processes did not begin"
+        time.sleep(0.02)
+    return training[0]
 
 
 def in_background(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]:
@@ -147,13 +142,15 @@ def in_background(do: Callable[[], Any]) -> tuple[threading.Thread, list[BaseExc
     return thread, raised
 
 
-def test_a_process_that_dies_is_told_and_none_is_left(settings: Settings, examples: list[PairExample], tmp_path: Path) -> None:
-    settings = endless(settings)
+def test_a_process_that_dies_is_told_and_none_is_left(
+    settings: Settings, examples: list[PairExample], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other one waits for it, and is ended."""
+    monkeypatch.setattr(parallel, "GRACE_S", 0.1)
     trainable = build_trainable(settings)
     log = tmp_path / "processes.log"
     thread, raised = in_background(lambda: train_in_processes(trainable, job_of(trainable, settings, [examples]), log))
-    until(lambda: len(left_behind()) == 2 and all(child.net_connections() for child in left_behind()))
-    next(process for process in multiprocessing.active_children() if process.name == "training-2").kill()
+    second_process().kill()
     thread.join(120)
     assert isinstance(raised[0], RunError)
     told = f"process 2 of 2 that train together failed: was ended by signal 9; {log} has what it printed"
@@ -173,28 +170,6 @@ def test_what_a_process_raises_is_told_without_its_words(
     ours = parallel._trained(0, job_of(build_trainable(settings), dataclasses.replace(settings, backbone="x"), []), tmp_path)
     assert isinstance(ours, Failed)
     assert "backbone" in ours.reason
-
-
-STARTER = """
-import os, sys, threading
-from multiprocessing import get_context, parent_process
-from fedlingua.training.parallel import _end_with_the_parent
-
-if __name__ == "__main__":
-    child = get_context("spawn").Process(target=_end_with_the_parent)
-    child.start()
-    print(child.pid, flush=True)
-    child.join()
-"""
-
-
-def test_a_process_ends_when_the_one_that_started_it_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "starter.py").write_text(STARTER)
-    with subprocess.Popen([sys.executable, str(tmp_path / "starter.py")], stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout
-        child = psutil.Process(int(starter.stdout.readline()))
-        starter.kill()
-    assert child.wait(120) is None
 
 
 def test_the_failure_that_others_come_from_is_told() -> None:

@@ -1,6 +1,10 @@
 """The environment that unbabel-comet runs in: made on first use with venv and pip, and kept in the user's cache.
 
-unbabel-comet 2.2 wants transformers < 5, protobuf < 5 and numpy < 2, so it can stand in no environment of ours.
+unbabel-comet 2.2 wants transformers < 5, protobuf < 5 and numpy < 2, so it can stand in no environment of ours. What makes one is a call
+of venv and two of pip. No tool on the index takes more off it than it brings: virtualenv would replace the one call; `pipx run` forgets
+an environment after 14 days, offers no API, and takes one index for all, where torch comes from its own; uv does not read pip's
+configuration, by which an institution says where packages come from; what `build` makes is gone at its end; nox and tox make those of a
+project's tests. None of them holds a lock against a second process, or says in our words what to do without a network.
 """
 
 import shutil

