@@ -278,12 +278,25 @@ def evaluate(message: Message, node: Node) -> RecordDict:
 @app.evaluate("finish")
 @_answered
 def finish(message: Message, node: Node) -> RecordDict:
-    """Score the best round's tensors, which arrive for good, once."""
+    """Choose what the site keeps of the best round's tensors, which arrive for good, and score it once."""
+    from fedlingua.personalization.choice import CANDIDATES
+
     task, client = _client(message.content.config_records, node)
     records = _reply(task)
-    for name, (scores, base) in client.finish(_received(message, client), task.round, task.own).items():
-        records[f"{protocol.SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, scores.record()))
-        records[f"{protocol.BASE_SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, base.record()))
+    for name, scores in client.finish(_received(message, client), task.round, task.own).items():
+        sums = {
+            protocol.SCORES_PREFIX: scores.result,
+            protocol.BASE_SCORES_PREFIX: scores.base,
+            protocol.ALONE_SCORES_PREFIX: scores.alone,
+            protocol.FEDERATED_SCORES_PREFIX: scores.federated,
+        }
+        for prefix, each in sums.items():
+            if each is not None:
+                records[f"{prefix}{name}"] = MetricRecord(cast(Any, each.record()))
+        if scores.kept:
+            over = {protocol.OVER_BETTER: scores.over_better, protocol.OVER_ALONE: scores.over_alone}
+            choice = {protocol.KEPT: CANDIDATES.index(scores.kept), **{key: list(ends) for key, ends in over.items() if ends}}
+            records[f"{protocol.CHOICE_PREFIX}{name}"] = MetricRecord(cast(Any, choice))
     return records
 
 

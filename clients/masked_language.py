@@ -9,25 +9,39 @@ from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.perplexity import MaskedScores
+from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_scores import masked_sums_of
 from fedlingua.exchange.protocol import Stage
+from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.training.masked_language import MASKS_KEY
 
 
 class MaskedLanguageClient(SiteClient):
     """Train, evaluate and score for one site that pre-trains on text in one language."""
 
-    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, tuple[MaskedScores, MaskedScores]]:
+    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, Scores]:
         """Sum what perplexity and accuracy are made of, in four parts of the text, every piece masked once."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         base = {name: self._of_base(text, split) for name, text in self.own_texts.items()}
         if not (self.settings.how.trains and number > 0):
-            return {name: (sums, sums) for name, sums in base.items()}
+            return {name: Scores(sums, sums) for name, sums in base.items()}
         self.load(received, own)
-        result = {name: self._score(text, split) for name, text in self.own_texts.items()}
-        self.deliver(number)
-        return {name: (result[name], base[name]) for name in base}
+        chosen = self.choose(number)
+        if chosen is None:
+            return {name: Scores(self._score(text, split), base[name]) for name, text in self.own_texts.items()}
+        kept, federated = chosen
+        by_model = {BASE: base}
+        for model, tensors in ((FEDERATION, federated), (ALONE, kept.alone), (kept.name, kept.tensors)):
+            if tensors is not None and model not in by_model:
+                write_tensors(self.trainable.model, tensors)
+                by_model[model] = {name: self._score(text, split) for name, text in self.own_texts.items()}
+        alone = by_model.get(ALONE, {})
+        return {
+            name: Scores(by_model[kept.name][name], base[name], alone.get(name), by_model[FEDERATION][name], kept.name)
+            for name in base
+        }
 
     def _of_base(self, text: SiteText, split: Split) -> MaskedScores:
         how = self.settings

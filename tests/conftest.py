@@ -104,6 +104,7 @@ def tiny_run_config(tiny_backbone: Path) -> dict[str, Scalar]:
         "rounds": 2,
         "max-tokens": 32,
         "max-decode-tokens": 16,
+        "keep.choose": False,
     }
 
 

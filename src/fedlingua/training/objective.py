@@ -13,6 +13,7 @@ from fedlingua.backbones.precision import autocast
 from fedlingua.training.batches import Batch, Example, by_tokens, pad
 from fedlingua.training.head import WHOLE, HeadUse
 
+Numbers = np.ndarray[Any, Any]
 Gradients = dict[str, np.ndarray[Any, Any]]
 EVALUATION_TOKENS = 3000
 """Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
@@ -39,6 +40,25 @@ def examples_nll(
     groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
     with autocast(model, precision):
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
+
+
+@torch.no_grad()
+def nll_of_each(
+    model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
+) -> tuple[Numbers, Numbers]:
+    """(nll_sum, number of predicted tokens) of each example, both (examples,) float64, in their order, without dropout.
+
+    In the batches of `examples_nll`, so that the sums over all are the same but for rounding.
+    """
+    model.eval()
+    places = {id(example): place for place, example in enumerate(examples)}
+    nll, tokens = np.zeros(len(examples)), np.zeros(len(examples))
+    with autocast(model, precision):
+        for group in by_tokens(examples, EVALUATION_TOKENS, Random(0)):
+            at = [places[id(example)] for example in group]
+            of_group = pad(group, codec).to(model.device).nlls(model, use)
+            nll[at], tokens[at] = (values.double().cpu().numpy() for values in of_group)
+    return nll, tokens
 
 
 def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Sequence[Batch]) -> tuple[float, int, Gradients]:

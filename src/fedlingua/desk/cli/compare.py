@@ -21,9 +21,9 @@ from fedlingua.desk.cli.corpus_input import CorpusInput
 from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, console, example, say
 
 if TYPE_CHECKING:  # what draws pages takes a while to load, and completion does without
-    from fedlingua.desk.comparison.bootstrap import Difference
     from fedlingua.desk.comparison.compare import Comparison
     from fedlingua.desk.comparison.runs import ComparedRun
+    from fedlingua.evaluation.bootstrap import Difference
 
 commands = Commands()
 MACRO, POOLED = "macro", "pooled"
