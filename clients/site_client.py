@@ -204,7 +204,7 @@ class SiteClient(NumPyClient):
             note=lambda line: _log.info("site %s: %s", self.site, line),
         )
         kept = choose_model(site, federated, self.received.files(number), number, self.folder / CHOICE)
-        write_tensors(self.trainable.model, kept.tensors or self.trainable.initial)
+        write_tensors(self.trainable.model, kept.tensors)
         self.deliver(number, kept.name)
         return kept, federated
 

@@ -70,10 +70,10 @@ class SiteModel:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a site keeps. tensors: None of the base. alone: those of the model that it trained alone. about: of choice.json."""
+    """What a site keeps. alone: tensors of the model that it trained alone; None where that diverged. about: of choice.json."""
 
     name: str
-    tensors: Tensors | None
+    tensors: Tensors
     alone: Tensors | None
     about: Mapping[str, Any]
 
@@ -115,7 +115,7 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
     reason = "" if result.gains else f"; {len(model.dev)} dev sentences or none better"
     model.note(f"keeps {result.kept}{reason}")
     alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
-    return Kept(result.kept, None if result.kept == choice.BASE else phase.tensors_of[result.kept](), alone, about)
+    return Kept(result.kept, phase.tensors_of[result.kept](), alone, about)
 
 
 def mean_of(tensors: Sequence[Tensors], files: Sequence[Path]) -> Tensors:
@@ -145,6 +145,7 @@ class _Phase:
         """The published backbone."""
         with self.model.trainable.as_base():
             self.dev[choice.BASE] = self.model.measure()
+        self.tensors_of[choice.BASE] = lambda: self.model.trainable.published
 
     def add(self, name: str, tensors_of: Callable[[], Tensors]) -> None:
         """A candidate whose tensors can be made at any time; left out where its dev loss is no number."""
