@@ -4,18 +4,23 @@ Manoel et al. 2022, §2.1: training goes on by masked-language modelling alone, 
 besides (Jiang et al. 2022, public). The round itself is clients/site_client.py.
 """
 
+import numpy as np
+
 from clients.site_client import SiteClient
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
-from fedlingua.evaluation.perplexity import MaskedScores
+from fedlingua.evaluation.bootstrap import Numbers, draws
+from fedlingua.evaluation.perplexity import MaskedScores, perplexity
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_scores import masked_sums_of
 from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import NamedTensors
-from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, interval
 from fedlingua.training.masked_language import MASKS_KEY
+from fedlingua.training.objective import nll_of_each
+from fedlingua.training.site_examples import sequences_of
 
 
 class MaskedLanguageClient(SiteClient):
@@ -32,16 +37,34 @@ class MaskedLanguageClient(SiteClient):
         if chosen is None:
             return {name: Scores(self._score(text, split), base[name]) for name, text in self.own_texts.items()}
         kept, federated = chosen
-        by_model = {BASE: base}
+        by_model, nll = {BASE: base}, {}
+        with self.trainable.as_base():
+            nll[BASE] = self._nll_of_each(split)
         for model, tensors in ((FEDERATION, federated), (ALONE, kept.alone), (kept.name, kept.tensors)):
             if tensors is not None and model not in by_model:
                 write_tensors(self.trainable.model, tensors)
                 by_model[model] = {name: self._score(text, split) for name, text in self.own_texts.items()}
-        alone = by_model.get(ALONE, {})
-        return {
-            name: Scores(by_model[kept.name][name], base[name], alone.get(name), by_model[FEDERATION][name], kept.name)
-            for name in base
-        }
+                nll[model] = self._nll_of_each(split)
+        alone, federation = by_model.get(ALONE, {}), by_model[FEDERATION]
+        result = {}
+        for name in base:
+            of_text = {model: each[name] for model, each in nll.items()}
+            better = min((model for model in (BASE, ALONE) if model in nll), key=lambda model: perplexity(by_model[model][name]))
+            over = [_interval(of_text[model], of_text[kept.name]) if model in of_text else None for model in (better, ALONE)]
+            kept_sums = by_model[kept.name][name]
+            result[name] = Scores(kept_sums, base[name], alone.get(name), federation[name], kept.name, *over)
+        return result
+
+    def _nll_of_each(self, split: Split) -> dict[str, tuple[Numbers, Numbers]]:
+        """Measure (nll, masked pieces) of each sequence of each text, every piece masked once, with what the model holds."""
+        codec, of_texts = self.trainable.backbone.codec, {}
+        for name, text in self.own_texts.items():
+            parts = [each.fixed(MASKS_KEY, len(each.ids)) for each in sequences_of(text, split, codec, self.settings)]
+            masked = [example for part in parts for example in part]
+            nll, tokens = nll_of_each(self.trainable.model, codec, masked, self.settings.precision)
+            first = np.cumsum([0, *map(len, parts)])[:-1]
+            of_texts[name] = np.add.reduceat(nll, first), np.add.reduceat(tokens, first)
+        return of_texts
 
     def _of_base(self, text: SiteText, split: Split) -> MaskedScores:
         how = self.settings
@@ -51,3 +74,11 @@ class MaskedLanguageClient(SiteClient):
 
     def _score(self, text: SiteText, split: Split) -> MaskedScores:
         return masked_sums_of(self.trainable.model, self.trainable.backbone.codec, text, split, self.settings)
+
+
+def _interval(first: tuple[Numbers, Numbers], second: tuple[Numbers, Numbers]) -> tuple[float, float]:
+    """95 % interval of by how much the second's perplexity is lower, by paired bootstrap over sequences."""
+    drawn = draws(len(first[0]))
+    before, after = (np.exp((drawn @ nll) / (drawn @ tokens)) for nll, tokens in (first, second))
+    gain = interval(0.0, before - after)
+    return gain.low, gain.high

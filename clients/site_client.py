@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +73,8 @@ class SiteClient(NumPyClient):
         self.folder, self.base_results = folder, base_results
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
         self.selection_files, self.received = RoundFiles(folder / "selection"), ReceivedFiles(folder / "received")
+        self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
+        """takes a line of what the site does after the last round, and whether it begins or ends a step of that"""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ class SiteClient(NumPyClient):
         federated = read_tensors(self.trainable.model, self.trainable.trained)
         site = SiteModel(
             *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
-            note=lambda line: _log.info("site %s: %s", self.site, line),
+            note=self.note,
         )
         kept = choose_model(site, federated, self.received.files(number), number, self.folder / CHOICE)
         write_tensors(self.trainable.model, kept.tensors)

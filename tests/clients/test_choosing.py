@@ -177,6 +177,7 @@ def test_masked_text_is_chosen_by_loss_and_reported_by_perplexity(four_texts: Co
         assert described(folder, site)["by"] == "loss"
         better = min(entry["base_perplexity"], entry["alone_perplexity"])
         assert entry["gain"]["perplexity"] == pytest.approx(better - entry["perplexity"])
+        assert entry["gain"]["low"] <= entry["gain"]["perplexity"] <= entry["gain"]["high"]
     assert told["macro_federated_perplexity"] > 0
 
 

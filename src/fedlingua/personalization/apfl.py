@@ -1,8 +1,8 @@
 """A site's own model that learns in a mixture with the federation's, and how much of it the mixture takes: APFL (Deng et al. 2020).
 
-Both learn at theta_bar = alpha theta_i + (1 - alpha) theta (Algorithm 1): the own model by theta_i <- theta_i - eta alpha grad L(theta_bar),
-alpha by dL/dalpha = <grad L(theta_bar), theta_i - theta>, own model minus the federation's, in this order. The other order learns the
-opposite of what the text says. theta is the federation's model of the run's end and stays.
+Both learn at theta_bar = alpha theta_i + (1 - alpha) theta (Algorithm 1), the own model by
+theta_i <- theta_i - eta alpha grad L(theta_bar), alpha by dL/dalpha = <grad L(theta_bar), theta_i - theta>: own model minus the
+federation's, in this order; the other learns the opposite of what the text says. theta, the federation's model, stays as it is.
 """
 
 import math
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
@@ -74,7 +75,7 @@ def learn_in_mixture(
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
     mixed = {name: parameter for name, parameter in model.named_parameters() if name in names}
-    own = {name: parameter.detach().clone() for name, parameter in mixed.items()}
+    own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixed.items()}
     optimizer = OPTIMIZERS[how.optimizer](list(own.values()), how.learning_rate, how.weight_decay, how.epsilon)
     add_gradient = StepGradient(
         model, trainable.backbone.codec, how.precision, how.label_smoothing, how.head_use(texts, model.device)
@@ -86,7 +87,7 @@ def learn_in_mixture(
             alpha = path[-1]
             if math.isnan(alpha):
                 break
-            personal = {name: tensor.float().cpu().numpy() for name, tensor in own.items()}
+            personal = {name: tensor.detach().float().cpu().numpy() for name, tensor in own.items()}
             write_tensors(model, interpolated(federated, personal, alpha))
             add_gradient([[example.drawn(rng) for example in batch] for batch in batches])
             gradient = {name: each.grad.float().cpu().numpy() for name, each in mixed.items() if each.grad is not None}
@@ -97,4 +98,4 @@ def learn_in_mixture(
             optimizer.step()
     model.eval()
     model.requires_grad_(False)
-    return Mixture({name: own[name].float().cpu().numpy().copy() for name in trainable.trained.names}, path)
+    return Mixture({name: own[name].detach().float().cpu().numpy().copy() for name in trainable.trained.names}, path)

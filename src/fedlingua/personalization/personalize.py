@@ -112,7 +112,7 @@ def personalize(
     with tempfile.TemporaryDirectory(prefix="fedlingua-choice-") as place:
         for file in before.glob("alone.*") if before else ():
             shutil.copy(file, place)
-        at_site = SiteModel(site, trainable, settings, dev, train, count_chrf, lambda line: None)
+        at_site = SiteModel(site, trainable, settings, dev, train, count_chrf, lambda line, step: None)
         kept = choose_model(at_site, federated, [], number, Path(place))
         if choice.OWN in kept.about["left_out"] and kept.about["candidates"][choice.OWN]["diverged"]:
             raise diverged

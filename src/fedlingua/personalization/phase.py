@@ -46,7 +46,7 @@ class SiteModel:
         train: Trains what the model holds as a round does: settings, seed, (pass, of how many).
         count_chrf: Translates the dev text, with the published backbone (True) or with what the model holds, and counts chrF,
             (sentences, 18); gives None where nothing is translated.
-        note: Takes a line of progress.
+        note: Takes a line of progress, and whether it begins or ends a step of the phase.
     """
 
     site: str
@@ -55,7 +55,7 @@ class SiteModel:
     dev: Sequence[Example]
     train: Callable[[Settings, str, tuple[int, int]], object]
     count_chrf: Callable[[bool], Counts | None]
-    note: Callable[[str], None]
+    note: Callable[[str, bool], None]
 
     @property
     def by(self) -> str:
@@ -112,8 +112,8 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
         "seconds": round(time.monotonic() - phase.started, 3),
     }
     replace_text(folder / FILE, json_text(about))
-    reason = "" if result.gains else f"; {len(model.dev)} dev sentences or none better"
-    model.note(f"keeps {result.kept}{reason}")
+    few = len(model.dev) < choice.LEAST_SENTENCES
+    model.note(f"keeps {result.kept}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
     alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
     return Kept(result.kept, phase.tensors_of[result.kept](), alone, about)
 
@@ -121,9 +121,8 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
 def mean_of(tensors: Sequence[Tensors], files: Sequence[Path]) -> Tensors:
     """The plain mean of several models, summed in float32 in the order given."""
     models = [*tensors, *(load_file(file) for file in files)]
-    return {
-        name: np.sum([each[name] for each in models], axis=0, dtype=np.float32) / np.float32(len(models)) for name in models[0]
-    }
+    total = {name: np.add.reduce([each[name] for each in models], dtype=np.float32) for name in models[0]}
+    return {name: np.asarray(array / np.float32(len(models))) for name, array in total.items()}
 
 
 class _Phase:
@@ -174,7 +173,7 @@ class _Phase:
         self.trained[name] = {key: value for key, value in about.items() if key not in ("key", "useless")}
         if about["useless"]:
             self.left_out[name] = about["useless"]
-            self.model.note(f"{name} is left out: {about['useless']}")
+            self.model.note(f"{name} is left out: {about['useless']}", True)
         elif about["best"] or name == choice.ALONE:
             self.add(name, partial(load_file, files[0]))
         else:
@@ -182,6 +181,7 @@ class _Phase:
 
     def _train(self, name: str, start: Tensors, most: int) -> Trained:
         model, settings = self.model, self.model.settings
+        model.note(f"trains {'alone' if name == choice.ALONE else 'on from the federation'}, at most {most} passes", True)
         rates = [float(rate) for rate in settings.keep_rates.split(",")]
         until = self.started + 60 * settings.keep_minutes if settings.keep_minutes else math.inf
 
@@ -200,7 +200,7 @@ class _Phase:
             lambda: model.measure().loss,
             self.write,
             partial(read_tensors, model.trainable.model, model.trainable.trained),
-            lambda line: model.note(f"{name}, {line}"),
+            lambda line: model.note(f"{name}, {line}", False),
             lambda: time.monotonic() < until,
         )
 
@@ -246,7 +246,7 @@ class _Phase:
         model, confidence = self.model, self.model.settings.keep_confidence
         if len(model.dev) >= choice.LEAST_SENTENCES:
             for name in choice.worth_translating(self.dev, model.by, confidence):
-                model.note(f"translates the dev text with {name}")
+                model.note(f"translates the dev text with {name}", False)
                 if name != choice.BASE:
                     self.write(self.tensors_of[name]())
                 self.dev[name] = replace(self.dev[name], chrf=model.count_chrf(name == choice.BASE))

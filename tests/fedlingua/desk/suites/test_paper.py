@@ -22,6 +22,7 @@ PAPERS = {
     "adapter.dim": 64,
     "max-tokens": 256,
     "max-decode-tokens": 256,
+    "keep.choose": False,
 }
 
 
