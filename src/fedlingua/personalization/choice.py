@@ -26,6 +26,8 @@ LEAST_SENTENCES = 30
 """Dev sentences, of masked text sequences, from which on a choice is made. A 95 % bootstrap interval should lie above 0 for
 2.5 % of equally good models; simulated (test_choice.py) it does for up to 8 % with 5 sentences, 6 % with 10 and 4 % with 30.
 """
+MOST_TRANSLATED = 3
+"""Candidates that the dev text is translated with under "both", those with the least loss: translating takes as long as training."""
 CRITERIA = {"loss": ("loss",), "chrf": ("chrf",), "both": ("chrf", "loss")}
 """Value of `keep.by` -> by what a candidate has to be better; the best is the best by the first of them."""
 
@@ -124,14 +126,15 @@ def worth_translating(dev: Mapping[str, DevResult], by: str, confidence: float) 
     if by == "both":
         reference = better_without(dev, "loss")
         others = [name for name in others if gain(dev[reference], dev[name], "loss", confidence).low > 0]
+        others = sorted(others, key=lambda name: dev[name].loss)[:MOST_TRANSLATED]
     return [*(name for name in (BASE, ALONE) if name in dev), *others] if others else []
 
 
 def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
     """Take the best candidate only if each criterion shows that it is better than the better of base and alone.
 
-    dev: candidate -> results, the base's among them. by: a key of CRITERIA; under "both" the best by chrF among those that the loss shows
-    to be better. With fewer than LEAST_SENTENCES no choice is made: the better of base and alone by loss is kept.
+    dev: candidate -> results, the base's among them. by: a key of CRITERIA; under "both" the best by chrF among those of least loss
+    that the loss shows to be better. With fewer than LEAST_SENTENCES no choice is made: the better of base and alone by loss is kept.
     """
     if len(next(iter(dev.values())).nll) < LEAST_SENTENCES:
         reference = better_without(dev, "loss")

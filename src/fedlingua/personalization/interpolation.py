@@ -43,7 +43,8 @@ Alphas = dict[Part, float]
 def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: tuple[float, float]) -> tuple[Alphas, Alphas]:
     """Search GRID for the alphas with the least dev loss: (one for all parts, one for each).
 
-    By coordinates: all parts together first, then each part in turn while the others stay. Of equal losses the earlier one counts.
+    By coordinates: all parts together first, and where something between the two models is better than both, each part in turn while the
+    others stay. Of equal losses the earlier one counts.
 
     Args:
         parts: The parts with tensors.
@@ -53,7 +54,7 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
     losses = {GRID[0]: ends[0], **{alpha: loss(dict.fromkeys(parts, alpha)) for alpha in GRID[1:-1]}, GRID[-1]: ends[1]}
     one = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
     alphas, least = dict.fromkeys(parts, one), losses[one]
-    for part in parts if len(parts) > 1 else ():
+    for part in parts if len(parts) > 1 and one not in (0, 1) else ():
         for alpha in GRID:
             if alpha != alphas[part] and (here := loss({**alphas, part: alpha})) < least:
                 alphas, least = {**alphas, part: alpha}, here

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from fedlingua.runs.folder import json_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
 from fedlingua.training.head import HeadUse
-from fedlingua.training.objective import nll_of_each
+from fedlingua.training.objective import Placed, evaluation_batches, nll_of_each
 
 FOLDER, FILE = "choice", "choice.json"
 
@@ -64,8 +64,12 @@ class SiteModel:
 
     def measure(self) -> DevResult:
         """Measure the dev loss of what the model holds."""
-        use, codec = HeadUse(self.settings.head_chunk), self.trainable.backbone.codec
-        return DevResult(*nll_of_each(self.trainable.model, codec, self.dev, self.settings.precision, use))
+        use = HeadUse(self.settings.head_chunk)
+        return DevResult(*nll_of_each(self.trainable.model, self._batches, self.settings.precision, use))
+
+    @cached_property
+    def _batches(self) -> Placed:
+        return evaluation_batches(self.trainable.backbone.codec, self.dev)
 
 
 @dataclass(frozen=True)
@@ -146,10 +150,11 @@ class _Phase:
             self.dev[choice.BASE] = self.model.measure()
         self.tensors_of[choice.BASE] = lambda: self.model.trainable.published
 
-    def add(self, name: str, tensors_of: Callable[[], Tensors]) -> None:
-        """A candidate whose tensors can be made at any time; left out where its dev loss is no number."""
-        self.write(tensors_of())
-        result = self.model.measure()
+    def add(self, name: str, tensors_of: Callable[[], Tensors], result: DevResult | None = None) -> None:
+        """A candidate whose tensors can be made at any time; left out where its dev loss is no number. result: where it is known."""
+        if result is None:
+            self.write(tensors_of())
+            result = self.model.measure()
         if not result.loss < DIVERGED:
             self.left_out[name] = f"dev loss {result.loss:.3g} nats a token"
             return
@@ -221,12 +226,12 @@ class _Phase:
         trained = self.model.trainable.trained
         parts: list[Part] = [part for part in PARTS[:2] if trained.of_part(part)]
 
-        def mixed(alphas: Mapping[Part, float]) -> Tensors:
-            return interpolated_by_part(first, second, alphas, trained)
+        results: dict[tuple[float, ...], DevResult] = {}
 
         def loss(alphas: Mapping[Part, float]) -> float:
-            self.write(mixed(alphas))
-            return self.model.measure().loss
+            self.write(interpolated_by_part(first, second, alphas, trained))
+            results[tuple(alphas.values())] = self.model.measure()
+            return results[tuple(alphas.values())].loss
 
         ends = (self.dev[other].loss, self.dev[choice.OWN].loss)
         for place, alphas in enumerate(search_alphas(parts, loss, ends)):
@@ -235,7 +240,7 @@ class _Phase:
                 continue  # one of the two, or the candidate before
             key = name + choice.BY_PART if place else name
             self.alphas[key] = alphas
-            self.add(key, partial(self._mixed_again, other, alphas))
+            self.add(key, partial(self._mixed_again, other, alphas), results.get(tuple(alphas.values())))
 
     def _mixed_again(self, other: str, alphas: Mapping[Part, float]) -> Tensors:
         trained = self.model.trainable.trained

@@ -42,22 +42,30 @@ def examples_nll(
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
 
 
+Placed = list[tuple[list[int], Batch]]
+"""Batches, each with the places of its examples among all."""
+
+
+def evaluation_batches(codec: Codec, examples: Sequence[Example]) -> Placed:
+    """The batches of `examples_nll`, to be measured time and again."""
+    places = {id(example): place for place, example in enumerate(examples)}
+    groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
+    return [([places[id(example)] for example in group], pad(group, codec)) for group in groups]
+
+
 @torch.no_grad()
-def nll_of_each(
-    model: PreTrainedModel, codec: Codec, examples: Sequence[Example], precision: str, use: HeadUse = WHOLE
-) -> tuple[Numbers, Numbers]:
+def nll_of_each(model: PreTrainedModel, batches: Placed, precision: str, use: HeadUse = WHOLE) -> tuple[Numbers, Numbers]:
     """(nll_sum, number of predicted tokens) of each example, both (examples,) float64, in their order, without dropout.
 
-    In the batches of `examples_nll`, so that the sums over all are the same but for rounding.
+    The sums over all are those of `examples_nll` but for rounding.
     """
     model.eval()
-    places = {id(example): place for place, example in enumerate(examples)}
-    nll, tokens = np.zeros(len(examples)), np.zeros(len(examples))
+    size = sum(len(places) for places, _ in batches)
+    nll, tokens = np.zeros(size), np.zeros(size)
     with autocast(model, precision):
-        for group in by_tokens(examples, EVALUATION_TOKENS, Random(0)):
-            at = [places[id(example)] for example in group]
-            of_group = pad(group, codec).to(model.device).nlls(model, use)
-            nll[at], tokens[at] = (values.double().cpu().numpy() for values in of_group)
+        for places, batch in batches:
+            of_batch = batch.to(model.device).nlls(model, use)
+            nll[places], tokens[places] = (values.double().cpu().numpy() for values in of_batch)
     return nll, tokens
 
 
