@@ -282,6 +282,8 @@ def finish(message: Message, node: Node) -> RecordDict:
     from fedlingua.personalization.choice import CANDIDATES
 
     task, client = _client(message.content.config_records, node)
+    if node.guard and node.guard.asked.chooses and not node.settings.chooses:
+        _log.info("site %s keeps what it was sent: this site's file lets it not choose ([limits] keep-choose)", task.site)
     records = _reply(task)
     for name, scores in client.finish(_received(message, client), task.round, task.own).items():
         sums = {

@@ -172,7 +172,7 @@ class _Phase:
                 "best": trained.best,
                 "dev_losses": _finite(trained.losses),
             }
-            about |= {"rates": trained.rates, "diverged": trained.diverged}
+            about |= {"rates": [*trained.rates], "diverged": [*trained.diverged]}
             save_tensors(trained.tensors, files[0])
             replace_text(files[1], json_text(about))
         self.trained[name] = {key: value for key, value in about.items() if key not in ("key", "useless")}

@@ -96,7 +96,8 @@ def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metr
 
 def personal_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """For a terminal."""
-    lines, metrics = personal_lines(results), metrics_of_table(results)[:1]  # both do not fit
+    lines, both = personal_lines(results), metrics_of_table(results)
+    metrics: Sequence[Metric] = both[:1] if len(models_of(results)) > 4 else both  # as many as fit 80 characters
     table = plain_table(_title(results))
     table.add_column("site", overflow="fold")
     shown = [_BRIEF[model] for model in models_of(results)]
