@@ -295,9 +295,12 @@ def finish(message: Message, node: Node) -> RecordDict:
         for prefix, each in sums.items():
             if each is not None:
                 records[f"{prefix}{name}"] = MetricRecord(cast(Any, each.record()))
-        if scores.kept:
+        if scores.candidate:
             over = {protocol.OVER_BETTER: scores.over_better, protocol.OVER_ALONE: scores.over_alone}
-            choice = {protocol.KEPT: CANDIDATES.index(scores.kept), **{key: list(ends) for key, ends in over.items() if ends}}
+            choice = {
+                protocol.KEPT: CANDIDATES.index(scores.candidate),
+                **{key: list(ends) for key, ends in over.items() if ends},
+            }
             records[f"{protocol.CHOICE_PREFIX}{name}"] = MetricRecord(cast(Any, choice))
     return records
 

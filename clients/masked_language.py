@@ -15,9 +15,8 @@ from fedlingua.evaluation.perplexity import MaskedScores, perplexity
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_scores import masked_sums_of
 from fedlingua.exchange.protocol import Stage
-from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import NamedTensors
-from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, interval
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, gains_on_test
 from fedlingua.training.masked_language import MASKS_KEY
 from fedlingua.training.objective import evaluation_batches, nll_of_each
 from fedlingua.training.site_examples import sequences_of
@@ -33,27 +32,23 @@ class MaskedLanguageClient(SiteClient):
         if not (self.settings.how.trains and number > 0):
             return {name: Scores(sums, sums) for name, sums in base.items()}
         self.load(received, own)
-        chosen = self.choose(number)
-        if chosen is None:
-            return {name: Scores(self._score(text, split), base[name]) for name, text in self.own_texts.items()}
-        kept, federated = chosen
-        by_model, nll = {BASE: base}, {}
+        by_model, candidate = self.score_models(number, lambda: self._scores_of_all(split))
+        if not self.settings.chooses:
+            return {name: Scores(sums, base[name]) for name, sums in by_model[candidate][0].items()}
         with self.trainable.as_base():
-            nll[BASE] = self._nll_of_each(split)
-        for model, tensors in ((FEDERATION, federated), (ALONE, kept.alone), (kept.name, kept.tensors)):
-            if tensors is not None and model not in by_model:
-                write_tensors(self.trainable.model, tensors)
-                by_model[model] = {name: self._score(text, split) for name, text in self.own_texts.items()}
-                nll[model] = self._nll_of_each(split)
-        alone, federation = by_model.get(ALONE, {}), by_model[FEDERATION]
+            by_model[BASE] = base, self._nll_of_each(split)
         result = {}
         for name in base:
-            of_text = {model: each[name] for model, each in nll.items()}
-            better = min((model for model in (BASE, ALONE) if model in nll), key=lambda model: perplexity(by_model[model][name]))
-            over = [_interval(of_text[model], of_text[kept.name]) if model in of_text else None for model in (better, ALONE)]
-            kept_sums = by_model[kept.name][name]
-            result[name] = Scores(kept_sums, base[name], alone.get(name), federation[name], kept.name, *over)
+            sums = {model: each[0][name] for model, each in by_model.items()}
+            samples = {model: _samples(*each[1][name]) for model, each in by_model.items()}
+            gains = gains_on_test(candidate, {model: -perplexity(each) for model, each in sums.items()}, samples)
+            result[name] = Scores(sums[candidate], base[name], sums.get(ALONE), sums[FEDERATION], candidate, *gains)
         return result
+
+    def _scores_of_all(self, split: Split) -> tuple[dict[str, MaskedScores], dict[str, tuple[Numbers, Numbers]]]:
+        """With what the model holds; (nll, masked pieces) of each sequence, where they are asked for."""
+        sums = {name: self._score(text, split) for name, text in self.own_texts.items()}
+        return sums, self._nll_of_each(split) if self.settings.chooses else {}
 
     def _nll_of_each(self, split: Split) -> dict[str, tuple[Numbers, Numbers]]:
         """Measure (nll, masked pieces) of each sequence of each text, every piece masked once, with what the model holds."""
@@ -76,9 +71,7 @@ class MaskedLanguageClient(SiteClient):
         return masked_sums_of(self.trainable.model, self.trainable.backbone.codec, text, split, self.settings)
 
 
-def _interval(first: tuple[Numbers, Numbers], second: tuple[Numbers, Numbers]) -> tuple[float, float]:
-    """95 % interval of by how much the second's perplexity is lower, by paired bootstrap over sequences."""
-    drawn = draws(len(first[0]))
-    before, after = (np.exp((drawn @ nll) / (drawn @ tokens)) for nll, tokens in (first, second))
-    gain = interval(0.0, before - after)
-    return gain.low, gain.high
+def _samples(nll: Numbers, tokens: Numbers) -> Numbers:
+    """Minus the perplexity of each bootstrap sample of sequences, (samples,)."""
+    drawn = draws(len(nll))
+    return -np.exp((drawn @ nll) / (drawn @ tokens))

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from flwr.client import NumPyClient
@@ -33,7 +33,7 @@ from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization.choice import FEDERATION
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
 from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.settings.config import Settings
@@ -45,6 +45,7 @@ from fedlingua.training.parallel import Job, train_in_processes
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
 _log = logging.getLogger("fedlingua.client")
+T = TypeVar("T")
 
 
 class SiteClient(NumPyClient):
@@ -187,10 +188,10 @@ class SiteClient(NumPyClient):
         """The texts that the site stands for: its own, also where text is mixed, or all that are pooled in it."""
         return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
-    def deliver(self, number: int, kept: str = FEDERATION) -> None:
+    def deliver(self, number: int, candidate: str = FEDERATION) -> None:
         """Store the tensors that the model holds now, with everything needed to use them."""
         about = {"site": self.site, "direction": str(next(iter(self.own_texts.values())).direction), "round": number}
-        deliver(self.folder, self.trainable, self.settings, {**about, "kept": kept} if self.settings.chooses else about)
+        deliver(self.folder, self.trainable, self.settings, {**about, "kept": candidate} if self.settings.chooses else about)
 
     def choose(self, number: int) -> tuple[Kept, Tensors] | None:
         """Choose what the site keeps, with the federation's model in place, and store it; return it and the federation's tensors.
@@ -205,10 +206,27 @@ class SiteClient(NumPyClient):
             *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
             note=self.note,
         )
-        kept = choose_model(site, federated, self.received.files(number), number, self.folder / CHOICE)
-        write_tensors(self.trainable.model, kept.tensors)
-        self.deliver(number, kept.name)
-        return kept, federated
+        result = choose_model(site, federated, self.received.files(number), number, self.folder / CHOICE)
+        write_tensors(self.trainable.model, result.tensors)
+        self.deliver(number, result.name)
+        return result, federated
+
+    def score_models(self, number: int, score: Callable[[], T]) -> tuple[dict[str, T], str]:
+        """Score with the federation's model, which is in place, and where the site chooses with the others that it tells of.
+
+        Returns:
+            What `score` gives, by candidate, the base left out; and the candidate that the site keeps.
+        """
+        chosen = self.choose(number)
+        if chosen is None:
+            return {FEDERATION: score()}, FEDERATION
+        result, federated = chosen
+        scored: dict[str, T] = {}
+        for name, tensors in ((FEDERATION, federated), (ALONE, result.alone), (result.name, result.tensors)):
+            if tensors is not None and name not in (BASE, *scored):
+                write_tensors(self.trainable.model, tensors)
+                scored[name] = score()
+        return scored, result.name
 
     # --- Examples ---------------------------------------------------------------------------------------------------
 

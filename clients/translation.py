@@ -8,6 +8,7 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,10 +30,9 @@ from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import translations
 from fedlingua.exchange.protocol import Stage
-from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, interval
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, gains_on_test
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 
@@ -133,12 +133,13 @@ class TranslationClient(SiteClient):
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         scored = {name: ScoredText(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
         base = {name: self._of_base(each) for name, each in scored.items()}
-        by_model: dict[str, dict[str, list[str]]] = {BASE: base}
-        kept = BASE
+        by_model, candidate = dict[str, dict[str, list[str]]](), BASE
         if self.settings.how.trains and number > 0:
             self.load(received, own)
-            kept = self._translate_with_all(scored, number, by_model)
-        hypotheses = by_model[kept]
+            translate = partial(self._translate_all, scored)
+            by_model, candidate = self.score_models(number, translate)
+        by_model[BASE] = base
+        hypotheses = by_model[candidate]
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, each in scored.items():
             file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
@@ -151,44 +152,22 @@ class TranslationClient(SiteClient):
             sums = Scores(each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"]))
             chosen = self.settings.chooses and FEDERATION in by_model
             result[name] = (
-                self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, kept) if chosen else sums
+                self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
             )
         return result
 
-    def _translate_with_all(
-        self, scored: Mapping[str, ScoredText], number: int, by_model: dict[str, dict[str, list[str]]]
-    ) -> str:
-        """Translate with the federation's model, which is in place, and where the site chooses with alone and what it keeps; name that."""
-        chosen = self.choose(number)
-        if chosen is None:
-            by_model[FEDERATION] = {name: self._translate(each) for name, each in scored.items()}
-            return FEDERATION
-        kept, federated = chosen
-        for name, tensors in ((FEDERATION, federated), (ALONE, kept.alone), (kept.name, kept.tensors)):
-            if tensors is not None and name not in by_model:
-                write_tensors(self.trainable.model, tensors)
-                by_model[name] = {text: self._translate(each) for text, each in scored.items()}
-        return kept.name
+    def _translate_all(self, scored: Mapping[str, ScoredText]) -> dict[str, list[str]]:
+        return {name: self._translate(each) for name, each in scored.items()}
 
     @staticmethod
-    def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], kept: str) -> Scores:
+    def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], candidate: str) -> Scores:
         """Add the sums of what was chosen among, and the intervals of what is gained in BLEU."""
-        count = {name: TEXT_METRICS["bleu"].count(scored.translated(made)) for name, made in by_model.items()}
-        bleu = {name: TEXT_METRICS["bleu"].of(count[name]) for name in count}
-        better = max((name for name in (BASE, ALONE) if name in bleu), key=bleu.__getitem__)
-        drawn = draws(len(scored.pairs))
-        samples = {name: resampled(each, TEXT_METRICS["bleu"].score, drawn) for name, each in count.items()}
-
-        def over(name: str) -> tuple[float, float] | None:
-            if name not in samples:
-                return None
-            gain = interval(bleu[kept] - bleu[name], samples[kept] - samples[name])
-            return gain.low, gain.high
-
-        of = {name: scored.sums(made, {}) for name, made in by_model.items()}
-        return replace(
-            sums, alone=of.get(ALONE), federated=of[FEDERATION], kept=kept, over_better=over(better), over_alone=over(ALONE)
-        )
+        bleu, drawn = TEXT_METRICS["bleu"], draws(len(scored.pairs))
+        counts = {name: bleu.count(scored.translated(made)) for name, made in by_model.items()}
+        samples = {name: resampled(each, bleu.score, drawn) for name, each in counts.items()}
+        gains = gains_on_test(candidate, {name: bleu.of(each) for name, each in counts.items()}, samples)
+        of = {name: scored.sums(by_model[name], {}) for name in (ALONE, FEDERATION) if name in by_model}
+        return Scores(sums.result, sums.base, of.get(ALONE), of[FEDERATION], candidate, *gains)
 
     def count_chrf(self, base: bool) -> Counts:
         """Count chrF of the site's own dev text, translated greedily."""

@@ -205,10 +205,10 @@ def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: flo
     place = record[protocol.KEPT]
     if type(place) is not int or not 0 <= place < len(CANDIDATES):
         raise ExchangeError(f"{protocol.KEPT} = {place!r}; wanted the number of a candidate, 0 to {len(CANDIDATES) - 1}")
-    kept = CANDIDATES[place]
-    same = {BASE: "base", ALONE: "alone", FEDERATION: "federated"}.get(kept, "result")
+    candidate = CANDIDATES[place]
+    same = {BASE: "base", ALONE: "alone", FEDERATION: "federated"}.get(candidate, "result")
     if same not in sums or _without_more(sums["result"]) != _without_more(sums[same]):
-        raise ExchangeError(f"keeps {kept}, and the scores of what it keeps are not those of {kept}")
+        raise ExchangeError(f"keeps {candidate}, and the scores of what it keeps are not those of {candidate}")
     ends = {}
     for key in intervals & set(record):
         values: list[Any] = record[key] if isinstance(record[key], list) else []  # type: ignore[assignment]
@@ -219,7 +219,7 @@ def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: flo
         ):
             raise ExchangeError(f"{key} = {record[key]!r}; wanted two numbers from {-most:g} to {most:g}, the lower one first")
         ends[key.replace("-", "_")] = (float(values[0]), float(values[1]))
-    return {"kept": kept, **ends}
+    return {"candidate": candidate, **ends}
 
 
 def _without_more(sums: Any) -> Any:

@@ -17,7 +17,7 @@ def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]])
     gain: by how much what is kept is better than the better of base and alone on the scored text, and its interval as the site found it by
     paired bootstrap; gain_over_alone: the same over alone.
     """
-    if not scores.kept or scores.federated is None:
+    if not scores.candidate or scores.federated is None:
         return {}
     sums = {"alone": scores.alone, "federated": scores.federated}
     values = {f"{side}_{key}": value(sums[side]) for key, value in metrics.items() for side in SIDES if sums[side] is not None}
@@ -33,7 +33,7 @@ def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]])
     gains = {"gain": gain(better, scores.over_better)}
     if alone is not None:
         gains["gain_over_alone"] = gain(alone, scores.over_alone)
-    return {**values, "kept": scores.kept, **gains}
+    return {**values, "kept": scores.candidate, **gains}
 
 
 def choice_means(sites: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]) -> dict[str, float]:

@@ -75,10 +75,10 @@ CHOICE = {"kept": CANDIDATES.index("federation"), "over-better": [1.0, 2.5], "ov
 
 def test_what_a_site_says_of_its_choice_is_taken_as_it_is() -> None:
     told = check_choice(MetricRecord(CHOICE), CHOSEN, 100.0)
-    assert told == {"kept": "federation", "over_better": (1.0, 2.5), "over_alone": (-1.0, 3.0)}
+    assert told == {"candidate": "federation", "over_better": (1.0, 2.5), "over_alone": (-1.0, 3.0)}
     without = {name: each for name, each in CHOSEN.items() if name != "alone"}
-    assert check_choice(MetricRecord({"kept": 3, "over-better": [0.0, 0.0]}), without, 100.0)["kept"] == "own"
-    assert check_choice(MetricRecord({"kept": 3}), CHOSEN, 100.0) == {"kept": "own"}
+    assert check_choice(MetricRecord({"kept": 3, "over-better": [0.0, 0.0]}), without, 100.0)["candidate"] == "own"
+    assert check_choice(MetricRecord({"kept": 3}), CHOSEN, 100.0) == {"candidate": "own"}
     assert check_choice(None, {name: CHOSEN[name] for name in ("result", "base")}, 100.0) == {}
 
 

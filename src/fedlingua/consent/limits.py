@@ -97,6 +97,8 @@ class SiteLimits:
 
     def bounded(self, settings: Settings) -> Settings:
         """The settings of the last phase as they hold at this site."""
+        if not settings.chooses:
+            return settings
         minutes = [minutes for minutes in (settings.keep_minutes, self.keep_minutes) if minutes]
         return dataclasses.replace(
             settings,

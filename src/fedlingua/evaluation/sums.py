@@ -27,6 +27,6 @@ class Scores:
     base: TextSums
     alone: TextSums | None = None
     federated: TextSums | None = None
-    kept: str = ""
+    candidate: str = ""
     over_better: tuple[float, float] | None = None
     over_alone: tuple[float, float] | None = None

@@ -6,7 +6,6 @@ Every comparison is paired: both models read the same sentences, and a bootstrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 
@@ -96,21 +95,25 @@ def interval(value: float, differences: Numbers, confidence: float = 0.95) -> Ga
     return Gain(value, float(ordered[cut]), float(ordered[-cut - 1]))
 
 
+def gains_on_test(
+    candidate: str, values: Mapping[str, float], samples: Mapping[str, Numbers]
+) -> list[tuple[float, float] | None]:
+    """95 % intervals of the gain of a candidate over the better of base and alone, and over alone (None without it); more is better.
+
+    values: candidate -> score on the test text; samples: candidate -> of each bootstrap sample.
+    """
+    better = max((name for name in (BASE, ALONE) if name in values), key=values.__getitem__)
+    gains = [interval(0.0, samples[candidate] - samples[name]) if name in samples else None for name in (better, ALONE)]
+    return [None if each is None else (each.low, each.high) for each in gains]
+
+
 @dataclass(frozen=True)
 class Choice:
-    """kept: the candidate. reference: the better of base and alone. gains: candidate -> criterion -> gain over the reference."""
+    """candidate: what is kept. reference: the better of base and alone. gains: candidate -> criterion -> gain over the reference."""
 
-    kept: str
+    candidate: str
     reference: str
     gains: Mapping[str, Mapping[str, Gain]] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """For the site's file."""
-        return {
-            "kept": self.kept,
-            "reference": self.reference,
-            "gains": {name: {by: vars(each) for by, each in gains.items()} for name, gains in self.gains.items()},
-        }
 
 
 def better_without(dev: Mapping[str, DevResult], by: str) -> str:
@@ -152,5 +155,4 @@ def choose(dev: Mapping[str, DevResult], by: str, confidence: float) -> Choice:
     }
     possible = [name for name in gains if all(gains[name][other].low > 0 for other in others)]
     best = max(possible, key=lambda name: gains[name][first].value, default=reference)
-    kept = best if best in gains and gains[best][first].low > 0 else reference
-    return Choice(kept, reference, gains)
+    return Choice(best if best in gains and gains[best][first].low > 0 else reference, reference, gains)

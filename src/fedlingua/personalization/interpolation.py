@@ -55,8 +55,8 @@ def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: 
     one = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
     alphas, least = dict.fromkeys(parts, one), losses[one]
     for part in parts if len(parts) > 1 and one not in (0, 1) else ():
-        for alpha in GRID:
-            if alpha != alphas[part] and (here := loss({**alphas, part: alpha})) < least:
+        for alpha in (other for other in GRID if other != one):
+            if (here := loss({**alphas, part: alpha})) < least:
                 alphas, least = {**alphas, part: alpha}, here
     return dict.fromkeys(parts, one), alphas
 

@@ -45,7 +45,7 @@ def phase_settings(how: Personalizing, settings: Settings) -> Settings:
 
 @dataclass(frozen=True)
 class Personalized:
-    """What came of it.
+    """What came of it. final: what the phase keeps.
 
     alphas: of the mixtures that are judged: federated (0), personal (1), apfl (learned), chosen (on dev). path: APFL's alpha before each
     step of training and at its end. sweep: alpha -> dev loss, nats a token. test: model -> metric -> value; besides the mixtures base,
@@ -54,7 +54,7 @@ class Personalized:
 
     personal: Tensors
     interpolated: Tensors
-    kept: Tensors
+    final: Tensors
     alphas: Mapping[str, float]
     path: Sequence[float]
     sweep: Mapping[float, float]
@@ -113,8 +113,8 @@ def personalize(
         for file in before.glob("alone.*") if before else ():
             shutil.copy(file, place)
         at_site = SiteModel(site, trainable, settings, dev, train, count_chrf, lambda line, step: None)
-        kept = choose_model(at_site, federated, [], number, Path(place))
-        if choice.OWN in kept.about["left_out"] and kept.about["candidates"][choice.OWN]["diverged"]:
+        chosen = choose_model(at_site, federated, [], number, Path(place))
+        if choice.OWN in chosen.about["left_out"] and chosen.about["candidates"][choice.OWN]["diverged"]:
             raise diverged
         personal = load_file(Path(place) / f"{choice.OWN}.safetensors")
 
@@ -124,7 +124,7 @@ def personalize(
         return nll_sum / num_tokens
 
     sweep = {alpha: dev_loss(interpolated(federated, personal, alpha)) for alpha in ALPHAS}
-    passes = max(1, kept.about["candidates"][choice.OWN]["best"])
+    passes = max(1, chosen.about["candidates"][choice.OWN]["best"])
     local = replace(LocalTraining.of(settings), epochs=passes * settings.local_epochs)
     apfl = learn_in_mixture(federated, trainable, training_texts, local, how.alpha_rate, f"{settings.seed}/{site}/apfl")
     if not np.isfinite(apfl.alpha) or not all(np.isfinite(array).all() for array in apfl.personal.values()):
@@ -136,7 +136,7 @@ def personalize(
     alphas = {"federated": 0.0, "personal": 1.0, "apfl": apfl.alpha, "chosen": chosen_alpha(sweep)}
     mixed = interpolated(federated, personal, alphas["chosen"])
     models = {"federated": federated, "personal": personal, "apfl": learned, "chosen": mixed, "base": trainable.published}
-    models |= {"kept": kept.tensors, **({} if kept.alone is None else {"alone": kept.alone})}
+    models |= {"kept": chosen.tensors, **({} if chosen.alone is None else {"alone": chosen.alone})}
     judged: dict[str, Any] = {}
     for name, tensors in models.items():
         same = next((other for other in judged if _alike(models[other], tensors)), None)
@@ -146,14 +146,14 @@ def personalize(
     return Personalized(
         personal,
         mixed,
-        kept.tensors,
+        chosen.tensors,
         alphas,
         apfl.path,
         sweep,
         apfl_dev_loss,
         {name: scorer.values(sums) for name, sums in judged.items()},
         scorer.about(judged["federated"], texts[site].direction),
-        kept.about,
+        chosen.about,
         time.monotonic() - started,
     )
 

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -110,16 +110,18 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
         "by": model.by,
         "confidence": settings.keep_confidence,
         "dev": len(model.dev),
-        **result.as_json(),
+        "kept": result.candidate,
+        "reference": result.reference,
+        "gains": asdict(result)["gains"],
         "candidates": phase.described(),
         "left_out": phase.left_out,
         "seconds": round(time.monotonic() - phase.started, 3),
     }
     replace_text(folder / FILE, json_text(about))
     few = len(model.dev) < choice.LEAST_SENTENCES
-    model.note(f"keeps {result.kept}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
+    model.note(f"keeps {result.candidate}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
     alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
-    return Kept(result.kept, phase.tensors_of[result.kept](), alone, about)
+    return Kept(result.candidate, phase.tensors_of[result.candidate](), alone, about)
 
 
 def mean_of(tensors: Sequence[Tensors], files: Sequence[Path]) -> Tensors:

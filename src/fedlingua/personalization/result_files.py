@@ -24,7 +24,7 @@ def store(start: Start, site: str, trainable: Trainable, how: Personalizing, res
     (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
     save_tensors(result.personal, folder / "personal.safetensors")
     save_tensors(result.interpolated, folder / "interpolated.safetensors")
-    save_tensors(result.kept, folder / "kept.safetensors")
+    save_tensors(result.final, folder / "kept.safetensors")
     about = description(start, site, trainable, how, result)
     replace_text(folder / FILE, json_text(about))
     return about

@@ -36,7 +36,7 @@ def result(loss: float, swing: float = 0.0, chrf: int | None = None, sentences: 
 def test_the_best_is_kept_where_its_gain_is_sure() -> None:
     dev = {BASE: result(3.0), ALONE: result(2.0), FEDERATION: result(1.9), OWN: result(1.5)}
     chosen = choose(dev, "loss", 0.95)
-    assert (chosen.kept, chosen.reference) == (OWN, ALONE)
+    assert (chosen.candidate, chosen.reference) == (OWN, ALONE)
     assert chosen.gains[OWN]["loss"].value == pytest.approx(0.5)
     assert chosen.gains[OWN]["loss"].low == pytest.approx(0.5)
     assert set(chosen.gains) == {FEDERATION, OWN}
@@ -46,7 +46,7 @@ def test_the_best_is_kept_where_its_gain_is_sure() -> None:
 def test_what_is_better_by_chance_only_is_not_taken(base: float, alone: float, better: str) -> None:
     dev = {BASE: result(base), ALONE: result(alone), OWN: result(1.99, swing=2.0)}
     chosen = choose(dev, "loss", 0.95)
-    assert chosen.kept == chosen.reference == better
+    assert chosen.candidate == chosen.reference == better
     assert chosen.gains[OWN]["loss"].value == pytest.approx(0.01)
     assert chosen.gains[OWN]["loss"].low < 0
     # Half as sure is sure enough for so small a gain.
@@ -54,8 +54,8 @@ def test_what_is_better_by_chance_only_is_not_taken(base: float, alone: float, b
 
 
 def test_without_a_model_of_its_own_the_base_is_what_has_to_be_beaten() -> None:
-    assert choose({BASE: result(2.0), FEDERATION: result(2.5)}, "loss", 0.95).kept == BASE
-    assert choose({BASE: result(2.0), FEDERATION: result(1.5)}, "loss", 0.95).kept == FEDERATION
+    assert choose({BASE: result(2.0), FEDERATION: result(2.5)}, "loss", 0.95).candidate == BASE
+    assert choose({BASE: result(2.0), FEDERATION: result(1.5)}, "loss", 0.95).candidate == FEDERATION
 
 
 def test_loss_and_chrf_have_to_agree_under_both() -> None:
@@ -63,12 +63,12 @@ def test_loss_and_chrf_have_to_agree_under_both() -> None:
     lower_loss_only = {**dev, OWN: result(1.0, chrf=4)}
     more_chrf_only = {**dev, OWN: result(2.5, chrf=8)}
     each = {**dev, FEDERATION: result(1.9, chrf=9), OWN: result(1.0, chrf=8)}
-    assert choose(lower_loss_only, "loss", 0.95).kept == OWN
-    assert choose(lower_loss_only, "both", 0.95).kept == ALONE
-    assert choose(more_chrf_only, "chrf", 0.95).kept == OWN
-    assert choose(more_chrf_only, "both", 0.95).kept == ALONE
-    assert choose(each, "both", 0.95).kept == FEDERATION
-    assert choose(each, "loss", 0.95).kept == OWN
+    assert choose(lower_loss_only, "loss", 0.95).candidate == OWN
+    assert choose(lower_loss_only, "both", 0.95).candidate == ALONE
+    assert choose(more_chrf_only, "chrf", 0.95).candidate == OWN
+    assert choose(more_chrf_only, "both", 0.95).candidate == ALONE
+    assert choose(each, "both", 0.95).candidate == FEDERATION
+    assert choose(each, "loss", 0.95).candidate == OWN
 
 
 def test_only_what_the_choice_can_depend_on_is_translated_with() -> None:
@@ -80,15 +80,15 @@ def test_only_what_the_choice_can_depend_on_is_translated_with() -> None:
     assert worth_translating(more, "both", 0.95) == [BASE, ALONE, "last rounds", FEDERATION, "own+alone"]
     nothing_better = {**dev, OWN: result(2.2)}
     assert worth_translating(nothing_better, "both", 0.95) == []
-    assert choose(nothing_better, "both", 0.95).kept == ALONE
+    assert choose(nothing_better, "both", 0.95).candidate == ALONE
 
 
 def test_with_too_few_sentences_no_choice_is_made() -> None:
     few = LEAST_SENTENCES - 1
     dev = {BASE: result(3.0, sentences=few), ALONE: result(2.0, sentences=few), OWN: result(1.0, sentences=few)}
     chosen = choose(dev, "loss", 0.95)
-    assert (chosen.kept, chosen.gains) == (ALONE, {})
-    assert choose({name: result(each.loss) for name, each in dev.items()}, "loss", 0.95).kept == OWN
+    assert (chosen.candidate, chosen.gains) == (ALONE, {})
+    assert choose({name: result(each.loss) for name, each in dev.items()}, "loss", 0.95).candidate == OWN
 
 
 def test_gains_are_paired_and_weighted_by_tokens() -> None:

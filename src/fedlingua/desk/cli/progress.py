@@ -187,7 +187,7 @@ class LiveView(PlainView):
             description=f"{total.phase} {total.answered}/{total.asked}" if total.phase else "starting",
             total=max(total.rounds, 1),
             completed=total.round,
-            state=one_line(total.working) or ", ".join(filter(None, state)),
+            state=one_line(total.working) if total.phase == "finish" else ", ".join(filter(None, state)),
         )
 
 

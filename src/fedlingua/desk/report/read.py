@@ -61,7 +61,7 @@ class Choice:
 
     alone: float | None
     federated: float | None
-    kept: str = ""
+    candidate: str = ""
     over_alone: tuple[float, float | None, float | None] | None = None
     over_better: tuple[float, float | None, float | None] | None = None
 

@@ -49,7 +49,7 @@ def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
     assert choice is not None, line.site
     joined = choice.joined if line.choice else units.gain(line.first.metric.gain(line.first.after, choice.alone))
     values = (line.first.before, choice.alone, choice.federated, line.first.after)
-    return [*cells(line)[:3], *(units.score(value) for value in values), joined, choice.kept]
+    return [*cells(line)[:3], *(units.score(value) for value in values), joined, choice.candidate]
 
 
 def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:

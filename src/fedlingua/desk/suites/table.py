@@ -158,9 +158,9 @@ class SuiteTable:
         for place, line in enumerate(self.lines):
             alone, federated = (self.choice_columns.get(f"macro_{side}", [None] * len(self.lines))[place] for side in SIDES)
             if federated is not None:
-                base, kept = _mean(line.averages(f"base_macro_{self.metric.key}")), line.mean("macro")
-                values = [units.score(value) for value in (base, alone, federated, kept)]
-                rows.append([line.name, *values, units.gain(self.metric.gain(kept, alone))])
+                base, final = _mean(line.averages(f"base_macro_{self.metric.key}")), line.mean("macro")
+                values = [units.score(value) for value in (base, alone, federated, final)]
+                rows.append([line.name, *values, units.gain(self.metric.gain(final, alone))])
         return rows
 
     @cached_property
