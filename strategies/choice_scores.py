@@ -36,11 +36,16 @@ def choice_scores(scores: Scores, metrics: Mapping[str, Callable[[Any], float]])
     return {**values, "kept": scores.candidate, **gains}
 
 
-def choice_means(sites: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]) -> dict[str, float]:
-    """Plain means over sites, where all of them have the score."""
+def plain_mean(sites: Mapping[str, Mapping[str, Any]], name: str) -> float:
+    """Over sites."""
+    return fmean(entry[name] for entry in sites.values())
+
+
+def choice_means(
+    sites: Mapping[str, Mapping[str, Any]],
+    metrics: Sequence[str],
+    mean: Callable[[Mapping[str, Mapping[str, Any]], str], float] = plain_mean,
+) -> dict[str, float]:
+    """Means over sites, where all of them have the score."""
     names = [f"{side}_{key}" for side in SIDES for key in metrics]
-    return {
-        f"macro_{name}": fmean(entry[name] for entry in sites.values())
-        for name in names
-        if sites and all(name in entry for entry in sites.values())
-    }
+    return {f"macro_{name}": mean(sites, name) for name in names if sites and all(name in entry for entry in sites.values())}

@@ -99,7 +99,7 @@ def all_scores(
         "base_macro_perplexity": _macro(sites, "base_perplexity"),
         "macro_accuracy": _macro(sites, "accuracy"),
         "base_macro_accuracy": _macro(sites, "base_accuracy"),
-        **choice_means(sites, ("perplexity", "accuracy")),
+        **choice_means(sites, ("perplexity", "accuracy"), _macro),
     }
 
 
