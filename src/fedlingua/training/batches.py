@@ -67,8 +67,9 @@ E = TypeVar("E", bound=Sized)
 
 def summed_by_row(nlls: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
     """(sum, number) of each row. nlls: (tokens,), row after row; predicted: (batch, len) bool, which positions they are of."""
-    rows = predicted.nonzero()[:, 0]
-    return torch.zeros(len(predicted), device=nlls.device).index_add_(0, rows, nlls), predicted.sum(dim=1)
+    placed = torch.zeros(predicted.shape, device=nlls.device)
+    placed[predicted] = nlls  # added up row by row, in one order on a GPU as well
+    return placed.sum(dim=1), predicted.sum(dim=1)
 
 
 def pad(examples: Sequence[Example], codec: Codec) -> Batch:
