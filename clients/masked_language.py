@@ -33,7 +33,7 @@ class MaskedLanguageClient(SiteClient):
             return {name: Scores(sums, sums) for name, sums in base.items()}
         self.load(received, own)
         by_model, candidate = self.score_models(number, lambda: self._scores_of_all(split))
-        if not self.settings.chooses:
+        if not self.chooses:
             return {name: Scores(sums, base[name]) for name, sums in by_model[candidate][0].items()}
         with self.trainable.as_base():
             by_model[BASE] = base, self._nll_of_each(split)
@@ -48,7 +48,7 @@ class MaskedLanguageClient(SiteClient):
     def _scores_of_all(self, split: Split) -> tuple[dict[str, MaskedScores], dict[str, tuple[Numbers, Numbers]]]:
         """With what the model holds; (nll, masked pieces) of each sequence, where they are asked for."""
         sums = {name: self._score(text, split) for name, text in self.own_texts.items()}
-        return sums, self._nll_of_each(split) if self.settings.chooses else {}
+        return sums, self._nll_of_each(split) if self.chooses else {}
 
     def _nll_of_each(self, split: Split) -> dict[str, tuple[Numbers, Numbers]]:
         """Measure (nll, masked pieces) of each sequence of each text, every piece masked once, with what the model holds."""

@@ -193,13 +193,18 @@ class SiteClient(NumPyClient):
         about = {"site": self.site, "direction": str(next(iter(self.own_texts.values())).direction), "round": number}
         deliver(self.folder, self.trainable, self.settings, {**about, "kept": candidate} if self.settings.chooses else about)
 
+    @cached_property
+    def chooses(self) -> bool:
+        """Whether the site chooses what it keeps: without dev text it cannot."""
+        return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
+
     def choose(self, number: int) -> tuple[Kept, Tensors] | None:
         """Choose what the site keeps, with the federation's model in place, and store it; return it and the federation's tensors.
 
         The federation's is delivered first, so that it is there if the phase is broken off. None where nothing is chosen.
         """
         self.deliver(number)
-        if not self.settings.chooses:
+        if not self.chooses:
             return None
         federated = read_tensors(self.trainable.model, self.trainable.trained)
         site = SiteModel(

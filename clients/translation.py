@@ -150,7 +150,7 @@ class TranslationClient(SiteClient):
         result = {}
         for name, each in scored.items():
             sums = Scores(each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"]))
-            chosen = self.settings.chooses and FEDERATION in by_model
+            chosen = self.chooses and FEDERATION in by_model
             result[name] = (
                 self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
             )
