@@ -279,14 +279,31 @@ def evaluate(message: Message, node: Node) -> RecordDict:
 @app.evaluate("finish")
 @_answered
 def finish(message: Message, node: Node) -> RecordDict:
-    """Score the best round's tensors, which arrive for good, once."""
+    """Choose what the site keeps of the best round's tensors, which arrive for good, and score it once."""
+    from fedlingua.personalization.choice import CANDIDATES
+
     task, client = _client(message.content.config_records, node)
+    if node.guard and node.guard.asked.chooses and not node.settings.chooses:
+        _log.info("site %s keeps what it was sent: this site's file lets it not choose ([limits] keep-choose)", task.site)
     records = _reply(task)
-    for name, (scores, base) in client.finish(
-        _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set), task.round, task.own
-    ).items():
-        records[f"{protocol.SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, scores.record()))
-        records[f"{protocol.BASE_SCORES_PREFIX}{name}"] = MetricRecord(cast(Any, base.record()))
+    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
+    for name, scores in client.finish(received, task.round, task.own).items():
+        sums = {
+            protocol.SCORES_PREFIX: scores.result,
+            protocol.BASE_SCORES_PREFIX: scores.base,
+            protocol.ALONE_SCORES_PREFIX: scores.alone,
+            protocol.FEDERATED_SCORES_PREFIX: scores.federated,
+        }
+        for prefix, each in sums.items():
+            if each is not None:
+                records[f"{prefix}{name}"] = MetricRecord(cast(Any, each.record()))
+        if scores.candidate:
+            over = {protocol.OVER_BETTER: scores.over_better, protocol.OVER_ALONE: scores.over_alone}
+            choice = {
+                protocol.KEPT: CANDIDATES.index(scores.candidate),
+                **{key: list(ends) for key, ends in over.items() if ends},
+            }
+            records[f"{protocol.CHOICE_PREFIX}{name}"] = MetricRecord(cast(Any, choice))
     return records
 
 
@@ -306,7 +323,9 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     _check_text(node, texts)
     trainable, folder = _trainable(node.settings), node.directory(task.site, task.run)
     module, _, name = CLIENTS[node.settings.task].partition(":")
-    return task, getattr(import_module(module), name)(task.site, texts, trainable, node.settings, folder, node.base_results)
+    client = getattr(import_module(module), name)(task.site, texts, trainable, node.settings, folder, node.base_results)
+    client.note = partial(node.note, task.site)
+    return task, client
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":

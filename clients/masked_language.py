@@ -4,30 +4,62 @@ Manoel et al. 2022, §2.1: training goes on by masked-language modelling alone, 
 besides (Jiang et al. 2022, public). The round itself is clients/site_client.py.
 """
 
+import numpy as np
+
 from clients.site_client import SiteClient
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
-from fedlingua.evaluation.perplexity import MaskedScores
+from fedlingua.evaluation.bootstrap import Numbers, draws
+from fedlingua.evaluation.perplexity import MaskedScores, perplexity
+from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_scores import masked_sums_of
 from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, gains_on_test
 from fedlingua.training.masked_language import MASKS_KEY
+from fedlingua.training.objective import evaluation_batches, nll_of_each
+from fedlingua.training.site_examples import sequences_of
 
 
 class MaskedLanguageClient(SiteClient):
     """Train, evaluate and score for one site that pre-trains on text in one language."""
 
-    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, tuple[MaskedScores, MaskedScores]]:
+    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, Scores]:
         """Sum what perplexity and accuracy are made of, in four parts of the text, every piece masked once."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         base = {name: self._of_base(text, split) for name, text in self.own_texts.items()}
         if not (self.settings.how.trains and number > 0):
-            return {name: (sums, sums) for name, sums in base.items()}
+            return {name: Scores(sums, sums) for name, sums in base.items()}
         self.load(received, own)
-        result = {name: self._score(text, split) for name, text in self.own_texts.items()}
-        self.deliver(number)
-        return {name: (result[name], base[name]) for name in base}
+        by_model, candidate = self.score_models(number, lambda: self._scores_of_all(split))
+        if not self.chooses:
+            return {name: Scores(sums, base[name]) for name, sums in by_model[candidate][0].items()}
+        with self.trainable.as_base():
+            by_model[BASE] = base, self._nll_of_each(split)
+        result = {}
+        for name in base:
+            sums = {model: each[0][name] for model, each in by_model.items()}
+            samples = {model: _samples(*each[1][name]) for model, each in by_model.items()}
+            gains = gains_on_test(candidate, {model: -perplexity(each) for model, each in sums.items()}, samples)
+            result[name] = Scores(sums[candidate], base[name], sums.get(ALONE), sums[FEDERATION], candidate, *gains)
+        return result
+
+    def _scores_of_all(self, split: Split) -> tuple[dict[str, MaskedScores], dict[str, tuple[Numbers, Numbers]]]:
+        """With what the model holds; (nll, masked pieces) of each sequence, where they are asked for."""
+        sums = {name: self._score(text, split) for name, text in self.own_texts.items()}
+        return sums, self._nll_of_each(split) if self.chooses else {}
+
+    def _nll_of_each(self, split: Split) -> dict[str, tuple[Numbers, Numbers]]:
+        """Measure (nll, masked pieces) of each sequence of each text, every piece masked once, with what the model holds."""
+        codec, of_texts = self.trainable.backbone.codec, {}
+        for name, text in self.own_texts.items():
+            parts = [each.fixed(MASKS_KEY, len(each.ids)) for each in sequences_of(text, split, codec, self.settings)]
+            masked = [example for part in parts for example in part]
+            nll, tokens = nll_of_each(self.trainable.model, evaluation_batches(codec, masked), self.settings.precision)
+            first = np.cumsum([0, *map(len, parts)])[:-1]
+            of_texts[name] = np.add.reduceat(nll, first), np.add.reduceat(tokens, first)
+        return of_texts
 
     def _of_base(self, text: SiteText, split: Split) -> MaskedScores:
         how = self.settings
@@ -37,3 +69,9 @@ class MaskedLanguageClient(SiteClient):
 
     def _score(self, text: SiteText, split: Split) -> MaskedScores:
         return masked_sums_of(self.trainable.model, self.trainable.backbone.codec, text, split, self.settings)
+
+
+def _samples(nll: Numbers, tokens: Numbers) -> Numbers:
+    """Minus the perplexity of each bootstrap sample of sequences, (samples,)."""
+    drawn = draws(len(nll))
+    return -np.exp((drawn @ nll) / (drawn @ tokens))

@@ -5,6 +5,7 @@ across all of them, and text can be mixed; for a centralized method it plays one
 deployed node has a file of its own (`site-file` in its node config); paths that the server names mean nothing there.
 """
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, pooled_texts, texts_by_site, texts_without_leaks
 from fedlingua.corpora.sites import POOLED, read_federation
 from fedlingua.corpora.texts import SiteText, read_text
-from fedlingua.runs.folder import run_directory
+from fedlingua.runs.folder import RunFolder, run_directory
 from fedlingua.settings.config import Settings
+
+_log = logging.getLogger("fedlingua.client")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class Node(Protocol):
 
     def directory(self, site: str, run: str) -> Path:
         """A site's private folder for a run."""
+
+    def note(self, site: str, line: str, step: bool) -> None:
+        """Say what a site does after the last round. step: whether the line begins or ends a step of that."""
 
     def consent(self, site: str) -> Consent:
         """What the site lets out for its signatures."""
@@ -121,6 +127,9 @@ class SimulatedNode:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
+    def note(self, site: str, line: str, step: bool) -> None:
+        RunFolder(run_directory(self.settings, self._run_id)).event("site", site=site, text=line, step=step)
+
     def consent(self, site: str) -> Consent:
         # Nothing leaves the machine, and the same seed gives the same bytes.
         return Consent(True, math.inf, Random(f"{self.settings.seed}/{site}/noise"))
@@ -157,6 +166,9 @@ class DeployedNode:
 
     def directory(self, site: str, run: str) -> Path:
         return self._file.run_directory(run, site)
+
+    def note(self, site: str, line: str, step: bool) -> None:
+        _log.info("site %s: %s", site, line)
 
     def consent(self, site: str) -> Consent:
         # The server knows the run's seed, so the noise is not of it.

@@ -7,30 +7,35 @@ result is scored (clients/translation.py, clients/masked_language.py).
 """
 
 import dataclasses
+import logging
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
-from clients.round_files import RoundFiles
+from clients.round_files import ReceivedFiles, RoundFiles
 from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
-from fedlingua.evaluation.sums import TextSums
+from fedlingua.evaluation.sums import Scores
+from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors
 from fedlingua.exchange.trainable import Trainable
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
+from fedlingua.personalization.phase import FOLDER as CHOICE
+from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.head import HeadUse
@@ -38,6 +43,9 @@ from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.parallel import Job, train_in_processes
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
+
+_log = logging.getLogger("fedlingua.client")
+T = TypeVar("T")
 
 
 class SiteClient(NumPyClient):
@@ -65,7 +73,9 @@ class SiteClient(NumPyClient):
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
         self.folder, self.base_results = folder, base_results
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
-        self.selection_files = RoundFiles(folder / "selection")
+        self.selection_files, self.received = RoundFiles(folder / "selection"), ReceivedFiles(folder / "received")
+        self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
+        """takes a line of what the site does after the last round, and whether it begins or ends a step of that"""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -84,8 +94,11 @@ class SiteClient(NumPyClient):
         self.start_round(task.round)
         self.load(received, task.own)
         stage = task.round, task.attempt
+        if self.settings.chooses and self.settings.trained_set in ("adapters", "lora"):
+            self.received.save(received, task.round - 1)
         optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
-        result = self._train_model(task, optimizer)
+        how = self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
+        result = self._train_model(*how, optimizer, task.proximal_mu)
         if optimizer is not None:
             self.optimizers.save(optimizer, stage)
         travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
@@ -154,11 +167,15 @@ class SiteClient(NumPyClient):
     # --- What a task says -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def finish(self, received: NamedTensors, number: int, own: Stage) -> Mapping[str, tuple[TextSums, TextSums]]:
-        """Score the scored split with the best round's tensors and with the base: text -> (its sums, the base's sums).
+    def finish(self, received: NamedTensors, number: int, own: Stage) -> Mapping[str, Scores]:
+        """Choose what the site keeps, and score the scored split with it, with the base and with what was chosen among: text -> sums.
 
-        What was trained is stored with everything needed to use it without the server.
+        What is kept is stored with everything needed to use it without the server.
         """
+
+    def count_chrf(self, base: bool) -> Counts | None:
+        """Translate the dev text with what the model holds or with the base, and count chrF; None where nothing is translated."""
+        return None
 
     def start_round(self, number: int) -> None:
         """Discard what an earlier server, which died since, left of this round; called at its first message."""
@@ -171,10 +188,50 @@ class SiteClient(NumPyClient):
         """The texts that the site stands for: its own, also where text is mixed, or all that are pooled in it."""
         return {self.site: self.texts[self.site]} if self.site in self.texts else self.texts
 
-    def deliver(self, number: int) -> None:
+    def deliver(self, number: int, candidate: str = FEDERATION) -> None:
         """Store the tensors that the model holds now, with everything needed to use them."""
-        direction = str(next(iter(self.own_texts.values())).direction)
-        deliver(self.folder, self.trainable, self.settings, {"site": self.site, "direction": direction, "round": number})
+        about = {"site": self.site, "direction": str(next(iter(self.own_texts.values())).direction), "round": number}
+        deliver(self.folder, self.trainable, self.settings, {**about, "kept": candidate} if self.settings.chooses else about)
+
+    @cached_property
+    def chooses(self) -> bool:
+        """Whether the site chooses what it keeps: without dev text it cannot."""
+        return self.settings.chooses and any(text.splits["dev"] for text in self.texts.values())
+
+    def choose(self, number: int) -> tuple[Kept, Tensors] | None:
+        """Choose what the site keeps, with the federation's model in place, and store it; return it and the federation's tensors.
+
+        The federation's is delivered first, so that it is there if the phase is broken off. None where nothing is chosen.
+        """
+        self.deliver(number)
+        if not self.chooses:
+            return None
+        federated = read_tensors(self.trainable.model, self.trainable.trained)
+        site = SiteModel(
+            *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
+            note=self.note,
+        )
+        result = choose_model(site, federated, self.received.files(number), number, self.folder / CHOICE)
+        write_tensors(self.trainable.model, result.tensors)
+        self.deliver(number, result.name)
+        return result, federated
+
+    def score_models(self, number: int, score: Callable[[], T]) -> tuple[dict[str, T], str]:
+        """Score with the federation's model, which is in place, and where the site chooses with the others that it tells of.
+
+        Returns:
+            What `score` gives, by candidate, the base left out; and the candidate that the site keeps.
+        """
+        chosen = self.choose(number)
+        if chosen is None:
+            return {FEDERATION: score()}, FEDERATION
+        result, federated = chosen
+        scored: dict[str, T] = {}
+        for name, tensors in ((FEDERATION, federated), (ALONE, result.alone), (result.name, result.tensors)):
+            if tensors is not None and name not in (BASE, *scored):
+                write_tensors(self.trainable.model, tensors)
+                scored[name] = score()
+        return scored, result.name
 
     # --- Examples ---------------------------------------------------------------------------------------------------
 
@@ -194,18 +251,24 @@ class SiteClient(NumPyClient):
         how = LocalTraining.of(self.settings)
         return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
 
-    def _train_model(self, task: Task, optimizer: dict[str, Numbers] | None) -> LocalResult:
-        """Train what the model holds: here, or in several processes of this machine."""
-        seed, of = f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
-        texts, mu = self.training_texts, task.proximal_mu
-        if self.settings.processes > 1 and mu:
-            raise ExchangeError(f"{PROXIMAL_MU} = {mu:g} is trained with in one process; give processes = 1")
-        if self.settings.processes > 1:
-            job = Job(self.settings, read_tensors(self.trainable.model, self.trainable.trained), texts, seed, optimizer, of)
+    def _train_model(
+        self,
+        settings: Settings,
+        seed: str,
+        this_round: tuple[int, int],
+        optimizer: dict[str, Numbers] | None = None,
+        proximal_mu: float = 0.0,
+    ) -> LocalResult:
+        """Train what the model holds, as much as in a round: here, or in several processes of this machine."""
+        texts, model = self.training_texts, self.trainable.model
+        if settings.processes > 1 and proximal_mu:
+            raise ExchangeError(f"{PROXIMAL_MU} = {proximal_mu:g} is trained with in one process; give processes = 1")
+        if settings.processes > 1:
+            job = Job(settings, read_tensors(model, self.trainable.trained), texts, seed, optimizer, this_round)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
-        how = dataclasses.replace(LocalTraining.of(self.settings), proximal_mu=mu)
-        return train_locally(self.trainable.model, names, texts, codec, how, seed, optimizer, this_round=of)
+        how = dataclasses.replace(LocalTraining.of(settings), proximal_mu=proximal_mu)
+        return train_locally(model, names, texts, codec, how, seed, optimizer, this_round=this_round)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
         """Read the optimiser's state at the end of a round; empty before the first."""

@@ -8,8 +8,11 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from clients.site_client import SiteClient
 from fedlingua.common.errors import FedlinguaError
@@ -20,13 +23,16 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
+from fedlingua.evaluation.bootstrap import draws, resampled
 from fedlingua.evaluation.measuring import Measured, measure
 from fedlingua.evaluation.scores import ScoreSums, score_sums
-from fedlingua.evaluation.text_metrics import Translated
+from fedlingua.evaluation.sums import Scores
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import translations
 from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.personalization.choice import ALONE, BASE, FEDERATION, gains_on_test
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 
@@ -122,29 +128,55 @@ class TranslationClient(SiteClient):
 
     # --- The end ----------------------------------------------------------------------------------------------------
 
-    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, tuple[ScoreSums, ScoreSums]]:
-        """Count BLEU and chrF, and the run's other metrics. The site stores both translations."""
+    def finish(self, received: NamedTensors, number: int, own: Stage) -> dict[str, Scores]:
+        """Count BLEU and chrF, and the run's other metrics. The site stores the translations of the base and of what it keeps."""
         split: Split = "test" if self.settings.score_split == "test" else "dev"
         scored = {name: ScoredText(text.direction, text.splits[split]) for name, text in self.own_texts.items()}
         base = {name: self._of_base(each) for name, each in scored.items()}
-        hypotheses = base
-        trained = self.settings.how.trains and number > 0
-        if trained:
+        by_model, candidate = dict[str, dict[str, list[str]]](), BASE
+        if self.settings.how.trains and number > 0:
             self.load(received, own)
-            hypotheses = {name: self._translate(each) for name, each in scored.items()}
+            translate = partial(self._translate_all, scored)
+            by_model, candidate = self.score_models(number, translate)
+        by_model[BASE] = base
+        hypotheses = by_model[candidate]
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, each in scored.items():
             file = "translations.tsv" if name == self.site else f"translations-{name}.tsv"
             (self.folder / file).write_text(each.table(base[name], hypotheses[name]), encoding="utf-8")
-        if trained:
-            self.deliver(number)
         texts = {name: each.translated(hypotheses[name]) for name, each in scored.items()}
         before = {f"base.{name}": each.translated(base[name]) for name, each in scored.items()}
         more = self._measured(texts | before)
-        return {
-            name: (each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"]))
-            for name, each in scored.items()
-        }
+        result = {}
+        for name, each in scored.items():
+            sums = Scores(each.sums(hypotheses[name], more[name]), each.sums(base[name], more[f"base.{name}"]))
+            chosen = self.chooses and FEDERATION in by_model
+            result[name] = (
+                self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
+            )
+        return result
+
+    def _translate_all(self, scored: Mapping[str, ScoredText]) -> dict[str, list[str]]:
+        return {name: self._translate(each) for name, each in scored.items()}
+
+    @staticmethod
+    def _with_choice(sums: Scores, scored: ScoredText, by_model: Mapping[str, list[str]], candidate: str) -> Scores:
+        """Add the sums of what was chosen among, and the intervals of what is gained in BLEU."""
+        bleu, drawn = TEXT_METRICS["bleu"], draws(len(scored.pairs))
+        counts = {name: bleu.count(scored.translated(made)) for name, made in by_model.items()}
+        samples = {name: resampled(each, bleu.score, drawn) for name, each in counts.items()}
+        gains = gains_on_test(candidate, {name: bleu.of(each) for name, each in counts.items()}, samples)
+        of = {name: scored.sums(by_model[name], {}) for name in (ALONE, FEDERATION) if name in by_model}
+        return Scores(sums.result, sums.base, of.get(ALONE), of[FEDERATION], candidate, *gains)
+
+    def count_chrf(self, base: bool) -> Counts:
+        """Count chrF of the site's own dev text, translated greedily."""
+        counts = []
+        for text in self.own_texts.values():
+            scored = ScoredText(text.direction, text.splits["dev"])
+            hypotheses = self._of_base(scored, beam=1) if base else self._translate(scored, beam=1)
+            counts.append(TEXT_METRICS["chrf"].count(scored.translated(hypotheses)))
+        return np.concatenate(counts)
 
     def _measured(self, texts: Mapping[str, Translated]) -> dict[str, dict[str, Measured]]:
         """Text -> what the run measures besides BLEU and chrF.
@@ -160,13 +192,14 @@ class TranslationClient(SiteClient):
                 _log.error("site %s: %s is not measured: %s", self.site, metric, error)
         return measured
 
-    def _of_base(self, scored: ScoredText) -> list[str]:
+    def _of_base(self, scored: ScoredText, beam: int = 0) -> list[str]:
         how, sources = self.settings, [pair.source for pair in scored.pairs]
-        asked = [str(scored.direction), how.beam, how.max_tokens, how.max_decode_tokens, sources]
-        return base_result(self.base_results, self.trainable, how, asked, lambda: self._translate(scored))
+        asked = [str(scored.direction), beam or how.beam, how.max_tokens, how.max_decode_tokens, sources]
+        return base_result(self.base_results, self.trainable, how, asked, lambda: self._translate(scored, beam))
 
-    def _translate(self, scored: ScoredText) -> list[str]:
-        return translations(self.trainable.model, self.trainable.backbone.codec, scored.pairs, scored.direction, self.settings)
+    def _translate(self, scored: ScoredText, beam: int = 0) -> list[str]:
+        how = replace(self.settings, beam=beam or self.settings.beam)
+        return translations(self.trainable.model, self.trainable.backbone.codec, scored.pairs, scored.direction, how)
 
 
 def round_lines(number: int, text: str, first: ScoredText, translations: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parents[1]
-SHORT = ["rounds=2", "beam=1", "evaluate-share=0.5", "deadline.phase-s=900"]
+SHORT = ["rounds=2", "beam=1", "evaluate-share=0.5", "deadline.phase-s=900", "keep.choose=false"]
 RUNS: dict[str, tuple[str, list[str]]] = {
     "families": ("demo.toml", ["method=adapter-families"]),
     "gradients": ("demo.toml", ["method=adapter-gradients", "aggregation=fed-avg", "cluster.number=3"]),

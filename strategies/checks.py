@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
 from fedlingua.exchange.tensors import TensorSet
+from fedlingua.personalization.choice import ALONE, BASE, CANDIDATES, FEDERATION
 
 LEAST_LOSS = 1e-6
 """Nats a token, of a mean: in float32 less than a last digit of a probability of 1, at every token."""
@@ -157,6 +158,51 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
     if deviations.shape != wanted or deviations.dtype != np.float32 or not (deviations >= 0).all():
         raise ExchangeError(f"the deviations are {deviations.dtype} {deviations.shape}; wanted float32 {wanted}, 0 or above")
     return deviations
+
+
+def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: float) -> dict[str, Any]:
+    """What a site says of what it keeps: the fields of Scores besides sums; {} where it chose nothing.
+
+    Args:
+        sums: "result", "base" and where the site chose "federated" and "alone" -> checked sums.
+        most: Of a gain, either way.
+
+    Raises:
+        ExchangeError: scores of a choice without it, a candidate that there is not, kept scores that are not the named model's, or
+            intervals that are none.
+    """
+    if record is None or "federated" not in sums:
+        if record is not None or len(sums) > 2:
+            raise ExchangeError("the reply has a part of a choice: wanted the federation's scores and the choice, or neither")
+        return {}
+    intervals = {protocol.OVER_BETTER, *({protocol.OVER_ALONE} if "alone" in sums else ())}
+    if set(record) - intervals != {protocol.KEPT} or intervals & set(record) not in (set(), intervals):
+        raise ExchangeError(
+            f"the choice holds {', '.join(sorted(record))}; wanted {protocol.KEPT}, {', '.join(sorted(intervals))}"
+        )
+    place = record[protocol.KEPT]
+    if type(place) is not int or not 0 <= place < len(CANDIDATES):
+        raise ExchangeError(f"{protocol.KEPT} = {place!r}; wanted the number of a candidate, 0 to {len(CANDIDATES) - 1}")
+    candidate = CANDIDATES[place]
+    same = {BASE: "base", ALONE: "alone", FEDERATION: "federated"}.get(candidate, "result")
+    if same not in sums or _without_more(sums["result"]) != _without_more(sums[same]):
+        raise ExchangeError(f"keeps {candidate}, and the scores of what it keeps are not those of {candidate}")
+    ends = {}
+    for key in intervals & set(record):
+        values: list[Any] = record[key] if isinstance(record[key], list) else []  # type: ignore[assignment]
+        if (
+            len(values) != 2
+            or not all(isinstance(end, int | float) and abs(end) <= most for end in values)
+            or values[0] > values[1]
+        ):
+            raise ExchangeError(f"{key} = {record[key]!r}; wanted two numbers from {-most:g} to {most:g}, the lower one first")
+        ends[key.replace("-", "_")] = (float(values[0]), float(values[1]))
+    return {"candidate": candidate, **ends}
+
+
+def _without_more(sums: Any) -> Any:
+    """Sums without those of the metrics that a run asks for besides, which are measured of the result and the base alone."""
+    return replace(sums, more={}, comet_checkpoint=0) if hasattr(sums, "more") else sums
 
 
 def check_about(record: Mapping[str, Any], directions: Sequence[str]) -> None:

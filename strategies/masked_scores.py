@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import add
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import MetricRecord
 
@@ -14,10 +14,14 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity, split_perplexity
 from fedlingua.evaluation.scores import averages
+from fedlingua.evaluation.sums import Scores
 from fedlingua.settings.config import Settings
+from strategies.choice_scores import choice_means, choice_scores
 
 MOST_NATS = 700.0
 """A masked piece: exp of more is no float64."""
+MOST_GAIN = math.exp(MOST_NATS)
+"""Of perplexity, either way."""
 LEAST_NATS = 0.99 * math.log(2)
 """A piece that was not guessed: another one was at least as probable. A hundredth is left to rounding."""
 
@@ -61,8 +65,9 @@ def measured_on(sums: MaskedScores) -> tuple[object, ...]:
     return sums.sentences, sums.tokens, sums.masks
 
 
-def site_scores(settings: Settings, direction: Direction, result: MaskedScores, base: MaskedScores) -> dict[str, Any]:
+def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dict[str, Any]:
     """What scores.json says of one site. masks: of what was masked, so that two runs can be seen to be measured on the same."""
+    result, base = cast(MaskedScores, scores.result), cast(MaskedScores, scores.base)
     mean, deviation = split_perplexity(result)
     return {
         "direction": str(direction),
@@ -75,6 +80,7 @@ def site_scores(settings: Settings, direction: Direction, result: MaskedScores, 
         "masks": f"{result.masks:012x}",
         "base_perplexity": perplexity(base),
         "base_accuracy": accuracy(base),
+        **choice_scores(scores, {"perplexity": perplexity, "accuracy": accuracy}),
     }
 
 
@@ -93,6 +99,7 @@ def all_scores(
         "base_macro_perplexity": _macro(sites, "base_perplexity"),
         "macro_accuracy": _macro(sites, "accuracy"),
         "base_macro_accuracy": _macro(sites, "base_accuracy"),
+        **choice_means(sites, ("perplexity", "accuracy"), _macro),
     }
 
 

@@ -9,7 +9,7 @@ from flwr.app import Message, MetricRecord
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
-from fedlingua.evaluation.sums import TextSums
+from fedlingua.evaluation.sums import Scores as Scores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts, runs
 from fedlingua.exchange.records import opened, view
@@ -27,9 +27,11 @@ from strategies.updates import Update
 class Measure(Protocol):
     """What a task's sites are scored by at the end, as its module says; sums are the task's own."""
 
+    MOST_GAIN: float
+
     def check_sums(self, record: MetricRecord, most: int, most_loss: float, /) -> Any: ...
     def measured_on(self, sums: Any, /) -> tuple[object, ...]: ...
-    def site_scores(self, settings: Settings, direction: Direction, result: Any, base: Any, /) -> dict[str, Any]: ...
+    def site_scores(self, settings: Settings, direction: Direction, scores: Scores, /) -> dict[str, Any]: ...
     def all_scores(self, settings: Settings, sites: Any, sums: Any, /) -> dict[str, Any]: ...
 
 
@@ -77,14 +79,6 @@ class Evaluation:
 
     sums: Sums
     meta: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Score sums of one text: of what was trained, and of the base."""
-
-    result: TextSums
-    base: TextSums
 
 
 def parse_training(reply: Message, expected: Expected, received: NamedTensors | None, probed: Sums | None = None) -> Training:
@@ -241,16 +235,23 @@ def parse_scores(reply: Message, expected: Expected, texts: Sequence[str], mixed
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    keys = {text: (f"{protocol.SCORES_PREFIX}{text}", f"{protocol.BASE_SCORES_PREFIX}{text}") for text in texts}
-    checks.check_records(reply, {protocol.TASK, *(key for pair in keys.values() for key in pair)})
-    split, measure = expected.settings.score_split, MEASURES[expected.settings.task]
-    records, most = reply.content.metric_records, int(expected.about[split])
+    split, settings = expected.settings.score_split, expected.settings
+    records, most, measure = reply.content.metric_records, int(expected.about[split]), MEASURES[settings.task]
+    prefixes = {"result": protocol.SCORES_PREFIX, "base": protocol.BASE_SCORES_PREFIX}
+    may_be = {"alone": protocol.ALONE_SCORES_PREFIX, "federated": protocol.FEDERATED_SCORES_PREFIX} if settings.chooses else {}
+    wanted = {f"{prefix}{text}" for text in texts for prefix in prefixes.values()}
+    possible = {f"{prefix}{text}" for text in texts for prefix in (*may_be.values(), protocol.CHOICE_PREFIX) if may_be}
+    checks.check_records(reply, {protocol.TASK, *wanted, *(possible & set(records))})
     by_text = {}
-    for text, pair in keys.items():
-        result, base = (measure.check_sums(records[key], most, expected.most_loss) for key in pair)
-        if measure.measured_on(result) != measure.measured_on(base):
+    for text in texts:
+        keys = {name: f"{prefix}{text}" for name, prefix in (prefixes | may_be).items() if f"{prefix}{text}" in records}
+        sums = {name: measure.check_sums(records[key], most, expected.most_loss) for name, key in keys.items()}
+        measured_on = [measure.measured_on(each)[: None if name in prefixes else 3] for name, each in sums.items()]
+        if any(other[:3] != measured_on[0][:3] for other in measured_on[1:]) or measured_on[0] != measured_on[1]:
             raise ExchangeError(f"the scores of {text} and those of its base are not of the same sentences and references")
-        by_text[text] = Scores(result, base)
+        by_text[text] = Scores(
+            **sums, **checks.check_choice(records.get(f"{protocol.CHOICE_PREFIX}{text}"), sums, measure.MOST_GAIN)
+        )
     scored = sum(scores.result.sentences for scores in by_text.values())
     if scored > most or (scored < most and not mixed):
         raise ExchangeError(f"the scores are of {scored} sentences; the site has {most} of {split}")

@@ -15,7 +15,7 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     measure = MEASURES[strategy.settings.task]
     directions = {site.name: site.direction for site in strategy.registry.federation.sites}
     sums = {site: (scores.result, scores.base) for site, scores in strategy.scores.items()}
-    sites = {site: measure.site_scores(strategy.settings, directions[site], *both) for site, both in sums.items()}
+    sites = {site: measure.site_scores(strategy.settings, directions[site], scores) for site, scores in strategy.scores.items()}
     ups, downs = zip(*strategy.progress.traffic, strict=True) if strategy.progress.traffic else ((0,), (0,))
     travels = strategy.travels and strategy.settings.how.trains
     savings: dict[str, float] = {}

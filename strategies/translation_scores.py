@@ -6,7 +6,7 @@ from functools import reduce
 from itertools import pairwise
 from operator import add
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -15,11 +15,15 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation.measuring import COMET, score_of, signature_of, width_of
 from fedlingua.evaluation.scores import BLEU_ORDER, CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
+from fedlingua.evaluation.sums import Scores
 from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import OF_TEXT
+from strategies.choice_scores import choice_means, choice_scores
 
 LEAST_COMET, MOST_COMET = -2.5, 1.5
 """Of a sentence: the newer models go from about 0 to 1; those of before 2022 are standardised, and reach below -1."""
+MOST_GAIN = 100.0
+"""BLEU points, either way."""
 MOST_LENGTH = 10_000
 """Characters of a sentence, on average over a text."""
 
@@ -128,8 +132,9 @@ def _sums_of(metric: str, value: object) -> tuple[float, ...]:
     return tuple(map(float, numbers))
 
 
-def site_scores(settings: Settings, direction: Direction, result: ScoreSums, base: ScoreSums) -> dict[str, Any]:
+def site_scores(settings: Settings, direction: Direction, scores: Scores) -> dict[str, Any]:
     """What scores.json says of one site."""
+    result, base = cast(ScoreSums, scores.result), cast(ScoreSums, scores.base)
     bleu_signature, chrf_signature = signatures(direction.target)
     return {
         "direction": str(direction),
@@ -140,6 +145,7 @@ def site_scores(settings: Settings, direction: Direction, result: ScoreSums, bas
         "sentences": result.sentences,
         "base_bleu": bleu_score(base),
         "base_chrf": chrf_score(base),
+        **choice_scores(scores, {"bleu": bleu_score, "chrf": chrf_score}),
         **extra_scores(settings, direction, result, base),
     }
 
@@ -157,6 +163,7 @@ def all_scores(
         "base_macro_bleu": mean["base_bleu"][0],
         "macro_chrf": mean["chrf"][0],
         "base_macro_chrf": mean["base_chrf"][0],
+        **choice_means(sites, ("bleu", "chrf")),
         **extra_means(settings, sites),
     }
 

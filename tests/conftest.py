@@ -134,6 +134,7 @@ def short_run_config(backbone: Path) -> dict[str, Scalar]:
         "rounds": 2,
         "max-tokens": 32,
         "max-decode-tokens": 6,
+        "keep.choose": False,
     }
 
 

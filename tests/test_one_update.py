@@ -281,7 +281,13 @@ def seen(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     folder = tmp_path_factory.mktemp("one-update")
     (folder / "two.toml").write_text(TWO_SITES)
     short = {"adapter.dim": 4, "batch-size": 8, "accumulation": 1, "beam": 1, "max-tokens": 32, "max-decode-tokens": 4}
-    config = {**default_run_config(), **short, "backbone": str(tiny_backbone), "federation": str(folder / "two.toml")}
+    config = {
+        **default_run_config(),
+        "keep.choose": False,
+        **short,
+        "backbone": str(tiny_backbone),
+        "federation": str(folder / "two.toml"),
+    }
     config |= {"method": "adapter-fed", "rounds": ROUND, "deadline.phase-s": 60.0}
     _, grid = run(config, folder / "first")
     followed = {

@@ -121,7 +121,13 @@ def make_workspace(folder: Path) -> Path:
     (folder / "small.toml").write_text(f"{here}rounds = 2\n")
     (folder / "suite.toml").write_text(SUITE.format(federation=folder / "federation.toml"))
     (folder / "recipe.toml").write_text(RECIPE)
-    config = {**default_run_config(), "federation": str(folder / "federation.toml"), "data-dir": str(folder), "rounds": 2}
+    config = {
+        **default_run_config(),
+        "keep.choose": False,
+        "federation": str(folder / "federation.toml"),
+        "data-dir": str(folder),
+        "rounds": 2,
+    }
     for name in ("done", "other"):
         settings = settings_from({**config, "run-dir": str(folder / "runs" / name)})
         record_completed(settings)

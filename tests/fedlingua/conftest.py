@@ -70,7 +70,10 @@ def run_of(loud_backbone: Path, mbart50: Path, tiny_encoder: Path, tmp_path_fact
             backbone = tiny_encoder if encoder else mbart50 if kind in MBART else loud_backbone
             on = {"backbone": str(backbone), "task": "masked-language" if encoder else "translation"}
             federation = {"federation": str(place / ("texts.toml" if encoder else "two.toml"))}
-            run({**default_run_config(), **short, **on, **federation, **(KINDS | MBART | ENCODERS)[kind]}, place / kind)
+            run(
+                {**default_run_config(), "keep.choose": False, **short, **on, **federation, **(KINDS | MBART | ENCODERS)[kind]},
+                place / kind,
+            )
         return place / kind
 
     return folder

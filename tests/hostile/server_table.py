@@ -83,7 +83,12 @@ def settings(**changes: Any) -> dict[str, Any]:
         "method": "adapter-families",
         "learning-rate": 0.001,
     }
-    return {**default_run_config(), **honest, **{KEYS.get(key, key): value for key, value in changes.items()}}
+    return {
+        **default_run_config(),
+        "keep.choose": False,
+        **honest,
+        **{KEYS.get(key, key): value for key, value in changes.items()},
+    }
 
 
 class Site:

@@ -1,12 +1,16 @@
 """Bounds that a reply has to keep, by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from flwr.app import MetricRecord
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from strategies.checks import check_about, size_limit
+from fedlingua.personalization.choice import CANDIDATES
+from strategies.checks import check_about, check_choice, size_limit
 
 
 def test_a_reply_may_have_four_bytes_a_number_a_hundredth_more_and_64_kib() -> None:
@@ -53,3 +57,58 @@ def test_what_a_site_tells_of_itself_is_taken_when_it_adds_up() -> None:
 def test_what_does_not_add_up_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ExchangeError, match=reason):
         check_about({**ABOUT, **changes}, ["de-fr"])
+
+
+def sums(hypothesis: str, **more: Any) -> ScoreSums:
+    return replace(score_sums([hypothesis], ["der Hund ist alt und lieb"], "de"), **more)
+
+
+CHOSEN = {
+    # The result is measured by more than what it was chosen from.
+    "result": sums("der Hund ist alt", more={"ter": (1.0, 6.0)}),
+    "base": sums("der Hut"),
+    "alone": sums("der Hund"),
+    "federated": sums("der Hund ist alt"),
+}
+CHOICE = {"kept": CANDIDATES.index("federation"), "over-better": [1.0, 2.5], "over-alone": [-1.0, 3.0]}
+
+
+def test_what_a_site_says_of_its_choice_is_taken_as_it_is() -> None:
+    told = check_choice(MetricRecord(CHOICE), CHOSEN, 100.0)
+    assert told == {"candidate": "federation", "over_better": (1.0, 2.5), "over_alone": (-1.0, 3.0)}
+    without = {name: each for name, each in CHOSEN.items() if name != "alone"}
+    assert check_choice(MetricRecord({"kept": 3, "over-better": [0.0, 0.0]}), without, 100.0)["candidate"] == "own"
+    assert check_choice(MetricRecord({"kept": 3}), CHOSEN, 100.0) == {"candidate": "own"}
+    assert check_choice(None, {name: CHOSEN[name] for name in ("result", "base")}, 100.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kept": len(CANDIDATES)}, "wanted the number of a candidate, 0 to 8"),
+        ({"kept": -1}, "the number of a candidate"),
+        ({"kept": 1.0}, "the number of a candidate"),
+        ({"kept": [2]}, "the number of a candidate"),
+        ({"kept": CANDIDATES.index("alone")}, "keeps alone, and the scores of what it keeps are not those of alone"),
+        ({"kept": CANDIDATES.index("base")}, "keeps base, and"),
+        ({"over-better": [2.5, 1.0]}, "the lower one first"),
+        ({"over-better": [1.0]}, "wanted two numbers"),
+        ({"over-better": 1.0}, "wanted two numbers"),
+        ({"over-alone": [-1e300, 0.0]}, "from -100 to 100"),
+        ({"over-alone": [float("nan"), 0.0]}, "wanted two numbers"),
+        ({"bleu": 100.0}, "the choice holds"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ExchangeError, match=reason):
+        check_choice(MetricRecord({**CHOICE, **changes}), CHOSEN, 100.0)
+
+
+def test_a_part_of_a_choice_is_refused() -> None:
+    some = {name: CHOSEN[name] for name in ("result", "base")}
+    with pytest.raises(ExchangeError, match="a part of a choice"):
+        check_choice(MetricRecord(CHOICE), some, 100.0)
+    with pytest.raises(ExchangeError, match="a part of a choice"):
+        check_choice(None, CHOSEN, 100.0)
+    with pytest.raises(ExchangeError, match="the choice holds kept, over-better"):
+        check_choice(MetricRecord({key: CHOICE[key] for key in ("kept", "over-better")}), CHOSEN, 100.0)

@@ -10,6 +10,7 @@ from flwr.app import MetricRecord
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation.perplexity import MaskedScores
+from fedlingua.evaluation.sums import Scores
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 from strategies.masked_scores import all_scores, check_sums, site_scores
@@ -72,7 +73,8 @@ def test_macro_micro_and_pooled_by_hand() -> None:
     """Sites of perplexity 2 over 3 pieces and 8 over 1; the base has 16 and 32."""
     sums = {"a": (scores(1, 3, 3), scores(4, 3, 0)), "b": (scores(3, 1, 0), scores(5, 1, 1))}
     sites = {
-        site: site_scores(default(), Direction(language, language), *sums[site]) for site, language in (("a", "de"), ("b", "es"))
+        site: site_scores(default(), Direction(language, language), Scores(*sums[site]))
+        for site, language in (("a", "de"), ("b", "es"))
     }
     found = all_scores(default(), sites, sums)
     assert found == {
@@ -89,7 +91,8 @@ def test_a_language_of_two_sites_counts_once_in_the_macro_mean() -> None:
     """Perplexities 2 and 8 in German, 32 in Spanish."""
     sums = {site: (scores(bits, 2, bits % 2), scores(1, 2, 0)) for site, bits in (("a", 1), ("b", 3), ("c", 5))}
     sites = {
-        site: site_scores(default(), Direction(code, code), *sums[site]) for site, code in (("a", "de"), ("b", "de"), ("c", "es"))
+        site: site_scores(default(), Direction(code, code), Scores(*sums[site]))
+        for site, code in (("a", "de"), ("b", "de"), ("c", "es"))
     }
     found = all_scores(default(), sites, sums)
     assert found["macro_perplexity"] == pytest.approx((5 + 32) / 2)
@@ -98,7 +101,7 @@ def test_a_language_of_two_sites_counts_once_in_the_macro_mean() -> None:
 
 def test_a_sites_scores_say_what_was_masked_and_how_the_parts_differ() -> None:
     result = MaskedScores(5, (TWO, 4 * TWO, 0.0, 0.0), (1, 2, 0, 0), (1, 1, 0, 0), 0xAB)
-    told = site_scores(default(), Direction("de", "de"), result, scores(4, 3, 0))
+    told = site_scores(default(), Direction("de", "de"), Scores(result, scores(4, 3, 0)))
     assert told == {
         "direction": "de",
         "perplexity": pytest.approx(2 ** (5 / 3)),

@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fedlingua.corpora.rules import TextRules
-from fedlingua.exchange.protocol import DIGESTS, EVALUATE, LEAKS, PROBE, SEND, SENT_BY_A_SITE, SIGNATURE, TRAIN
+from fedlingua.exchange.protocol import (
+    CHOICE_SENT,
+    DIGESTS,
+    EVALUATE,
+    FINISH,
+    LEAKS,
+    PROBE,
+    SEND,
+    SENT_BY_A_SITE,
+    SIGNATURE,
+    TRAIN,
+)
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
@@ -33,6 +44,10 @@ def in_words(settings: Settings, rules: TextRules) -> Iterator[str]:
     yield f"at most {settings.rounds} rounds of {epochs}, {settings.accumulation} x {batch} a step; selection {settings.selected_by}"
     scored = f"{settings.metrics} of {settings.score_split} at the end, beam {settings.beam}"
     yield f"measures the loss of {settings.evaluate_share:.0%} of dev every {settings.evaluate_every} round(s), and {scored}"
+    if settings.chooses:
+        passes = settings.keep_passes or settings.rounds
+        most = f"{settings.rounds + passes} passes alone and {passes} on from the federation's model"
+        yield f"chooses at the end what it keeps, by {settings.keep_by} on dev: trains at most {most}"
     yield f"text split by {rules.split}; of text rules besides: {_other(rules.flat(), TextRules(split=rules.split).flat())}"
     yield f"settings other than the defaults: {_other(settings.flat(), default_run_config())}"
 
@@ -57,6 +72,8 @@ def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str
         sent[SIGNATURE] = (
             f"once a run, if this site's file allows it: the raw gradient of {adapters}, out of which text can be read"
         )
+    if settings.chooses:
+        sent[FINISH] += CHOICE_SENT
     update = TRAIN
     if settings.learns_threshold:
         update = SEND

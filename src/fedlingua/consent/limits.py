@@ -33,6 +33,9 @@ class SiteLimits:
     comet-models: that COMET may load here. min-train, -dev, -test: least sentences of each text that any answer stands on. min-steps,
     min-batch: least optimiser steps behind an update, and examples of such a step (their median). max-minutes: of one message, which is
     stopped then. max-attempts: of a run, to begin it. max-runs: that the site answers in, each attempt counted.
+
+    keep-choose, keep-passes, keep-minutes: whether the site chooses what it keeps where a run has that, and what it spends on it at most. A
+    run that has more is not refused: the site does what its file allows.
     """
 
     settings: Literal["approved", "within-limits"] = "approved"
@@ -63,6 +66,9 @@ class SiteLimits:
     max_processes: int = 8
     max_threads: int = 16
     max_minutes: float = 240.0
+    keep_choose: bool = True
+    keep_passes: int = 100
+    keep_minutes: float = 120.0
     max_attempts: int = 20
     max_runs: int = 200
 
@@ -88,6 +94,18 @@ class SiteLimits:
             name = f"max_{option.attribute.removeprefix('max_')}"
             if hasattr(self, name) and (value := getattr(settings, option.attribute)) > (most := getattr(self, name)):
                 raise beyond(f"{key} = {value:g}", name, f"{most:g} at most")
+
+    def bounded(self, settings: Settings) -> Settings:
+        """The settings of the last phase as they hold at this site."""
+        if not settings.chooses:
+            return settings
+        minutes = [minutes for minutes in (settings.keep_minutes, self.keep_minutes) if minutes]
+        return dataclasses.replace(
+            settings,
+            keep_choose=settings.keep_choose and self.keep_choose,
+            keep_passes=min(settings.keep_passes or settings.rounds, self.keep_passes),
+            keep_minutes=min(minutes, default=0.0),
+        )
 
     def check_text(self, texts: Mapping[str, Mapping[Split, Sized]], settings: Settings) -> None:
         """Refuse an answer that would stand on too few sentences. texts: each text -> split -> its sentences, as they are used."""

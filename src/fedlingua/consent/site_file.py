@@ -66,7 +66,7 @@ class SiteFile:
                 "in [backbones]"
             )
         return dataclasses.replace(
-            settings,
+            self.limits.bounded(settings),
             backbone=str(self.backbones.get(name, name)),
             device=self.device or settings.device,
             processes=self.processes or settings.processes,

@@ -58,7 +58,17 @@ THETA = "theta"
 """In METRICS, where every site has a threshold of its own, fixed or random: the one that it sent by."""
 SCORES_PREFIX = "scores."
 BASE_SCORES_PREFIX = "base-scores."
-"""A finish reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name."""
+ALONE_SCORES_PREFIX, FEDERATED_SCORES_PREFIX, CHOICE_PREFIX = "alone-scores.", "federated-scores.", "choice."
+"""A finish reply has a MetricRecord of each kind for each of the site's texts, under the prefix and the text's name; the last three where
+the site has chosen what it keeps. A choice: KEPT, OVER_BETTER and OVER_ALONE."""
+KEPT, OVER_BETTER, OVER_ALONE = "kept", "over-better", "over-alone"
+"""In a choice: the candidate's place among fedlingua.personalization.choice.CANDIDATES; [low, high] of its gain on the text over the better
+of base and alone, and over alone."""
+CHOICE_SENT = (
+    "; where sites choose what they keep, the same of the model that the site trained alone and of the federation's, a number that names "
+    "the kept model, and four numbers: the intervals of its gain over the better of base and alone, and over alone"
+)
+"""What a finish reply holds besides under keep.choose = true."""
 SITE_PREFIX = "site."
 """A describe reply has one ConfigRecord for each hosted site under this prefix and the site's name."""
 NODE = "node"

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.directories import backbone_directory
@@ -41,6 +42,12 @@ class Trainable:
     def sent_first(self) -> Tensors:
         """What every cluster starts from: `initial` as far as it travels."""
         return {name: self.initial[name] for name in self.tensor_set.names}
+
+    @property
+    def published(self) -> Tensors:
+        """The trained tensors with which the model is the backbone as it was published: adapters add 0, all else is as it began."""
+        up = ".up." if self.trained.name == "adapters" else None
+        return {name: np.zeros_like(array) if up and up in name else array for name, array in self.initial.items()}
 
     @property
     def fingerprint(self) -> str:

@@ -1,24 +1,44 @@
-"""How much of its own model a site should use, learned from its training text: APFL's update of alpha (Deng et al. 2020).
+"""A site's own model that learns in a mixture with the federation's, and how much of it the mixture takes: APFL (Deng et al. 2020).
 
-With theta_bar = alpha theta_i + (1 - alpha) theta the chain rule gives dL/dalpha = <grad L(theta_bar), theta_i - theta>: own model minus
-the federation's, in this order. The other order learns the opposite of what the text says.
+Both learn at theta_bar = alpha theta_i + (1 - alpha) theta (Algorithm 1), the own model by
+theta_i <- theta_i - eta alpha grad L(theta_bar), alpha by dL/dalpha = <grad L(theta_bar), theta_i - theta>: own model minus the
+federation's, in this order; the other learns the opposite of what the text says. theta, the federation's model, stays as it is.
 """
 
 import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import nn
 
-from fedlingua.backbones.precision import autocast
-from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.interpolation import interpolated
-from fedlingua.training.accumulate import Step
-from fedlingua.training.batches import pad
-from fedlingua.training.objective import Gradients, corpus_gradient
+from fedlingua.training.accumulate import StepGradient
+from fedlingua.training.batches import TrainingExample
+from fedlingua.training.loop import LocalTraining
+from fedlingua.training.objective import Gradients
+from fedlingua.training.optimizers import OPTIMIZERS
 
 START = 0.5
 """Alpha before the first step: both models count the same."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """personal: the own model. path: alpha before each step and at the end; NaN from the step on at which the training diverges."""
+
+    personal: Tensors
+    path: Sequence[float]
+
+    @property
+    def alpha(self) -> float:
+        """At the end."""
+        return self.path[-1]
 
 
 def alpha_slope(gradient: Gradients, federated: Tensors, personal: Tensors) -> float:
@@ -35,31 +55,47 @@ def alpha_step(alpha: float, slope: float, rate: float) -> float:
     return float(np.clip(alpha - rate * slope, 0.0, 1.0))
 
 
-class LearnedAlpha:
-    """Alpha beside the training of a site's own model, a step for each of its steps: `before_step` of train_locally.
+def learn_in_mixture(
+    federated: Tensors,
+    trainable: Trainable,
+    texts: Sequence[Sequence[TrainingExample]],
+    how: LocalTraining,
+    alpha_rate: float,
+    seed: str,
+) -> Mixture:
+    """Train the own model and alpha together, from the federation's model, with the run's optimizer; the model is left with the mixture.
 
-    The gradient is that of the batches that the own model is about to learn from, so in a first pass of text that it has not seen; and
-    without dropout, which leaves the training's own random numbers as they are. path: alpha before each step, and at the end; NaN from the
-    step on at which a training diverges.
+    Both take the gradient of the same step, of the same point: with dropout where the run has it. how: its `epochs` passes are made; no
+    schedule. seed: decides order, masks and dropout.
     """
-
-    def __init__(self, federated: Tensors, trainable: Trainable, rate: float, precision: str) -> None:
-        self.federated, self.rate, self.precision = federated, rate, precision
-        self.model, self.codec, self.trained = trainable.model, trainable.backbone.codec, trainable.trained
-        self.path = [START]
-
-    @property
-    def alpha(self) -> float:
-        """As it stands now."""
-        return self.path[-1]
-
-    def __call__(self, step: Step) -> None:
-        if math.isnan(self.alpha):
-            return
-        personal = read_tensors(self.model, self.trained)
-        write_tensors(self.model, interpolated(self.federated, personal, self.alpha))
-        batches = [pad(batch, self.codec).to(self.model.device) for batch in step]
-        with autocast(self.model, self.precision):
-            _, _, gradient = corpus_gradient(self.model, self.trained.names, batches)
-        write_tensors(self.model, personal)
-        self.path.append(alpha_step(self.alpha, alpha_slope(gradient, self.federated, personal), self.rate))
+    model, rng = trainable.model, random.Random(seed)
+    torch.manual_seed(rng.getrandbits(63))
+    write_tensors(model, federated)
+    names = set(trainable.trained.names)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in names)
+    mixed = {name: parameter for name, parameter in model.named_parameters() if name in names}
+    own = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in mixed.items()}
+    optimizer = OPTIMIZERS[how.optimizer](list(own.values()), how.learning_rate, how.weight_decay, how.epsilon)
+    add_gradient = StepGradient(
+        model, trainable.backbone.codec, how.precision, how.label_smoothing, how.head_use(texts, model.device)
+    )
+    path = [START]
+    model.train()
+    for epoch in range(how.epochs):
+        for batches in how.steps(texts, rng, epoch):
+            alpha = path[-1]
+            if math.isnan(alpha):
+                break
+            personal = {name: tensor.detach().float().cpu().numpy() for name, tensor in own.items()}
+            write_tensors(model, interpolated(federated, personal, alpha))
+            add_gradient([[example.drawn(rng) for example in batch] for batch in batches])
+            gradient = {name: each.grad.float().cpu().numpy() for name, each in mixed.items() if each.grad is not None}
+            path.append(alpha_step(alpha, alpha_slope(gradient, federated, personal), alpha_rate))
+            for name, parameter in mixed.items():
+                own[name].grad = None if parameter.grad is None else alpha * parameter.grad
+                parameter.grad = None
+            optimizer.step()
+    model.eval()
+    model.requires_grad_(False)
+    return Mixture({name: own[name].detach().float().cpu().numpy().copy() for name in trainable.trained.names}, path)

@@ -1,12 +1,19 @@
 """What lies between a federation's model and a site's own: Manoel et al. 2022, eq. 3."""
 
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from statistics import fmean
+
 import numpy as np
 
+from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ConfigError, ExchangeError
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, TensorSet
 
 ALPHAS = tuple(step / 20 for step in range(21))
 """The values that figure 3 looks at: 0 is the federation's model, 1 the site's own."""
+GRID = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""The values that a site chooses among, for all tensors and by part."""
 
 
 def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors:
@@ -21,6 +28,37 @@ def interpolated(federated: Tensors, personal: Tensors, alpha: float) -> Tensors
         return {name: array.copy() for name, array in (personal if alpha else federated).items()}
     own, others = np.float32(alpha), np.float32(1 - alpha)
     return {name: own * personal[name] + others * array for name, array in federated.items()}
+
+
+def interpolated_by_part(federated: Tensors, personal: Tensors, alphas: Mapping[Part, float], trained: TensorSet) -> Tensors:
+    """The same with an alpha for the tensors of each part; what is shared takes the mean of the others'."""
+    shared = fmean(alphas.values())
+    mixed = {alpha: interpolated(federated, personal, alpha) for alpha in {shared, *alphas.values()}}
+    return {spec.name: mixed[alphas.get(spec.part, shared)][spec.name] for spec in trained.specs}
+
+
+Alphas = dict[Part, float]
+
+
+def search_alphas(parts: Sequence[Part], loss: Callable[[Alphas], float], ends: tuple[float, float]) -> tuple[Alphas, Alphas]:
+    """Search GRID for the alphas with the least dev loss: (one for all parts, one for each).
+
+    By coordinates: all parts together first, and where something between the two models is better than both, each part in turn while the
+    others stay. Of equal losses the earlier one counts.
+
+    Args:
+        parts: The parts with tensors.
+        loss: Of alphas, nats a token; NaN is never the least.
+        ends: The losses at 0 and at 1, which are known.
+    """
+    losses = {GRID[0]: ends[0], **{alpha: loss(dict.fromkeys(parts, alpha)) for alpha in GRID[1:-1]}, GRID[-1]: ends[1]}
+    one = min(losses, key=lambda alpha: losses[alpha] if losses[alpha] == losses[alpha] else inf)
+    alphas, least = dict.fromkeys(parts, one), losses[one]
+    for part in parts if len(parts) > 1 and one not in (0, 1) else ():
+        for alpha in (other for other in GRID if other != one):
+            if (here := loss({**alphas, part: alpha})) < least:
+                alphas, least = {**alphas, part: alpha}, here
+    return dict.fromkeys(parts, one), alphas
 
 
 def check_alpha(alpha: float) -> None:

@@ -1,123 +1,165 @@
-"""A site goes on by itself from a model of the federation's, and looks at what lies between the two (Manoel et al. 2022, §2.4, §3.3).
+"""The last phase run again on a finished run, with what papers ask of it besides (Manoel et al. 2022, §2.4, §3.3; Deng et al. 2020).
 
-Its own model learns from the site's training text; alpha is learned beside it (Deng et al. 2020), and another one is chosen among 21 on the
-dev text; the test text judges, once.
+Beside what the phase chooses among: 21 mixtures of the site's own model and the federation's by dev loss, and APFL's, which learns how
+much of its own model the site uses. The test text judges, once.
 """
 
-import dataclasses
-import math
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.corpora.texts import SiteText
-from fedlingua.evaluation.text_scores import TEXT_SCORERS
-from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
+from fedlingua.evaluation.text_scores import TEXT_SCORERS, translations
+from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization.apfl import LearnedAlpha
+from fedlingua.personalization import choice
+from fedlingua.personalization.apfl import learn_in_mixture
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
+from fedlingua.personalization.passes import DIVERGED
+from fedlingua.personalization.phase import SiteModel, choose_model
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.settings.config import Settings
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
-from fedlingua.training.sampling import Sampling
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
-DIVERGED = 100.0
-"""Nats a token of dev text that no training can be said to have learned: one of a million guessed blindly costs 14."""
 
-
-def training_of(how: Personalizing, settings: Settings) -> LocalTraining:
-    """As the run trains, but that every pass takes all of the text once."""
+def phase_settings(how: Personalizing, settings: Settings) -> Settings:
+    """A run's settings as the phase takes them this time."""
     rate = settings.step_learning_rate if how.learning_rate is None else how.learning_rate
-    return dataclasses.replace(
-        LocalTraining.of(settings), epochs=how.epochs, learning_rate=rate, sampling=Sampling(), whole_steps=False
-    )
+    passes = how.epochs or settings.keep_passes
+    return replace(settings, keep_choose=True, keep_passes=passes, learning_rate=rate, seed=how.seed_of(settings))
 
 
 @dataclass(frozen=True)
 class Personalized:
-    """What came of it.
+    """What came of it. final: what the phase keeps.
 
-    alphas: of the four models that are judged: federated (0), personal (1), apfl (learned), chosen (on dev). path: alpha before each step
-    of training and at its end. sweep: alpha -> dev loss, nats a token. test: model -> metric -> value. about_test: what it was judged on.
+    alphas: of the mixtures that are judged: federated (0), personal (1), apfl (learned), chosen (on dev). path: APFL's alpha before each
+    step of training and at its end. sweep: alpha -> dev loss, nats a token. test: model -> metric -> value; besides the mixtures base,
+    alone and kept. about_test: what it was judged on. choice: what the phase chose, and from what.
     """
 
     personal: Tensors
     interpolated: Tensors
+    final: Tensors
     alphas: Mapping[str, float]
     path: Sequence[float]
     sweep: Mapping[float, float]
     apfl_dev_loss: float
     test: Mapping[str, Mapping[str, float]]
     about_test: Mapping[str, Any]
-    training: LocalResult
+    choice: Mapping[str, Any]
     seconds: float
 
 
 def personalize(
-    site: str, texts: Mapping[str, SiteText], federated: Tensors, trainable: Trainable, settings: Settings, how: Personalizing
+    site: str,
+    texts: Mapping[str, SiteText],
+    federated: Tensors,
+    trainable: Trainable,
+    settings: Settings,
+    how: Personalizing,
+    number: int = 0,
+    before: Path | None = None,
 ) -> Personalized:
-    """Train, learn alpha, look at 21 others, judge. The seed decides everything. texts: all that the site holds, its own under its name.
+    """Choose, look at 21 mixtures, let APFL learn, judge. The seed decides everything. The model is left with other tensors than it had.
 
-    The model is left with other tensors than it had.
+    Args:
+        texts: All that the site holds, its own under its name.
+        number: The round that `federated` is of.
+        before: The folder of the run's own choice, whose model trained alone is taken where it was trained the same way.
 
     Raises:
         RunError: the training diverged.
     """
-    started = time.monotonic()
+    started, settings = time.monotonic(), phase_settings(how, settings)
     torch.set_num_threads(settings.threads)
     model, codec = trainable.model, trainable.backbone.codec
     maker, scorer = EXAMPLE_MAKERS[settings.task], TEXT_SCORERS[settings.task]
-    write_tensors(model, federated)
-    learned = LearnedAlpha(federated, trainable, how.alpha_rate, settings.precision)
     training_texts = [maker.trained(text, "train", codec, settings) for text in texts.values()]
-    seed = f"{how.seed_of(settings)}/{site}/personal"
-    training = train_locally(
-        model, trainable.trained.names, training_texts, codec, training_of(how, settings), seed, before_step=learned
-    )
-    personal = read_tensors(model, trainable.trained)
-    rate = training_of(how, settings).learning_rate
-    diverged = RunError(
-        f"site {site}: its own model diverged at the learning rate {rate:g}, so nothing is kept of it; give a smaller --learning-rate"
-    )
-    if math.isnan(learned.alpha) or not all(np.isfinite(array).all() for array in personal.values()):
-        raise diverged
     dev = [example for text in texts.values() for example in maker.measured(text, "dev", codec, settings)]
+    diverged = RunError(
+        f"site {site}: its own model diverged at the learning rate {settings.step_learning_rate:g}, so nothing is kept of it; give a "
+        "smaller --learning-rate"
+    )
 
-    def dev_loss(alpha: float) -> float:
-        write_tensors(model, interpolated(federated, personal, alpha))
+    def train(changed: Settings, seed: str, this_round: tuple[int, int]) -> LocalResult:
+        names, local = trainable.trained.names, LocalTraining.of(changed)
+        return train_locally(model, names, training_texts, codec, local, seed, this_round=this_round)
+
+    def count_chrf(base: bool) -> Counts | None:
+        if base:
+            write_tensors(model, trainable.published)
+        text = texts[site]
+        pairs = text.splits["dev"]
+        hypotheses = translations(model, codec, pairs, text.direction, replace(settings, beam=1))
+        sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        return TEXT_METRICS["chrf"].count(Translated(sources, hypotheses, references, text.direction.target))
+
+    with tempfile.TemporaryDirectory(prefix="fedlingua-choice-") as place:
+        for file in before.glob("alone.*") if before else ():
+            shutil.copy(file, place)
+        at_site = SiteModel(site, trainable, settings, dev, train, count_chrf, lambda line, step: None)
+        chosen = choose_model(at_site, federated, [], number, Path(place))
+        if choice.OWN in chosen.about["left_out"] and chosen.about["candidates"][choice.OWN]["diverged"]:
+            raise diverged
+        personal = load_file(Path(place) / f"{choice.OWN}.safetensors")
+
+    def dev_loss(tensors: Tensors) -> float:
+        write_tensors(model, tensors)
         nll_sum, num_tokens = examples_nll(model, codec, dev, settings.precision, HeadUse(settings.head_chunk))
         return nll_sum / num_tokens
 
-    sweep = {alpha: dev_loss(alpha) for alpha in ALPHAS}
-    apfl_dev_loss = dev_loss(learned.alpha)
+    sweep = {alpha: dev_loss(interpolated(federated, personal, alpha)) for alpha in ALPHAS}
+    passes = max(1, chosen.about["candidates"][choice.OWN]["best"])
+    local = replace(LocalTraining.of(settings), epochs=passes * settings.local_epochs)
+    apfl = learn_in_mixture(federated, trainable, training_texts, local, how.alpha_rate, f"{settings.seed}/{site}/apfl")
+    if not np.isfinite(apfl.alpha) or not all(np.isfinite(array).all() for array in apfl.personal.values()):
+        raise diverged
+    learned = interpolated(federated, apfl.personal, apfl.alpha)
+    apfl_dev_loss = dev_loss(learned)
     if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # nor of NaN
         raise diverged
-    alphas = {"federated": 0.0, "personal": 1.0, "apfl": learned.alpha, "chosen": chosen_alpha(sweep)}
-    judged = {}
-    for alpha in dict.fromkeys(alphas.values()):
-        write_tensors(model, interpolated(federated, personal, alpha))
-        judged[alpha] = scorer.sums(model, codec, texts[site], "test", settings)
+    alphas = {"federated": 0.0, "personal": 1.0, "apfl": apfl.alpha, "chosen": chosen_alpha(sweep)}
+    mixed = interpolated(federated, personal, alphas["chosen"])
+    models = {"federated": federated, "personal": personal, "apfl": learned, "chosen": mixed, "base": trainable.published}
+    models |= {"kept": chosen.tensors, **({} if chosen.alone is None else {"alone": chosen.alone})}
+    judged: dict[str, Any] = {}
+    for name, tensors in models.items():
+        same = next((other for other in judged if _alike(models[other], tensors)), None)
+        if same is None:
+            write_tensors(model, tensors)
+        judged[name] = scorer.sums(model, codec, texts[site], "test", settings) if same is None else judged[same]
     return Personalized(
         personal,
-        interpolated(federated, personal, alphas["chosen"]),
+        mixed,
+        chosen.tensors,
         alphas,
-        learned.path,
+        apfl.path,
         sweep,
         apfl_dev_loss,
-        {name: scorer.values(judged[alpha]) for name, alpha in alphas.items()},
-        scorer.about(judged[0.0], texts[site].direction),
-        training,
+        {name: scorer.values(sums) for name, sums in judged.items()},
+        scorer.about(judged["federated"], texts[site].direction),
+        chosen.about,
         time.monotonic() - started,
     )
+
+
+def _alike(first: Tensors, second: Tensors) -> bool:
+    return all(np.array_equal(array, second[name]) for name, array in first.items())
 
 
 def chosen_alpha(sweep: Mapping[float, float]) -> float:

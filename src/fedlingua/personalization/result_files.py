@@ -1,13 +1,12 @@
 """What personalization stores in a site's folder: its own model, the interpolated one, and a file that says how they were made."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization.personalize import Personalized, training_of
+from fedlingua.personalization.personalize import Personalized, phase_settings
 from fedlingua.personalization.settings import Personalizing
 from fedlingua.personalization.start import Start
 from fedlingua.runs.folder import json_text, library_versions, replace_text
@@ -25,6 +24,7 @@ def store(start: Start, site: str, trainable: Trainable, how: Personalizing, res
     (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
     save_tensors(result.personal, folder / "personal.safetensors")
     save_tensors(result.interpolated, folder / "interpolated.safetensors")
+    save_tensors(result.final, folder / "kept.safetensors")
     about = description(start, site, trainable, how, result)
     replace_text(folder / FILE, json_text(about))
     return about
@@ -32,7 +32,7 @@ def store(start: Start, site: str, trainable: Trainable, how: Personalizing, res
 
 def description(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
     """Describe all that decided the result, and all of it but the tensors."""
-    run, training = start.run.about, training_of(how, start.settings)
+    run, settings, own = start.run.about, phase_settings(how, start.settings), result.choice["candidates"]["own"]
     return {
         "site": site,
         "direction": str(start.texts[site][site].direction),
@@ -44,11 +44,11 @@ def description(start: Start, site: str, trainable: Trainable, how: Personalizin
         "fingerprint": trainable.fingerprint,
         "round": start.number,
         "seed": how.seed_of(start.settings),
-        "epochs": how.epochs,
-        "optimizer": training.optimizer,
-        "learning_rate": training.learning_rate,
+        "epochs": own["best"],
+        "optimizer": settings.optimizer,
+        "learning_rate": settings.step_learning_rate,
         "alpha_rate": how.alpha_rate,
-        "training": {key: value for key, value in dataclasses.asdict(result.training).items() if key != "seconds"},
+        "choice": {key: value for key, value in result.choice.items() if key != "seconds"},
         "apfl": {"alpha": result.alphas["apfl"], "dev_loss": result.apfl_dev_loss, "path": thinned(result.path)},
         "sweep": [{"alpha": alpha, "dev_loss": loss} for alpha, loss in result.sweep.items()],
         "chosen_alpha": result.alphas["chosen"],

@@ -9,9 +9,9 @@ from fedlingua.settings.config import Settings
 
 @dataclass(frozen=True)
 class Personalizing:
-    """How a site goes on. epochs: passes over its training text; alpha_rate: of alpha's own steps; None takes the run's."""
+    """How a site goes on. epochs: passes at most; alpha_rate: of alpha's own steps; 0 and None take the run's."""
 
-    epochs: int = 1
+    epochs: int = 0
     learning_rate: float | None = None
     alpha_rate: float = 1.0
     seed: int | None = None
@@ -22,8 +22,8 @@ class Personalizing:
         Raises:
             ConfigError: names the option.
         """
-        if self.epochs < 1:
-            raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text")
+        if self.epochs < 0:
+            raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text, or 0 for the run's")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"--learning-rate {self.learning_rate:g}: wanted a number above 0; leave it out for the run's")
         if not 0 < self.alpha_rate < math.inf:

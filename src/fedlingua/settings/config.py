@@ -17,6 +17,7 @@ from fedlingua.settings.table import (
     AddedLayers,
     Aggregation,
     Clusters,
+    Keeping,
     Run,
     Scoring,
     Sending,
@@ -31,7 +32,7 @@ DEMO_FEDERATION = ("demo", "experiments/federations/phrasebook.toml")
 
 
 @dataclass(frozen=True)
-class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Waiting):
+class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting):
     """The run config as attributes, which are the fields of the table's sections."""
 
     @property
@@ -99,6 +100,11 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
         return self.learns_threshold and not self.meta_frozen and (self.meta_estimator == "own" or self.second_filter)
 
     @property
+    def chooses(self) -> bool:
+        """Whether each site chooses at the end what it keeps."""
+        return self.keep_choose and self.how.trains and self.how.travels
+
+    @property
     def draws(self) -> bool:
         """Whether a round trains on a sample of a site's text."""
         return self.sample_least > 0 or self.sample_share > 0
@@ -119,7 +125,8 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
     def deadline_of(self, phase: Phase) -> float:
         """Seconds for one phase; `deadline.phase-s` where the phase has none of its own."""
         own = {"join": self.join_deadline_s, "evaluate": self.evaluate_deadline_s, "finish": self.finish_deadline_s}
-        return own.get(phase) or self.deadline_s
+        choosing = (self.keep_deadline_s or 10 * self.deadline_s) if phase == "finish" and self.chooses else 0.0
+        return (own.get(phase) or self.deadline_s) + choosing
 
     def flat(self) -> dict[str, Scalar]:
         """The run config again: key -> value."""

@@ -8,6 +8,7 @@ a run's hash, what a resumed run may change, and what a site approves. A new opt
 from dataclasses import dataclass
 from typing import Any
 
+from fedlingua.common.errors import ConfigError
 from fedlingua.settings.methods import AGGREGATIONS, METHODS, SELECTIONS, SERVER_OPTIMIZERS, check_method
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import When, among, option, options_of
@@ -37,7 +38,20 @@ FILTERED = METASENDS & When("meta.second-filter = true", lambda s: s.second_filt
 DRAWS = When("sample.least or sample.share above 0", lambda s: s.draws)
 BY_SENTENCES = When("tokens-per-batch = 0", lambda s: not s.tokens_per_batch)
 BY_SIZE = When("aggregation = fed-avg, or a centralized method", lambda s: s.how.pooled or s.aggregation == "fed-avg")
+TRAVELS = When("a method whose tensors travel", lambda s: s.how.trains and s.how.travels)
+CHOOSES = When("keep.choose = true", lambda s: s.chooses)
 NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
+
+
+def rates(given: str) -> None:
+    """Raises ConfigError for what is no list of numbers above 0."""
+    try:
+        wrong = not all(0 < float(rate) < float("inf") for rate in given.split(","))
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise ConfigError(f"keep.rates = {given!r}; wanted numbers above 0 with commas, as in '1,0.3'")
+
 
 SERVERS_OWN: dict[str, Any] = {"resumable": True, "approved": False}
 """Of the server's own affairs: paths there, how long it waits, what it keeps."""
@@ -366,6 +380,31 @@ class Scoring:
 
 
 @dataclass(frozen=True)
+class Keeping:
+    """What each site keeps at the end."""
+
+    keep_choose: bool = option(True, key="keep.choose", when=TRAVELS, off=(False,), liu=False, chu=False, manoel=False)
+    """Whether each site chooses by its dev text what it keeps at the end of a run; false: what the server
+    sends."""
+    keep_by: str = option("both", key="keep.by", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
+    """What a candidate has to be better by than both the base and the site's own model trained alone: dev
+    loss, chrF of the translated dev text, or both. Where nothing is translated: the loss."""
+    keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
+    """Confidence of the interval of that gain, by paired bootstrap over dev sentences: its lower bound has to
+    be above 0."""
+    keep_passes: int = option(0, key="keep.passes", least=0, when=CHOOSES)
+    """At most how many passes, each as long as a round's training, a site goes on from the federation's model;
+    alone it may make as many and those of all rounds; 0: as many as rounds."""
+    keep_patience: int = option(2, key="keep.patience", least=1, when=CHOOSES)
+    """Passes in a row without a lower dev loss after which a site takes the next of keep.rates, from its best
+    pass on, or stops."""
+    keep_rates: str = option("1,0.3", key="keep.rates", check=rates, when=CHOOSES)
+    """Learning rates of these passes, one after the other, as multiples of the run's, with commas."""
+    keep_minutes: float = option(0.0, key="keep.minutes", least=0, when=CHOOSES, off=(0.0,))
+    """Minutes after which a site begins no further pass; 0: no bound."""
+
+
+@dataclass(frozen=True)
 class Waiting:
     """Whom the server waits for, and how long."""
 
@@ -384,9 +423,11 @@ class Waiting:
     """Seconds for evaluating."""
     finish_deadline_s: float = option(0.0, key="deadline.finish-s", least=0, **SERVERS_OWN)
     """Seconds for what sites do after the last round."""
+    keep_deadline_s: float = option(0.0, key="deadline.keep-s", least=0, **SERVERS_OWN)
+    """Seconds that they have for choosing what they keep, besides; 0: ten times deadline.phase-s."""
 
 
-SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Waiting)
+SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting)
 OPTIONS = options_of(SECTIONS)
 """Key -> option."""
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}

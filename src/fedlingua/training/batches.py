@@ -27,6 +27,9 @@ class Batch(Protocol):
         use: how the output head is gone through.
         """
 
+    def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
+        """(nll_sum, number of predicted tokens) of each example, both (batch,), over the whole vocabulary; no gradient."""
+
 
 class Sized(Protocol):
     """What can be put beside others of like length."""
@@ -60,6 +63,13 @@ class TrainingExample(Sized, Protocol):
 
 
 E = TypeVar("E", bound=Sized)
+
+
+def summed_by_row(nlls: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    """(sum, number) of each row. nlls: (tokens,), row after row; predicted: (batch, len) bool, which positions they are of."""
+    placed = torch.zeros(predicted.shape, device=nlls.device)
+    placed[predicted] = nlls  # added up row by row, in one order on a GPU as well
+    return placed.sum(dim=1), predicted.sum(dim=1)
 
 
 def pad(examples: Sequence[Example], codec: Codec) -> Batch:

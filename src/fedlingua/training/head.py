@@ -63,6 +63,14 @@ def cross_entropy(head: Head, hidden: Tensor, targets: Tensor, label_smoothing: 
     return nn.functional.cross_entropy(scores.float(), targets, reduction="sum", label_smoothing=label_smoothing)
 
 
+@torch.no_grad()
+def token_nlls(head: Head, hidden: Tensor, targets: Tensor, chunk: int = 0) -> Tensor:
+    """Minus the log probability of each of `targets`, (tokens,) float32, in nats. hidden: (tokens, d); chunk: as in `HeadUse`."""
+    size = chunk or max(1, len(targets))
+    parts = zip(hidden.split(size), targets.split(size), strict=True)
+    return torch.cat([nn.functional.cross_entropy(head.scores(h).float(), t, reduction="none") for h, t in parts])
+
+
 class _InChunks(torch.autograd.Function):
     """The gradients are taken on the way forward; a frozen head has none."""
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.training.batches import IGNORED
-from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy
+from fedlingua.training.batches import IGNORED, summed_by_row
+from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy, token_nlls
 
 MASKED, REPLACED = 0.8, 0.1
 """Of the pieces to be predicted: shown as the mask, shown as another piece."""
@@ -41,6 +41,9 @@ class MaskedBatch:
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
         head, hidden, targets = self._before_head(model)
         return cross_entropy(head, hidden, targets, label_smoothing, use), int(targets.numel())
+
+    def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
+        return summed_by_row(token_nlls(*self._before_head(model), use.chunk), self.labels != IGNORED)
 
     def predicted(self, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
         """Scores of the masked positions alone, (positions, vocabulary), and what stands there."""

@@ -13,6 +13,7 @@ from fedlingua.backbones.precision import autocast
 from fedlingua.training.batches import Batch, Example, by_tokens, pad
 from fedlingua.training.head import WHOLE, HeadUse
 
+Numbers = np.ndarray[Any, Any]
 Gradients = dict[str, np.ndarray[Any, Any]]
 EVALUATION_TOKENS = 3000
 """Padded tokens of one batch when a loss is measured: no gradients, so batches can be large."""
@@ -39,6 +40,33 @@ def examples_nll(
     groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
     with autocast(model, precision):
         return corpus_nll(model, [pad(group, codec).to(model.device) for group in groups], use)
+
+
+Placed = list[tuple[list[int], Batch]]
+"""Batches, each with the places of its examples among all."""
+
+
+def evaluation_batches(codec: Codec, examples: Sequence[Example]) -> Placed:
+    """The batches of `examples_nll`, to be measured time and again."""
+    places = {id(example): place for place, example in enumerate(examples)}
+    groups = by_tokens(examples, EVALUATION_TOKENS, Random(0))
+    return [([places[id(example)] for example in group], pad(group, codec)) for group in groups]
+
+
+@torch.no_grad()
+def nll_of_each(model: PreTrainedModel, batches: Placed, precision: str, use: HeadUse = WHOLE) -> tuple[Numbers, Numbers]:
+    """(nll_sum, number of predicted tokens) of each example, both (examples,) float64, in their order, without dropout.
+
+    The sums over all are those of `examples_nll` but for rounding.
+    """
+    model.eval()
+    size = sum(len(places) for places, _ in batches)
+    nll, tokens = np.zeros(size), np.zeros(size)
+    with autocast(model, precision):
+        for places, batch in batches:
+            of_batch = batch.to(model.device).nlls(model, use)
+            nll[places], tokens[places] = (values.double().cpu().numpy() for values in of_batch)
+    return nll, tokens
 
 
 def corpus_gradient(model: PreTrainedModel, names: Sequence[str], batches: Sequence[Batch]) -> tuple[float, int, Gradients]:

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from fedlingua.backbones.codec import Codec
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.read import Pair
-from fedlingua.training.batches import IGNORED
-from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy
+from fedlingua.training.batches import IGNORED, summed_by_row
+from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy, token_nlls
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class PairBatch:
 
     def nll(self, model: PreTrainedModel, label_smoothing: float = 0.0, use: HeadUse = WHOLE) -> tuple[Tensor, int]:
         return translation_nll(model, self, label_smoothing, use)
+
+    def nlls(self, model: PreTrainedModel, use: HeadUse = WHOLE) -> tuple[Tensor, Tensor]:
+        return summed_by_row(token_nlls(*_before_head(model, self), use.chunk), self.labels != IGNORED)
 
 
 class PairExample(NamedTuple):
@@ -88,6 +91,12 @@ def translation_nll(
     Padded positions are dropped before the output head, whose vocabulary makes it about half of an adapter step's cost: nothing is
     computed that the loss would ignore.
     """
+    head, hidden, targets = _before_head(model, batch)
+    return cross_entropy(head, hidden, targets, label_smoothing, use), int(targets.numel())
+
+
+def _before_head(model: PreTrainedModel, batch: PairBatch) -> tuple[Head, Tensor, Tensor]:
+    """The head's last layer, what it takes at the target positions alone, (tokens, d), and what stands there."""
     hidden: Tensor = model.model(
         input_ids=batch.input_ids,
         attention_mask=batch.attention_mask,
@@ -97,5 +106,4 @@ def translation_nll(
     real = batch.labels != IGNORED
     bias = getattr(model, "final_logits_bias", None)  # mBART carries one, M2M-100 does not
     head = Head(model.lm_head, None if bias is None else bias.reshape(-1))
-    targets = batch.labels[real]
-    return cross_entropy(head, hidden[real], targets, label_smoothing, use), int(targets.numel())
+    return head, hidden[real], batch.labels[real]

@@ -107,3 +107,15 @@ def test_an_update_needs_steps_and_each_of_them_examples(steps: list[int], held:
         return
     with pytest.raises(ExchangeError, match=r"\[limits\] min-(steps|batch)"):
         SiteLimits().check_update(steps)
+
+
+def test_what_a_run_spends_on_choosing_is_bounded_and_not_refused() -> None:
+    wishes = dataclasses.replace(SETTINGS, rounds=16, keep_passes=0)
+    assert SiteLimits().bounded(wishes).keep_passes == 16
+    bounded = SiteLimits(keep_passes=5, keep_minutes=10.0).bounded(wishes)
+    assert (bounded.keep_choose, bounded.keep_passes, bounded.keep_minutes) == (True, 5, 10.0)
+    assert SiteLimits(keep_minutes=10.0).bounded(dataclasses.replace(wishes, keep_minutes=3.0)).keep_minutes == 3.0
+    assert SiteLimits(keep_minutes=0.0).bounded(wishes).keep_minutes == 0.0
+    assert not SiteLimits(keep_choose=False).bounded(wishes).chooses
+    assert not SiteLimits().bounded(dataclasses.replace(wishes, keep_choose=False)).chooses
+    assert SiteLimits().bounded(wishes).hash() != wishes.hash()  # of what it does at the site, not of what is approved

@@ -116,7 +116,8 @@ def test_a_table_of_a_site_reads_back_whatever_stands_in_it() -> None:
 def test_a_run_loses_the_servers_paths_and_keeps_all_else(tmp_path: Path) -> None:
     places = {"data_dir": "/server/data", "run_dir": "/server/run", "federation": "/server/f.toml", "resume": True}
     here = read(tmp_path).here(dataclasses.replace(SETTINGS, **places))  # type: ignore[arg-type]
-    assert here == dataclasses.replace(SETTINGS, data_dir="", run_dir="", federation="", resume=False)
+    bounded = {"keep_passes": SETTINGS.rounds, "keep_minutes": 120.0}  # of the limits
+    assert here == dataclasses.replace(SETTINGS, data_dir="", run_dir="", federation="", resume=False, **bounded)
 
 
 def test_the_sites_own_number_of_processes_goes_before_the_runs(tmp_path: Path) -> None:

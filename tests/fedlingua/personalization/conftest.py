@@ -26,7 +26,13 @@ def translating(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -
     """Four sites, adapters averaged by families; rounds 2, 4 and the last one are kept, besides the best."""
     folder = tmp_path_factory.mktemp("translating")
     (folder / "four.toml").write_text(FOUR_SITES)
-    config = {**default_run_config(), **SHORT, "backbone": str(tiny_backbone), "federation": str(folder / "four.toml")}
+    config = {
+        **default_run_config(),
+        "keep.choose": False,
+        **SHORT,
+        "backbone": str(tiny_backbone),
+        "federation": str(folder / "four.toml"),
+    }
     return run({**config, "adapter.dim": 4, "rounds": 5, "keep-every": 2, "method": "adapter-families"}, folder / "run")[0]
 
 
@@ -36,6 +42,12 @@ def masking(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = tmp_path_factory.mktemp("masking")
     (folder / "notes.toml").write_text(NOTES)
     backbone = build_xlmr(folder / "encoder")
-    config = {**default_run_config(), **SHORT, "backbone": str(backbone), "federation": str(folder / "notes.toml")}
+    config = {
+        **default_run_config(),
+        "keep.choose": False,
+        **SHORT,
+        "backbone": str(backbone),
+        "federation": str(folder / "notes.toml"),
+    }
     how = {"task": "masked-language", "method": "server-adam", "rounds": 2, "sample.least": 16, "optimizer": "sgd"}
     return run({**config, **how}, folder / "run")[0]

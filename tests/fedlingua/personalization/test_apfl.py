@@ -10,7 +10,7 @@ import torch
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.personalization.apfl import START, LearnedAlpha, alpha_slope, alpha_step
+from fedlingua.personalization.apfl import START, alpha_slope, alpha_step, learn_in_mixture
 from fedlingua.personalization.interpolation import interpolated
 from fedlingua.settings.checks import settings_from
 from fedlingua.training.batches import pad
@@ -18,6 +18,7 @@ from fedlingua.training.loop import LocalTraining, train_locally
 from fedlingua.training.objective import corpus_gradient, corpus_nll
 
 HOW = LocalTraining(batch_size=4, accumulation=2, epochs=2, learning_rate=1e-2, whole_steps=False, precision="fp32")
+SGD = replace(HOW, batch_size=30, accumulation=1, optimizer="sgd", learning_rate=1.0)
 
 
 class Quadratic:
@@ -95,10 +96,8 @@ def test_alpha_stays_a_share_where_the_best_lies_beyond(best: list[float], end: 
 
 def test_a_slope_that_is_no_number_makes_alpha_none_instead_of_0(trainable, examples) -> None:
     assert math.isnan(alpha_step(START, math.nan, 1.0))
-    learned = LearnedAlpha(trainable.initial, trainable, 1.0, "fp32")
-    write_tensors(trainable.model, {name: np.full_like(array, np.nan) for name, array in trainable.initial.items()})
-    for _ in range(2):
-        learned([examples[:4]])
+    broken = {name: np.full_like(array, np.nan) for name, array in trainable.initial.items()}
+    learned = learn_in_mixture(broken, trainable, [examples], HOW, 1.0, "seed")
     assert learned.path[0] == START
     assert math.isnan(learned.alpha)
 
@@ -109,32 +108,39 @@ def test_a_tensor_that_the_loss_does_not_reach_adds_nothing() -> None:
     assert alpha_slope(one.gradient(0.25), {**one.federated, **other}, {**one.personal, "v": 9 * other["v"]}) == one.slope(0.25)
 
 
-def trained(backbone_of: Trainable, examples, learned: LearnedAlpha | None) -> dict[str, bytes]:
-    write_tensors(backbone_of.model, backbone_of.initial)
-    train_locally(
-        *(backbone_of.model, backbone_of.trained.names, [examples], backbone_of.backbone.codec, HOW, "seed"), before_step=learned
-    )
-    return {name: array.tobytes() for name, array in read_tensors(backbone_of.model, backbone_of.trained).items()}
+def by_hand(trainable: Trainable, examples, steps: int, alpha_rate: float) -> tuple[Tensors, list[float]]:
+    """Algorithm 1 with plain SGD and all text a step: both take the gradient of the mixture, the own model alpha times it."""
+    federated, own, path = trainable.initial, moved(trainable.initial, 0.0), [START]
+    for _ in range(steps):
+        alpha = path[-1]
+        write_tensors(trainable.model, interpolated(federated, own, alpha))
+        batch = pad(examples, trainable.backbone.codec)
+        _, _, gradient = corpus_gradient(trainable.model, trainable.trained.names, [batch])
+        path.append(alpha_step(alpha, alpha_slope(gradient, federated, own), alpha_rate))
+        own = {name: array - np.float32(SGD.learning_rate * alpha) * gradient.get(name, 0) for name, array in own.items()}
+    return own, path
 
 
-def test_learning_alpha_beside_the_own_model_does_not_change_the_own_model(trainable, examples) -> None:
-    learned = LearnedAlpha(trainable.initial, trainable, 1.0, "fp32")
-    assert trained(trainable, examples, learned) == trained(trainable, examples, None)
-    assert len(learned.path) == 1 + 2 * 3  # 21 examples in steps of 8, twice
+def test_the_own_model_and_alpha_learn_at_the_mixture_as_in_algorithm_1(trainable, examples) -> None:
+    for module in trainable.model.modules():
+        if hasattr(module, "dropout") and isinstance(module.dropout, float):
+            module.dropout = 0.0
+    learned = learn_in_mixture(trainable.initial, trainable, [examples], replace(SGD, epochs=4), 50.0, "seed")
+    personal, path = by_hand(trainable, examples, 4, 50.0)
     # Before its first step the own model is the federation's: no alpha is better than another.
     assert learned.path[:2] == [START, START]
     assert learned.path[2] != START
+    assert learned.path == pytest.approx(path, abs=1e-4)
+    change = {name: array - trainable.initial[name] for name, array in personal.items()}
+    assert max(np.abs(array).max() for array in change.values()) > 1e-3
+    for name, array in learned.personal.items():
+        assert np.allclose(array - trainable.initial[name], change[name], atol=2e-5), name
 
 
-def test_alpha_takes_the_slope_at_the_model_in_between_before_the_step(trainable, examples) -> None:
-    """One call by hand, at an own model far from the federation's."""
-    learned, personal = LearnedAlpha(trainable.initial, trainable, 0.05, "fp32"), moved(trainable.initial, 0.3)
-    write_tensors(trainable.model, personal)
-    learned([examples[:4], examples[4:8]])
-    assert {n: a.tobytes() for n, a in read_tensors(trainable.model, trainable.trained).items()} == {
-        n: a.tobytes() for n, a in personal.items()
-    }
-    write_tensors(trainable.model, interpolated(trainable.initial, personal, START))
-    batches = [pad(part, trainable.backbone.codec) for part in (examples[:4], examples[4:8])]
-    _, _, gradient = corpus_gradient(trainable.model, trainable.trained.names, batches)
-    assert learned.alpha == START - 0.05 * alpha_slope(gradient, trainable.initial, personal)
+def test_the_same_seed_gives_the_same_mixture_and_the_federations_model_stays(trainable, examples) -> None:
+    start = {name: array.tobytes() for name, array in trainable.initial.items()}
+    first, again, other = (learn_in_mixture(trainable.initial, trainable, [examples], HOW, 1.0, seed) for seed in "aab")
+    assert first.path == again.path != other.path
+    assert len(first.path) == 1 + 2 * 3  # 21 examples in steps of 8, twice
+    assert all(np.array_equal(array, again.personal[name]) for name, array in first.personal.items())
+    assert {name: array.tobytes() for name, array in trainable.initial.items()} == start

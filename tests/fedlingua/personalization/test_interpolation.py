@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ConfigError, ExchangeError
-from fedlingua.exchange.tensors import Tensors
-from fedlingua.personalization.interpolation import ALPHAS, interpolated
+from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
+from fedlingua.personalization.interpolation import ALPHAS, Alphas, interpolated, interpolated_by_part, search_alphas
 
 
 def tensors(**values: list[float]) -> Tensors:
@@ -49,3 +49,33 @@ def test_models_with_other_tensors_are_refused_by_name() -> None:
         interpolated(GLOBAL, {**OWN, **tensors(c=[1.0])}, 0.5)
     with pytest.raises(ExchangeError, match=r"'b' has shape \(1,\) in the federation's model and \(2,\) in the site's own"):
         interpolated(GLOBAL, {**OWN, **tensors(b=[1.0, 2.0])}, 0.5)
+
+
+def test_each_part_has_its_own_share_and_what_is_shared_their_mean() -> None:
+    specs = [TensorSpec(part, (1,), part, None) for part in ("encoder", "decoder", "shared")]
+    federated, own = tensors(encoder=[0.0], decoder=[0.0], shared=[0.0]), tensors(encoder=[8.0], decoder=[8.0], shared=[8.0])
+    mixed = interpolated_by_part(federated, own, {"encoder": 0.25, "decoder": 1.0}, TensorSet("full", tuple(specs)))
+    assert {name: float(array[0]) for name, array in mixed.items()} == {"encoder": 2.0, "decoder": 8.0, "shared": 5.0}
+
+
+def searched(best_encoder: float, best_decoder: float) -> tuple[Alphas, Alphas, int]:
+    asked = []
+
+    def loss(alphas: Alphas) -> float:
+        asked.append(dict(alphas))
+        return (alphas["encoder"] - best_encoder) ** 2 + (alphas["decoder"] - best_decoder) ** 2
+
+    ends = loss({"encoder": 0.0, "decoder": 0.0}), loss({"encoder": 1.0, "decoder": 1.0})
+    asked.clear()
+    return *search_alphas(("encoder", "decoder"), loss, ends), len(asked)
+
+
+def test_the_search_finds_one_alpha_first_and_then_one_for_each_part() -> None:
+    assert searched(0.25, 0.75) == ({"encoder": 0.5, "decoder": 0.5}, {"encoder": 0.25, "decoder": 0.75}, 11)
+    # The parts are not looked at where one of the two models is the best.
+    assert searched(1.0, 0.9) == ({"encoder": 1.0, "decoder": 1.0}, {"encoder": 1.0, "decoder": 1.0}, 3)
+
+
+def test_a_loss_that_is_no_number_is_never_the_least() -> None:
+    one, each = search_alphas(("encoder",), lambda alphas: float("nan"), (2.0, 1.0))
+    assert one == each == {"encoder": 1.0}

@@ -94,7 +94,7 @@ def test_a_run_without_a_model_of_the_federations_is_refused(four_sites, tmp_pat
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        (Personalizing(epochs=0), "--epochs 0: wanted at least 1"),
+        (Personalizing(epochs=-1), "--epochs -1: wanted at least 1"),
         (Personalizing(learning_rate=0.0), "--learning-rate 0: wanted a number above 0"),
         (Personalizing(learning_rate=float("nan")), "--learning-rate nan"),
         (Personalizing(alpha_rate=-1.0), "--alpha-rate -1: wanted a number above 0"),

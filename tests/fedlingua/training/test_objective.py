@@ -5,7 +5,7 @@ import pytest
 from fedlingua.backbones.load import Backbone
 from fedlingua.training.batches import pad
 from fedlingua.training.head import HeadUse
-from fedlingua.training.objective import corpus_nll
+from fedlingua.training.objective import corpus_nll, evaluation_batches, examples_nll, nll_of_each
 from fedlingua.training.translation import PairBatch, PairExample, translation_nll
 
 
@@ -41,3 +41,15 @@ def test_a_loss_in_chunks_of_the_head_is_the_same(backbone: Backbone, batch: Pai
 
 def test_no_batches_are_no_loss(backbone: Backbone) -> None:
     assert corpus_nll(backbone.model, []) == (0.0, 0)
+
+
+@pytest.mark.parametrize("chunk", [0, 5])
+def test_the_loss_of_each_example_is_that_of_the_example_alone(
+    backbone: Backbone, examples: list[PairExample], chunk: int
+) -> None:
+    batches = evaluation_batches(backbone.codec, examples)
+    nll, tokens = nll_of_each(backbone.model, batches, "fp32", HeadUse(chunk))
+    alone = [examples_nll(backbone.model, backbone.codec, [example], "fp32") for example in examples]
+    assert tokens.tolist() == [number for _, number in alone] == [example.num_targets for example in examples]
+    assert nll.tolist() == pytest.approx([loss for loss, _ in alone], rel=1e-4)
+    assert nll.sum() == pytest.approx(examples_nll(backbone.model, backbone.codec, examples, "fp32")[0], rel=1e-6)

@@ -19,9 +19,9 @@ from fedlingua.desk.cli.options import CometModel
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, progress_bar, say
 
 if TYPE_CHECKING:  # what draws pages takes a while to load, and completion does without
-    from fedlingua.desk.comparison.bootstrap import Difference
     from fedlingua.desk.comparison.compare import Comparison
     from fedlingua.desk.comparison.runs import ComparedRun
+    from fedlingua.evaluation.bootstrap import Difference
 
 commands = Commands()
 MACRO, POOLED = "macro", "pooled"

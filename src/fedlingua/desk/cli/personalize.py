@@ -22,28 +22,30 @@ def personalize(
     data: options.Data = None,
     site: options.SitesOption = None,
     round_: Annotated[int | None, typer.Option("--round", help="Whose model it goes on from; default: the best one's.")] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the site's training text.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Passes of training at most; 0: as in the run's last phase.")] = 0,
     learning_rate: Annotated[float | None, typer.Option(help="Of the site's own model; default: the run's.")] = None,
     alpha_rate: Annotated[float, typer.Option(help="Of alpha's own steps.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Decides order, masks and dropout; default: the run's.")] = None,
 ) -> Answer:
-    """Let sites go on by themselves from a round's model, and find how much of their own model they should use."""
+    """Run the last phase again: sites go on by themselves from a round's model, and find how much of their own they should use."""
     how = Personalizing(epochs, learning_rate, alpha_rate, seed)
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
     # What loads torch comes after all that can be refused without it.
     from fedlingua.desk.report.personal_page import write_personal_page
     from fedlingua.personalization.personalize import personalize
+    from fedlingua.personalization.phase import FOLDER as CHOICE
     from fedlingua.personalization.result_files import FOLDER, store
 
     trainable = start.run.trainable()
     results = []
     for name in start.sites:
-        result = personalize(name, start.texts[name], start.federated(name, trainable), trainable, start.settings, how)
+        federated, chosen = start.federated(name, trainable), start.run.folder.directory / "sites" / name / CHOICE
+        result = personalize(name, start.texts[name], federated, trainable, start.settings, how, start.number, chosen)
         results.append(store(start, name, trainable, how, result))
         page = write_personal_page(results[-1], start.run.folder.directory / "sites" / name / FOLDER)
         alphas = f"alpha {result.alphas['apfl']:.2f} learned, {result.alphas['chosen']:.2f} chosen on dev"
-        say(f"{name}: {result.training.steps} steps, {alphas}, {duration(result.seconds)}; {page}")
+        say(f"{name}: keeps {result.choice['kept']}; {alphas}, {duration(result.seconds)}; {page}")
     console().print(personal_table(results))
     if not site:
         table = start.run.folder.directory / TABLE

@@ -59,7 +59,9 @@ class SiteStatus:
 
 @dataclass
 class Tally:
-    """What the events so far add up to. asked, answered: sites in this phase; sent: bytes of all replies."""
+    """What the events so far add up to. asked, answered: sites in this phase; sent: bytes of all replies; working: what a site said last of
+    its work after the last round.
+    """
 
     rounds: int = 0
     round: int = 0
@@ -71,6 +73,7 @@ class Tally:
     dev_loss: float | None = None
     seconds: list[float] = field(default_factory=list)
     sites: dict[str, SiteStatus] = field(default_factory=dict)
+    working: str = ""
 
     def add(self, event: Event) -> bool:
         """Take an event in; False where its kind is unknown, or it is of another version's server."""
@@ -102,6 +105,8 @@ class Tally:
                 self.round, self.rounds = int(event["round"]), int(event["rounds"])
                 self.dev_loss = None if dev_loss is None else float(dev_loss)
                 self.seconds.append(seconds)
+            case "site":
+                self.working = f"{event['site']}: {event['text']}"
             case "note":
                 return isinstance(event.get("text"), str)
             case other:
@@ -164,7 +169,7 @@ class LiveView(PlainView):
         total = self._tally
         if not total.add(event):
             return
-        if event["event"] in ("failure", "note", "end") and (line := event_line(event, total)):
+        if event["event"] in ("failure", "note", "site", "end") and (line := event_line(event, total)):
             self.live.console.print(line, markup=False, highlight=False)
         size = f"{units.data(total.sent)} sent" if total.sent else ""
         state = [_loss("loss", total.loss), _loss("dev loss", total.dev_loss), size, _left(total)]
@@ -173,7 +178,7 @@ class LiveView(PlainView):
             description=f"{total.phase} {total.answered}/{total.asked}" if total.phase else "starting",
             total=max(total.rounds, 1),
             completed=total.round,
-            state=", ".join(filter(None, state)),
+            state=one_line(total.working) if total.phase == "finish" else ", ".join(filter(None, state)),
         )
 
 
@@ -238,6 +243,8 @@ def event_line(event: Event, total: Tally) -> str:
             return one_line(f"{event['phase']} of round {event['round']}: site {event['site']} failed: {event['reason']}")
         case "note":
             return one_line(event["text"])
+        case "site" if event.get("step"):
+            return one_line(total.working)
         case "end" if event.get("status") != "completed":
             return one_line(f"run {event.get('status')}: {event.get('reason') or 'no reason given'}")
     return ""

@@ -10,8 +10,8 @@ from sacrebleu.metrics.chrf import CHRF
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
-from fedlingua.desk.comparison.bootstrap import SEED, Difference, difference, draws, paired, resampled
 from fedlingua.desk.comparison.runs import ComparedRun, Fairness, common_sites, fairness, variants
+from fedlingua.evaluation.bootstrap import SEED, Difference, difference, draws, paired, resampled
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.settings.metrics import METRICS, OF_TEXT, Metric
 

@@ -193,10 +193,12 @@ class Fairness:
 
 
 def fairness(run: ComparedRun, alone: ComparedRun | None, metric: Metric) -> Fairness:
-    """alone: the run in which each site trains by itself (adapter-local). spread: best minus worst, as positive number."""
+    """alone: the run in which each site trains by itself (adapter-local); without it what the run's own sites trained alone, where they
+    chose what they keep. spread: best minus worst, as positive number.
+    """
     values = run.values(metric.key)
     best = metric.best(values.values())
     worst_site = min(values, key=lambda site: values[site] if metric.more_is_better else -values[site])
-    own = alone.values(metric.key) if alone else {}
+    own = alone.values(metric.key) if alone else run.values(f"alone_{metric.key}")
     gains = {site: metric.gain(value, own[site]) or 0.0 for site, value in values.items() if site in own}
     return Fairness(worst_site, values[worst_site], best, abs(best - values[worst_site]), gains)

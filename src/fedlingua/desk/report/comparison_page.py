@@ -12,7 +12,6 @@ import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.comparison.bootstrap import Difference
 from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
 from fedlingua.desk.report.canvas import PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
@@ -20,6 +19,7 @@ from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
 from fedlingua.desk.report.publish import make_folder, put_page, render_page, sites_by_signature
 from fedlingua.desk.report.values import mapping, text
+from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
 FEWEST_POINTS = 2

@@ -24,15 +24,22 @@ from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import METRICS, Metric
 
 PAGE = "personalization.html"
-MODELS = {"federated": "federated", "personal": "personal", "apfl": "APFL's alpha", "chosen": "dev's alpha"}
-"""The models that are judged: as personalization.json names them, and for people."""
-_BRIEF = ("fed.", "own", "APFL", "dev")
+MODELS = {
+    "federated": "federated",
+    "personal": "personal",
+    "apfl": "APFL",
+    "chosen": "dev's alpha",
+    "alone": "alone",
+    "kept": "kept",
+}
+"""The models that are judged: as personalization.json names them, and for people. Of before sites chose there are the first four."""
+_BRIEF = {"federated": "fed.", "personal": "own", "apfl": "APFL", "chosen": "dev", "alone": "alone", "kept": "kept"}
 """The same for a terminal of 80 characters."""
 LEARNED, CHOSEN = UP, DOWN
 """Colours of the two alphas."""
 MACRO = "macro"
 DECIMALS = 6
-_SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction"}
+_SHOWN_ELSEWHERE = {"apfl", "sweep", "test", "site", "direction", "choice"}
 
 
 @dataclass(frozen=True)
@@ -65,15 +72,20 @@ def personal_lines(results: Sequence[Mapping[str, Any]]) -> list[PersonalLine]:
         PersonalLine(
             each["site"],
             (each["apfl"]["alpha"], each["chosen_alpha"]),
-            {key: {model: each["test"][model][key] for model in MODELS} for key in keys},
+            {key: {model: each["test"][model][key] for model in models_of(results)} for key in keys},
         )
         for each in results
     ]
     if len(lines) < 2:
         return lines
-    means = {key: {model: fmean(line.values[key][model] for line in lines) for model in MODELS} for key in keys}
+    means = {key: {model: fmean(line.values[key][model] for line in lines) for model in models_of(results)} for key in keys}
     own, chosen = zip(*(line.alphas for line in lines), strict=True)
     return [*lines, PersonalLine(MACRO, (fmean(own), fmean(chosen)), means)]
+
+
+def models_of(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Those of MODELS that all results have."""
+    return {model: name for model, name in MODELS.items() if all(model in each["test"] for each in results)}
 
 
 def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metric]:
@@ -83,10 +95,12 @@ def metrics_of_table(results: Sequence[Mapping[str, Any]]) -> tuple[Metric, Metr
 
 
 def personal_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    lines, metrics = personal_lines(results), metrics_of_table(results)
+    lines, both = personal_lines(results), metrics_of_table(results)
+    metrics: Sequence[Metric] = both[:1] if len(models_of(results)) > 4 else both  # as many as fit 80 characters
     table = plain_table(_title(results))
     table.add_column("site", overflow="fold")
-    for header in ("alpha\nAPFL", "alpha\ndev", *(f"{metric.short}\n{model}" for metric in metrics for model in _BRIEF)):
+    shown = [_BRIEF[model] for model in models_of(results)]
+    for header in ("alpha\nAPFL", "alpha\ndev", *(f"{metric.short}\n{model}" for metric in metrics for model in shown)):
         table.add_column(header, justify="right")
     for place, each in enumerate(lines):
         if 0 < place == len(results):
@@ -100,7 +114,7 @@ def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
     """The same as Markdown, with what it was measured by."""
     metrics = metrics_of_table(results)
     headers = ["site", "alpha APFL", "alpha dev"]
-    headers += [f"{metric.short} {model}" for metric in metrics for model in MODELS.values()]
+    headers += [f"{metric.short} {model}" for metric in metrics for model in models_of(results).values()]
     rows = [
         [each.name, *each.shown_alphas, *(f"**{cell}**" if best else cell for cell, best in each.cells(metrics))]
         for each in personal_lines(results)
@@ -112,7 +126,7 @@ def personal_markdown(results: Sequence[Mapping[str, Any]]) -> str:
 
 def personal_csv(results: Sequence[Mapping[str, Any]]) -> str:
     """The same as plain numbers: accuracy 0-1, BLEU and chrF 0-100."""
-    columns = [(metric.key, model) for metric in metrics_of_table(results) for model in MODELS]
+    columns = [(metric.key, model) for metric in metrics_of_table(results) for model in models_of(results)]
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(["site", "alpha_apfl", "alpha_chosen", *(f"{key}_{model}" for key, model in columns)])
@@ -146,7 +160,7 @@ def render_personal_page(about: Mapping[str, Any]) -> str:
         about=about,
         metric=metrics[0],
         values={model: metrics[0].scale * value for model, value in of_site.values[metrics[0].key].items()},
-        models=MODELS,
+        models=models_of([about]),
         alphas={"apfl": about["apfl"]["alpha"], "chosen": about["chosen_alpha"]},
         lines=[(metric.name, of_site.cells([metric])) for metric in metrics],
         shown_settings={key: text(value) for key, value in about.items() if key not in _SHOWN_ELSEWHERE},
@@ -173,7 +187,7 @@ def sweep_plot(about: Mapping[str, Any], of_site: PersonalLine, metric: Metric) 
         marks(figure, [alpha], [loss], f"{name}, {alpha:.2f}", hover, 1, **diamond)
     places = {"federated": 0.0, "personal": 1.0, "apfl": learned["alpha"], "chosen": chosen}
     colours = {"federated": BEFORE, "personal": BEFORE, "apfl": LEARNED, "chosen": CHOSEN}
-    for model, name in MODELS.items():
+    for model, name in list(models_of([about]).items())[:4]:
         look = {"size": 11, "color": colours[model], "showlegend": False, "cliponaxis": False}
         value = metric.scale * of_site.values[metric.key][model]
         marks(figure, [places[model]], [value], name, f"{name}<br>{metric.name} %{{y:.2f}}", 2, **look)

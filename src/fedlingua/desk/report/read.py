@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic.dataclasses import dataclass as read_dataclass
 
+from fedlingua.common import units
 from fedlingua.common.errors import RunError
 from fedlingua.desk.json_lines import json_object
 from fedlingua.desk.report import signatures
@@ -53,10 +54,32 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What a site chose among, in the first metric: its model trained alone, the federation's; and what it keeps.
+
+    over_alone: (gain, low, high) of what it keeps over alone, with its 95 % interval; over_better: over the better of base and alone.
+    """
+
+    alone: float | None
+    federated: float | None
+    candidate: str = ""
+    over_alone: tuple[float, float | None, float | None] | None = None
+    over_better: tuple[float, float | None, float | None] | None = None
+
+    @property
+    def joined(self) -> str:
+        """ "+5.2 [3.1, 7.4]": the gain over alone."""
+        if self.over_alone is None:
+            return units.NOTHING
+        gain, low, high = self.over_alone
+        return f"{round(gain, 1) + 0.0:+.1f}" + ("" if low is None or high is None else f" [{low:.1f}, {high:.1f}]")
+
+
+@dataclass(frozen=True)
 class Score:
     """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task.
 
-    parts: (mean, standard deviation) of the first metric over four parts of the text, of masked pieces.
+    parts: (mean, standard deviation) of the first metric over four parts of the text, of masked pieces. choice: where sites chose.
     """
 
     site: str
@@ -67,6 +90,7 @@ class Score:
     signature: str = ""
     chrf_signature: str = ""
     parts: tuple[float, float] | None = None
+    choice: "Choice | None" = None
 
 
 @read_dataclass(frozen=True)
@@ -379,6 +403,19 @@ def change(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Chan
     return Change(metric, *(None if value is None else metric.scale * value for value in (before, after)))
 
 
+def choice(metric: Metric, content: Mapping[str, Any], prefix: str = "") -> Choice | None:
+    """What a site of scores.json, or an average, says of the choice; None where there was none."""
+    alone, federated = (number(content.get(f"{prefix}{side}_{metric.key}")) for side in ("alone", "federated"))
+    if federated is None:
+        return None
+    gains = [mapping(content.get(key)) for key in ("gain_over_alone", "gain")]
+    over = [
+        None if (value := number(gain.get(metric.key))) is None else (value, number(gain.get("low")), number(gain.get("high")))
+        for gain in gains
+    ]
+    return Choice(alone, federated, text(content.get("kept")), *over)
+
+
 def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) -> Score:
     direction = text(content.get("direction"))
     first, second = (change(metric, content) for metric in metrics)
@@ -393,4 +430,5 @@ def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) ->
         signature=text(content.get("signature")),
         chrf_signature=text(content.get("chrf_signature")),
         parts=None if mean is None or deviation is None else (mean, deviation),
+        choice=choice(metrics[0], content),
     )

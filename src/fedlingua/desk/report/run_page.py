@@ -19,7 +19,7 @@ from fedlingua.desk.report.read import RunFolder, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
 from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_plot, shown_rounds, threshold_plot, what_was_sent
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
-from fedlingua.desk.report.tables import averages, headers
+from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers
 from fedlingua.desk.report.translations import SHOWN_SENTENCES, read_translations, shown_lines
 from fedlingua.desk.report.values import mapping, number, whole
 
@@ -55,6 +55,9 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         mean_uplink=mean_bytes(folder, "uplink"),
         averages=averages(folder),
         headers=headers(folder),
+        choice_headers=choice_headers(folder),
+        choice_rows=choice_rows(folder),
+        better_off=better_off(folder),
         communication=communication,
         translations=read_translations(folder.path, keeps_translations, [site.name for site in folder.sites]),
         shown_sentences=SHOWN_SENTENCES,

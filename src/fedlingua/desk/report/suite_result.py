@@ -23,6 +23,7 @@ from fedlingua.settings.metrics import BLEU, METRICS, Metric
 
 BASE = "base"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving")
+CHOICE = ("macro_alone", "macro_federated")
 SECONDS = tuple(seconds_column(part) for part in (*PHASES, *META))
 MACRO_ACCURACY = "macro_accuracy"
 ACCURACY_OF, PARTS_OF, PARTS_SD_OF = "accuracy of ", "parts of ", "sd of parts of "
@@ -37,7 +38,7 @@ def averages(metric: Metric) -> dict[str, str]:
 
 def known_columns(metric: Metric) -> tuple[str, ...]:
     """All columns but those of the sites and of masked text."""
-    return ("method", *averages(metric).values(), *COSTS, *SECONDS, "seeds")
+    return ("method", *averages(metric).values(), *CHOICE, *COSTS, *SECONDS, "seeds")
 
 
 def _cell(cell: Any) -> float | None:

@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlingua.common import units
-from fedlingua.desk.report.read import Change, RunFolder, Score, change, read_run
+from fedlingua.desk.report.read import Change, Choice, RunFolder, Score, change, choice, read_run
 from fedlingua.desk.templates import markdown_table
 from fedlingua.settings.metrics import BLEU, METRICS
 
 TEXT_COLUMNS = 2
+CHOICE_COLUMNS = ("alone", "federation", "kept", "joined", "keeps")
 NO_SCORES = "No scores yet: the run writes scores.json when it has finished."
 
 
@@ -30,6 +31,39 @@ def headers(folder: RunFolder) -> tuple[str, ...]:
         *text,
         *(f"{metric.short} {when}" if when else "gain" for metric in folder.metrics for when in ("before", "after", "")),
     )
+
+
+def choice_headers(folder: RunFolder) -> tuple[str, ...]:
+    """The same of a run whose sites chose what they keep: in the first metric, and what joining gained over working alone."""
+    return (*headers(folder)[:3], f"{folder.metrics[0].short} base", *CHOICE_COLUMNS)
+
+
+def choice_cells(line: Score, macro: Choice | None = None) -> list[str]:
+    """A line of that table; macro: of an average, which has no interval."""
+    choice = line.choice or macro
+    assert choice is not None, line.site
+    joined = choice.joined if line.choice else units.gain(line.first.metric.gain(line.first.after, choice.alone))
+    values = (line.first.before, choice.alone, choice.federated, line.first.after)
+    return [*cells(line)[:3], *(units.score(value) for value in values), joined, choice.candidate]
+
+
+def choice_rows(folder: RunFolder) -> tuple[list[list[str]], list[list[str]]]:
+    """The sites' lines and their mean; both empty where sites did not choose."""
+    if not folder.scores or any(line.choice is None for line in folder.scores):
+        return [], []
+    macro = choice(folder.metrics[0], folder.summary, "macro_")
+    means = [choice_cells(averages(folder)[0], macro)] if macro else []
+    return [choice_cells(line) for line in folder.scores], means
+
+
+def better_off(folder: RunFolder) -> str:
+    """How many sites gain by joining, over the better of the base and their own model trained alone; "" where sites did not choose."""
+    gains = [line.choice.over_better[0] for line in folder.scores if line.choice and line.choice.over_better]
+    if not gains:
+        return ""
+    worse = sum(gain < 0 for gain in gains)
+    of = f"{sum(gain > 0 for gain in gains)} of {len(gains)} sites are better off"
+    return f"{of}, {worse} worse" if worse else of
 
 
 def averages(folder: RunFolder) -> list[Score]:
@@ -61,14 +95,17 @@ def score_table(run_dir: Path) -> Table:
     """The score table for the command line; without scores an empty one whose caption says so."""
     folder = read_run(run_dir)
     title = f"{folder.name}: {folder.run.get('method', 'unknown method')}, seed {folder.run.get('seed', units.NOTHING)}"
-    table = plain_table(title, caption=None if folder.scores else Text(_no_scores(folder)))
-    for index, header in enumerate(headers(folder)):
+    table = plain_table(title, caption=Text(better_off(folder) if folder.scores else _no_scores(folder)))
+    sites, means = choice_rows(folder)
+    for index, header in enumerate(choice_headers(folder) if sites else headers(folder)):
         is_text = index < TEXT_COLUMNS
         least = len(header) if is_text else None
         table.add_column(header, justify="left" if is_text else "right", overflow="fold", min_width=least)
-    for lines, style in ((folder.scores, ""), (averages(folder), "bold")):
-        for line in lines:
-            table.add_row(*map(Text, cells(line)), style=style)  # as texts, so that a bracket in a site's name is no markup
+    if not sites:
+        sites, means = [cells(line) for line in folder.scores], [cells(line) for line in averages(folder)]
+    for rows, style in ((sites, ""), (means, "bold")):
+        for row in rows:
+            table.add_row(*map(Text, row), style=style)  # as texts, so that a bracket in a site's name is no markup
         table.add_section()
     return table
 
@@ -78,10 +115,17 @@ def score_markdown(run_dir: Path) -> str:
     folder = read_run(run_dir)
     if not folder.scores:
         return f"{_no_scores(folder)}\n"
-    # A cell can neither end the column nor start HTML.
-    rows = [[" ".join(cell.replace("<", "&lt;").split()) for cell in cells(line)] for line in folder.scores]
+    rows = [_escaped(cells(line)) for line in folder.scores]
     rows += [[f"**{cell}**" if cell.strip(units.NOTHING) else cell for cell in cells(line)] for line in averages(folder)]
-    return f"{markdown_table([headers(folder), *rows], TEXT_COLUMNS)}\n"
+    chosen, means = choice_rows(folder)
+    more = markdown_table([choice_headers(folder), *map(_escaped, chosen + means)], TEXT_COLUMNS)
+    first = markdown_table([headers(folder), *rows], TEXT_COLUMNS)
+    return f"{first}\n" + (f"\n{more}\n\n{better_off(folder)}\n" if chosen else "")
+
+
+def _escaped(row: Sequence[str]) -> list[str]:
+    """Cells that can neither end their column nor start HTML."""
+    return [" ".join(cell.replace("<", "&lt;").split()) for cell in row]
 
 
 def _weighted(values: Sequence[float | None], sizes: Sequence[int | None]) -> float | None:

@@ -23,6 +23,8 @@ from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metr
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
 IN_SCORES = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
 """Costs that scores.json has under another name."""
+SIDES = ("alone", "federated")
+"""What sites chose among besides the base, as scores.json names it."""
 SAVINGS = ("tensor_saving", "number_saving")
 SECONDS = (*PHASES, *META)
 AVERAGES = ("macro", "micro", "pooled")
@@ -133,11 +135,33 @@ class SuiteTable:
         columns[f"macro_{key}"] = [line.mean("macro") for line in lines]
         columns[f"macro_{key}_sd"] = [line.scores["macro"].sd if "macro" in line.scores else None for line in lines]
         columns |= {f"{name}_{key}": [line.mean(name) for line in lines] for name in ("micro", "pooled")}
+        columns |= self.choice_columns
         columns |= {cost: [line.costs.get(cost) for line in lines] for cost in COSTS}
         if any(line.savings for line in lines):
             columns |= {saving: [line.savings.get(saving) for line in lines] for saving in SAVINGS}
         seconds = {part: [line.seconds.get(part) for line in lines] for part in SECONDS}
         return columns | {seconds_column(part): values for part, values in seconds.items() if _any(values)}
+
+    @cached_property
+    def choice_columns(self) -> Columns:
+        """Means over sites of the models that sites chose among, where every seed has them, without columns that no row has."""
+        columns = {
+            f"macro_{side}": [_mean(line.averages(f"macro_{side}_{self.metric.key}")) for line in self.lines] for side in SIDES
+        }
+        return {name: values for name, values in columns.items() if _any(values)}
+
+    def choice_rows(self) -> list[list[str]]:
+        """Header and rows: means over sites of base, alone, federation and kept; empty where no row's sites chose."""
+        if not self.choice_columns:
+            return []
+        rows = [["method", "base", "alone", "federation", "kept", "joined"]]
+        for place, line in enumerate(self.lines):
+            alone, federated = (self.choice_columns.get(f"macro_{side}", [None] * len(self.lines))[place] for side in SIDES)
+            if federated is not None:
+                base, final = _mean(line.averages(f"base_macro_{self.metric.key}")), line.mean("macro")
+                values = [units.score(value) for value in (base, alone, federated, final)]
+                rows.append([line.name, *values, units.gain(self.metric.gain(final, alone))])
+        return rows
 
     @cached_property
     def masked_columns(self) -> Columns:

@@ -7,10 +7,10 @@ from statistics import stdev
 import pytest
 
 from fedlingua.common.errors import ConfigError, RunError
-from fedlingua.desk.comparison.bootstrap import draws, paired
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
 from fedlingua.desk.report.keep import read_kept_runs, run_line, write_kept_runs
+from fedlingua.evaluation.bootstrap import draws, paired
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from tests.translated_runs import make_run
 

@@ -87,6 +87,17 @@ def test_the_table_is_the_same_in_markdown_csv_and_at_a_terminal_of_80_character
     assert re.search(r"clinic +0\.62 +0\.90 +60\.00 +61\.00 +62\.00 +62\.00 +8\.00", shown)
 
 
+def test_of_what_the_phase_chose_among_alone_and_kept_stand_beside_the_mixtures() -> None:
+    test = {name: {"bleu": 20.0 + place, "chrf": 40.0} for place, name in enumerate([*result()["test"], "base", "kept", "alone"])}
+    chosen = result(task="translation", test=test, test_split={"sentences": 5}, choice={"kept": "own"})
+    row = next(row for row in personal_markdown([chosen]).splitlines() if row.startswith("| clinic"))
+    assert row.startswith("| clinic | 0.62 | 0.90 | 20.00 | 21.00 | 22.00 | 23.00 | **26.00** | 25.00 |")
+    console = Console(file=io.StringIO(), width=80)
+    console.print(personal_table([chosen]))
+    assert re.search(r"clinic +0\.62 +0\.90 +20\.00 +21\.00 +22\.00 +23\.00 +26\.00 +25\.00 *\n", console.file.getvalue())
+    assert "keeps own" in render_personal_page(chosen)
+
+
 def test_a_translations_table_carries_its_signature() -> None:
     test = {model: {"bleu": 20.0, "chrf": 40.0} for model in ("federated", "personal", "apfl", "chosen")}
     signed = result(task="translation", test=test, test_split={"sentences": 5, "signature": "nrefs:1|tok:13a"})

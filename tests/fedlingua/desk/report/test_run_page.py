@@ -486,3 +486,36 @@ def test_what_sites_have_in_common_is_told_by_language_and_in_pairs(make: Maker)
     assert "of which one side does are kept: alpha 8 of dev" in words(write_report(folder))
     (folder / "overlap.json").write_text("[", encoding="utf-8")
     write_report(folder)
+
+
+def chosen(entry: dict[str, Any], alone: float, federated: float, kept: str) -> dict[str, Any]:
+    """The same of a site that chose."""
+    gain = entry["bleu"] - alone
+    ends = {"low": gain - 1, "high": gain + 1.5}
+    over = {"gain": {"bleu": entry["bleu"] - max(alone, entry["base_bleu"]), **ends}, "gain_over_alone": {"bleu": gain, **ends}}
+    return {**entry, "alone_bleu": alone, "federated_bleu": federated, "kept": kept, **over}
+
+
+def test_of_sites_that_chose_the_tables_say_what_joining_gains(make: Maker) -> None:
+    folder = make()
+    sites = zip(SCORES["sites"].items(), ((36.05, 33.0), (18.5, 19.0), (9.0, 8.0)), ("own", "alone", "federation"), strict=True)
+    entries = {name: chosen(entry, *values, kept) for (name, entry), values, kept in sites}
+    means = {"macro_alone_bleu": 21.1833, "macro_federated_bleu": 20.0}
+    (folder / "scores.json").write_text(json.dumps({**SCORES, "sites": entries, **means}), encoding="utf-8")
+    console = Console(width=130, file=StringIO(), record=True)
+    console.print(score_table(folder))
+    lines = console.export_text().splitlines()
+    assert any(re.search(r"alpha\s.* 30\.10 +36\.05 +33\.00 +41\.25 +\+5\.2 \[4\.2, 6\.7\] +own", line) for line in lines)
+    assert any(re.search(r"macro .* 20\.03 +21\.18 +20\.00 +24\.25 +\+3\.07", line) for line in lines)
+    assert any("2 of 3 sites are better off, 1 worse" in line for line in lines)
+    assert "| beta | fr-de | 200 | 20.00 | 18.50 | 19.00 | 18.50 | +0.0 [-1.0, 1.5] | alone |" in score_markdown(folder)
+    page = words(write_report(folder))
+    assert "What joining gains" in page
+    assert "+5.2 [4.2, 6.7]" in page
+    assert "What joining gains" not in words(write_report(make_again(folder)))
+
+
+def make_again(folder: Path) -> Path:
+    """As of before sites chose."""
+    (folder / "scores.json").write_text(json.dumps(SCORES), encoding="utf-8")
+    return folder

@@ -22,6 +22,7 @@ PAPERS = {
     "adapter.dim": 64,
     "max-tokens": 256,
     "max-decode-tokens": 256,
+    "keep.choose": False,
 }
 
 
@@ -78,7 +79,12 @@ def test_one_key_that_differs_is_another_setting_and_is_named(settings: Settings
 
 
 def test_metasend_has_a_setting_of_its_own() -> None:
-    keys = {"backbone": "facebook/m2m100_418M", "federation": "experiments/federations/mtnt_noniid.toml", "rounds": 25}
+    keys = {
+        "backbone": "facebook/m2m100_418M",
+        "federation": "experiments/federations/mtnt_noniid.toml",
+        "rounds": 25,
+        "keep.choose": False,
+    }
     keys |= {"batch-size": 2, "accumulation": 1, "learning-rate": 0.005, "aggregation": "fed-avg", "method": "metasend-g"}
     settings = settings_from({**default_run_config(), **keys})
     assert not unlike_the_paper(settings, METASEND)

@@ -14,6 +14,7 @@ seeds = [1]
 [settings]
 federation = "experiments/federations/europarl_m2m.toml"
 backbone = "facebook/mbart-large-50-many-to-many-mmt"
+keep.choose = false
 rounds = 5
 batch-size = 8
 accumulation = 16

@@ -1,5 +1,7 @@
 """The table's figures, by hand, from the scores of runs."""
 
+import csv
+import io
 from typing import Any
 
 import pytest
@@ -321,3 +323,14 @@ def test_another_metric_has_means_and_deviations_over_seeds(suite: dict[str, Any
     assert head[-3:] == ["macro_comet", "macro_comet_sd", "seeds"]
     assert [line[-3:] for line in rows] == [["", "", "1"], ["0.65", "0.070711", "2"], ["0.65", "", "1"]]
     assert "over seeds (Comet2.2.7|fp16|x|r1):\n\n| method | hospital |" in table.markdown()
+
+
+def test_where_sites_chose_the_table_has_alone_and_federated_and_elsewhere_no_such_column(suite, found) -> None:
+    assert "macro_alone" not in table_csv(suite, found)
+    for seed, alone in ((1, 12.0), (2, 14.0)):
+        found[f"adapter-fed-{seed}"] |= {"macro_alone_bleu": alone, "macro_federated_bleu": 11.0}
+    rows = list(csv.DictReader(io.StringIO(table_csv(suite, found))))
+    assert [row["macro_alone"] for row in rows] == ["", "13.0", ""]
+    assert [row["macro_federated"] for row in rows] == ["", "11.0", ""]
+    written = table_markdown(suite, found)
+    assert "| adapter-fed | – | 13.00 | 11.00 | 16.00 | +3.00 |" in written

@@ -9,7 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
-from fedlingua.desk.comparison.bootstrap import SAMPLES, difference, draws, paired
+from fedlingua.evaluation.bootstrap import SAMPLES, difference, draws, paired
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 
 WORDS = [

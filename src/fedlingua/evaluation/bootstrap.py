@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedlingua.evaluation.text_metrics import Counts
 
+Numbers = NDArray[np.float64]
 SAMPLES, SEED = 1000, 12345
 """sacreBLEU's."""
 
@@ -34,18 +35,18 @@ class Difference:
         return self.second - self.first
 
 
-def draws(sentences: int, samples: int = SAMPLES, seed: int | Sequence[int] = SEED) -> NDArray[np.float64]:
+def draws(sentences: int, samples: int = SAMPLES, seed: int | Sequence[int] = SEED) -> Numbers:
     """(samples, sentences): how often each sentence is drawn, as many times as there are sentences, with replacement."""
     rows = np.random.default_rng(seed).choice(sentences, size=(samples, sentences), replace=True)
     return np.stack([np.bincount(row, minlength=sentences) for row in rows]).astype(np.float64)
 
 
-def resampled(counts: Counts, score: Callable[[Counts], float], drawn: NDArray[np.float64]) -> NDArray[np.float64]:
+def resampled(counts: Counts, score: Callable[[Counts], float], drawn: Numbers) -> Numbers:
     """The score of each sample, (samples,). counts: (sentences, width); score: of their sum."""
     return np.array([score(total) for total in drawn @ counts])
 
 
-def difference(first: float, second: float, of_first: NDArray[np.float64], of_second: NDArray[np.float64]) -> Difference:
+def difference(first: float, second: float, of_first: Numbers, of_second: Numbers) -> Difference:
     """Of two scores, and of the same samples of both systems."""
     differences = of_second - of_first
     ordered = np.sort(differences)
@@ -55,7 +56,7 @@ def difference(first: float, second: float, of_first: NDArray[np.float64], of_se
     return Difference(first, second, float(ordered[cut]), float(ordered[-cut - 1]), (by_chance + 1) / (len(ordered) + 1))
 
 
-def paired(first: Counts, second: Counts, score: Callable[[Counts], float], drawn: NDArray[np.float64]) -> Difference:
+def paired(first: Counts, second: Counts, score: Callable[[Counts], float], drawn: Numbers) -> Difference:
     """Of two systems that translated the same sentences."""
     samples = [resampled(counts, score, drawn) for counts in (first, second)]
     return difference(score(first.sum(axis=0)), score(second.sum(axis=0)), *samples)

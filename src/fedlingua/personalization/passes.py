@@ -1,0 +1,89 @@
+"""Training by itself at a site: pass after pass until the dev loss stops falling, then on from the best at a lower rate."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedlingua.common.errors import RunError
+from fedlingua.exchange.tensors import Tensors
+
+DIVERGED = 100.0
+"""Nats a token of dev text that no training can have reached: one of a million guessed blindly costs 14."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """rates: multiples of the run's learning rate, one after the other. patience: passes in a row without a lower dev loss after which the
+    next rate is taken. most: passes in all.
+    """
+
+    rates: Sequence[float]
+    patience: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """tensors: of the pass with the least dev loss, `best`; 0 is before the first. losses: dev loss before the first pass and after each,
+    nats a token. rates: of each pass. diverged: the rates at which the loss became none.
+    """
+
+    tensors: Tensors
+    best: int
+    losses: tuple[float, ...]
+    rates: tuple[float, ...]
+    diverged: tuple[float, ...] = ()
+
+    @property
+    def passes(self) -> int:
+        """How many were made."""
+        return len(self.rates)
+
+    @property
+    def useless(self) -> str:
+        """Why this is no candidate; "" where it is one."""
+        if self.diverged and not self.best:
+            return f"diverged at {', '.join(f'{rate:g}' for rate in self.diverged)} x the learning rate"
+        return ""
+
+
+def train_until_dev_stops(
+    start: Tensors,
+    how: Passes,
+    train: Callable[[int, float], object],
+    dev_loss: Callable[[], float],
+    write: Callable[[Tensors], None],
+    read: Callable[[], Tensors],
+    note: Callable[[str], None],
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Trained:
+    """Reduce-on-plateau: train at each rate from the best pass so far until `patience` passes bring no lower dev loss.
+
+    Args:
+        train: Makes pass `number`, from 1, at a multiple of the run's rate, on what the model holds. Its RunError counts as divergence.
+        dev_loss: Of what the model holds, nats a token.
+        write, read: Put tensors into the model, and copy them out of it.
+        may_go_on: Asked before each pass.
+    """
+    write(start)
+    tensors, best, losses, rates, diverged = start, 0, [dev_loss()], list[float](), list[float]()
+    for rate in how.rates:
+        write(tensors)
+        stale = 0
+        while len(rates) < how.most and stale < how.patience and may_go_on():
+            rates.append(rate)
+            try:
+                train(len(rates), rate)
+                loss = dev_loss()
+            except RunError:
+                loss = math.nan
+            losses.append(loss)
+            note(f"pass {len(rates)} of at most {how.most}, rate x {rate:g}: dev loss {loss:.4f}")
+            if not loss < DIVERGED:  # nor of NaN
+                diverged.append(rate)
+                break
+            if loss < losses[best]:
+                tensors, best, stale = read(), len(rates), 0
+            else:
+                stale += 1
+    return Trained(tensors, best, tuple(losses), tuple(rates), tuple(diverged))

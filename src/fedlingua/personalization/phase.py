@@ -1,0 +1,286 @@
+"""The last phase of a run at a site: train alone and on from the federation's model, mix, compare on the dev text, and choose.
+
+Nothing of it leaves the site. What was trained is stored as soon as it is done, so a phase that was broken off goes on to the same bytes.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.common.files import replace_text
+from fedlingua.evaluation.text_metrics import Counts
+from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
+from fedlingua.exchange.trainable import Trainable
+from fedlingua.personalization import choice
+from fedlingua.personalization.choice import Choice, DevResult
+from fedlingua.personalization.interpolation import interpolated_by_part, search_alphas
+from fedlingua.personalization.passes import DIVERGED, Passes, Trained, train_until_dev_stops
+from fedlingua.runs.folder import json_text
+from fedlingua.settings.config import Settings
+from fedlingua.training.batches import Example
+from fedlingua.training.head import HeadUse
+from fedlingua.training.objective import Placed, evaluation_batches, nll_of_each
+
+FOLDER, FILE = "choice", "choice.json"
+
+
+@dataclass(frozen=True)
+class SiteModel:
+    """A site's model and text, as the phase needs them.
+
+    Attributes:
+        settings: Of the run, as they hold at the site.
+        dev: Examples that losses are measured on.
+        train: Trains what the model holds as a round does: settings, seed, (pass, of how many).
+        count_chrf: Translates the dev text, with the published backbone (True) or with what the model holds, and counts chrF,
+            (sentences, 18); gives None where nothing is translated.
+        note: Takes a line of progress, and whether it begins or ends a step of the phase.
+    """
+
+    site: str
+    trainable: Trainable
+    settings: Settings
+    dev: Sequence[Example]
+    train: Callable[[Settings, str, tuple[int, int]], object]
+    count_chrf: Callable[[bool], Counts | None]
+    note: Callable[[str, bool], None]
+
+    @property
+    def by(self) -> str:
+        """The criterion: the loss alone where nothing is translated."""
+        return self.settings.keep_by if self.settings.task == "translation" else "loss"
+
+    def measure(self) -> DevResult:
+        """Measure the dev loss of what the model holds."""
+        use = HeadUse(self.settings.head_chunk)
+        return DevResult(*nll_of_each(self.trainable.model, self._batches, self.settings.precision, use))
+
+    @cached_property
+    def _batches(self) -> Placed:
+        return evaluation_batches(self.trainable.backbone.codec, self.dev)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a site keeps. alone: tensors of the model that it trained alone; None where that diverged. about: of choice.json."""
+
+    name: str
+    tensors: Tensors
+    alone: Tensors | None
+    about: Mapping[str, Any]
+
+
+def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Path], number: int, folder: Path) -> Kept:
+    """Choose among all candidates; deterministic in seed, text and tensors. The model is left with any tensors.
+
+    Args:
+        federated: The trained tensors of the federation's model.
+        last_rounds: Files with the tensors that the site received in the last rounds; empty where it stored none.
+        number: The round that `federated` is of.
+        folder: Where the phase stores what it makes.
+    """
+    phase = _Phase(model, federated, folder, time.monotonic())
+    phase.add_base()
+    settings, most = model.settings, model.settings.keep_passes or model.settings.rounds
+    phase.add_trained(choice.ALONE, model.trainable.initial, settings.rounds + most)
+    phase.add(choice.FEDERATION, lambda: federated)
+    phase.add_trained(choice.OWN, federated, most)
+    for name, other in ((choice.OWN_FEDERATION, choice.FEDERATION), (choice.OWN_ALONE, choice.ALONE)):
+        phase.add_mixed(name, other)
+    if last_rounds:
+        phase.add(choice.LAST_ROUNDS, partial(mean_of, [federated], last_rounds))
+    result = phase.choose()
+    about = {
+        "site": model.site,
+        "round": number,
+        "seed": settings.seed,
+        "config_hash": settings.hash(),
+        "by": model.by,
+        "confidence": settings.keep_confidence,
+        "dev": len(model.dev),
+        "kept": result.candidate,
+        "reference": result.reference,
+        "gains": asdict(result)["gains"],
+        "candidates": phase.described(),
+        "left_out": phase.left_out,
+        "seconds": round(time.monotonic() - phase.started, 3),
+    }
+    replace_text(folder / FILE, json_text(about))
+    few = len(model.dev) < choice.LEAST_SENTENCES
+    model.note(f"keeps {result.candidate}" + (f"; {len(model.dev)} dev sentences are too few to choose by" if few else ""), True)
+    alone = phase.tensors_of[choice.ALONE]() if choice.ALONE in phase.tensors_of else None
+    return Kept(result.candidate, phase.tensors_of[result.candidate](), alone, about)
+
+
+def mean_of(tensors: Sequence[Tensors], files: Sequence[Path]) -> Tensors:
+    """The plain mean of several models, summed in float32 in the order given."""
+    models = [*tensors, *(load_file(file) for file in files)]
+    total = {name: np.add.reduce([each[name] for each in models], dtype=np.float32) for name in models[0]}
+    return {name: np.asarray(array / np.float32(len(models))) for name, array in total.items()}
+
+
+class _Phase:
+    """The candidates so far. tensors_of: name -> makes its tensors, which are not held in memory; dev: name -> results."""
+
+    def __init__(self, model: SiteModel, federated: Tensors, folder: Path, started: float) -> None:
+        self.model, self.folder, self.started = model, folder, started
+        self.tensors_of: dict[str, Callable[[], Tensors]] = {}
+        self.dev: dict[str, DevResult] = {}
+        self.trained: dict[str, dict[str, Any]] = {}
+        self.alphas: dict[str, Mapping[Part, float]] = {}
+        self.left_out: dict[str, str] = {}
+        self.keys = {choice.ALONE: model.settings.hash(), choice.OWN: digest_of(model.settings.hash(), federated)}
+
+    def write(self, tensors: Tensors) -> None:
+        write_tensors(self.model.trainable.model, tensors)
+
+    def add_base(self) -> None:
+        """The published backbone."""
+        with self.model.trainable.as_base():
+            self.dev[choice.BASE] = self.model.measure()
+        self.tensors_of[choice.BASE] = lambda: self.model.trainable.published
+
+    def add(self, name: str, tensors_of: Callable[[], Tensors], result: DevResult | None = None) -> None:
+        """A candidate whose tensors can be made at any time; left out where its dev loss is no number. result: where it is known."""
+        if result is None:
+            self.write(tensors_of())
+            result = self.model.measure()
+        if not result.loss < DIVERGED:
+            self.left_out[name] = f"dev loss {result.loss:.3g} nats a token"
+            return
+        self.tensors_of[name], self.dev[name] = tensors_of, result
+
+    def add_trained(self, name: str, start: Tensors, most: int) -> None:
+        """A candidate that is trained here, or was before the phase was broken off."""
+        files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
+        about = self._stored(files, self.keys[name])
+        if about is None:
+            trained = self._train(name, start, most)
+            about = {
+                "key": self.keys[name],
+                "useless": trained.useless,
+                "best": trained.best,
+                "dev_losses": _finite(trained.losses),
+            }
+            about |= {"rates": [*trained.rates], "diverged": [*trained.diverged]}
+            save_tensors(trained.tensors, files[0])
+            replace_text(files[1], json_text(about))
+        self.trained[name] = {key: value for key, value in about.items() if key not in ("key", "useless")}
+        if about["useless"]:
+            self.left_out[name] = about["useless"]
+            self.model.note(f"{name} is left out: {about['useless']}", True)
+        elif about["best"] or name == choice.ALONE:
+            self.add(name, partial(load_file, files[0]))
+        else:
+            self.left_out[name] = "no pass lowered the dev loss"
+
+    def _train(self, name: str, start: Tensors, most: int) -> Trained:
+        model, settings = self.model, self.model.settings
+        model.note(f"trains {'alone' if name == choice.ALONE else 'on from the federation'}, at most {most} passes", True)
+        rates = [float(rate) for rate in settings.keep_rates.split(",")]
+        until = self.started + 60 * settings.keep_minutes if settings.keep_minutes else math.inf
+
+        def train(number: int, rate: float) -> None:
+            # Alone the first passes are the very rounds of method adapter-local; later rates and passes have no schedule.
+            as_a_round = name == choice.ALONE and rate == 1
+            changed = {"learning_rate": rate * settings.step_learning_rate, "schedule": "constant", "warmup_steps": 0}
+            how = settings if as_a_round else replace(settings, **changed)  # type: ignore[arg-type]
+            seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
+            model.train(how, seed, (number, max(number, settings.rounds)))
+
+        return train_until_dev_stops(
+            start,
+            Passes(rates, settings.keep_patience, most),
+            train,
+            lambda: model.measure().loss,
+            self.write,
+            partial(read_tensors, model.trainable.model, model.trainable.trained),
+            lambda line: model.note(f"{name}, {line}", False),
+            lambda: time.monotonic() < until,
+        )
+
+    @staticmethod
+    def _stored(files: tuple[Path, Path], key: str) -> dict[str, Any] | None:
+        """What was trained before, if it was trained the same way."""
+        with suppress(OSError, ValueError):
+            about: dict[str, Any] = json.loads(files[1].read_bytes())
+            if about["key"] == key and files[0].is_file():
+                return about
+        return None
+
+    def add_mixed(self, name: str, other: str) -> None:
+        """Two candidates between the site's own model and another: one alpha for all tensors, and one for each part."""
+        if choice.OWN not in self.tensors_of or other not in self.tensors_of:
+            return
+        first, second = self.tensors_of[other](), self.tensors_of[choice.OWN]()
+        trained = self.model.trainable.trained
+        parts: list[Part] = [part for part in PARTS[:2] if trained.of_part(part)]
+
+        results: dict[tuple[float, ...], DevResult] = {}
+
+        def loss(alphas: Mapping[Part, float]) -> float:
+            self.write(interpolated_by_part(first, second, alphas, trained))
+            results[tuple(alphas.values())] = self.model.measure()
+            return results[tuple(alphas.values())].loss
+
+        ends = (self.dev[other].loss, self.dev[choice.OWN].loss)
+        for place, alphas in enumerate(search_alphas(parts, loss, ends)):
+            alike = set(alphas.values())
+            if len(alike) == 1 and (place or alike & {0.0, 1.0}):
+                continue  # one of the two, or the candidate before
+            key = name + choice.BY_PART if place else name
+            self.alphas[key] = alphas
+            self.add(key, partial(self._mixed_again, other, alphas), results.get(tuple(alphas.values())))
+
+    def _mixed_again(self, other: str, alphas: Mapping[Part, float]) -> Tensors:
+        trained = self.model.trainable.trained
+        return interpolated_by_part(self.tensors_of[other](), self.tensors_of[choice.OWN](), alphas, trained)
+
+    def choose(self) -> Choice:
+        """Translate the dev text with what the choice may depend on, and choose."""
+        model, confidence = self.model, self.model.settings.keep_confidence
+        if len(model.dev) >= choice.LEAST_SENTENCES:
+            for name in choice.worth_translating(self.dev, model.by, confidence):
+                model.note(f"translates the dev text with {name}", False)
+                if name != choice.BASE:
+                    self.write(self.tensors_of[name]())
+                self.dev[name] = replace(self.dev[name], chrf=model.count_chrf(name == choice.BASE))
+        return choice.choose(self.dev, model.by, confidence)
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Name -> dev results, alphas, and how it was trained."""
+        described: dict[str, dict[str, Any]] = {}
+        for name, result in self.dev.items():
+            described[name] = {"dev_loss": result.loss}
+            if result.chrf is not None:
+                described[name]["dev_chrf"] = result.value("chrf")
+            if name in self.alphas:
+                described[name]["alphas"] = dict(self.alphas[name])
+        for name, about in self.trained.items():
+            described[name] = {**described.get(name, {}), **about}
+        return described
+
+
+def _finite(losses: Sequence[float]) -> list[float | None]:
+    """As JSON holds them: null where a loss is no number."""
+    return [loss if math.isfinite(loss) else None for loss in losses]
+
+
+def digest_of(key: str, tensors: Tensors) -> str:
+    """Hash a key and the bytes of tensors."""
+    digest = hashlib.sha256(key.encode())
+    for name, array in tensors.items():
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,211 @@
+"""Sites choose at the end of a run what they keep: in the scores, in what lies at the site, the same after a break, and never for more
+bytes than the scores take."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedlingua.desk.models import RunModels
+from fedlingua.evaluation.bootstrap import draws, paired
+from fedlingua.evaluation.site_translations import read_site_translations
+from fedlingua.evaluation.text_metrics import TEXT_METRICS
+from fedlingua.exchange import protocol
+from fedlingua.exchange.delivery import delivered
+from fedlingua.personalization import choice, phase
+from fedlingua.personalization.passes import train_until_dev_stops
+from fedlingua.runs.folder import RunFolder
+from fedlingua.settings.config import Scalar
+from tests.federations import phrasebook_federation
+from tests.in_process import run
+
+Config = dict[str, Scalar]
+
+
+@pytest.fixture
+def choosing(tiny_run_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Two sites with little text, which is enough to choose on here."""
+    monkeypatch.setattr(choice, "LEAST_SENTENCES", 5)
+    (tmp_path / "two.toml").write_text(phrasebook_federation("two", hospital=("de-fr", 40), court=("pl-es", 32)))
+    how = {"method": "adapter-fed", "federation": str(tmp_path / "two.toml"), "keep.choose": True, "keep.by": "loss"}
+    return {**tiny_run_config, **how, "keep.passes": 2, "keep.rates": "1"}
+
+
+def scores(folder: RunFolder) -> dict[str, Any]:
+    return json.loads((folder.directory / "scores.json").read_text())
+
+
+def at(folder: RunFolder, site: str) -> Path:
+    return folder.directory / "sites" / site
+
+
+def described(folder: RunFolder, site: str) -> dict[str, Any]:
+    return json.loads((at(folder, site) / "choice" / "choice.json").read_text())
+
+
+def always(name: str) -> Callable[..., choice.Choice]:
+    """A choice that is always the same."""
+    return lambda dev, by, confidence: choice.Choice(name, choice.ALONE)
+
+
+def test_scores_have_all_four_models_and_the_site_keeps_the_chosen_one(choosing: Config, tmp_path: Path) -> None:
+    folder, _ = run(choosing, tmp_path / "run")
+    told, texts = scores(folder), read_site_translations(tmp_path / "run")
+    bleu = TEXT_METRICS["bleu"]
+    for site, entry in told["sites"].items():
+        about = described(folder, site)
+        assert entry["kept"] == about["kept"] in about["candidates"]
+        assert {choice.BASE, choice.ALONE, choice.FEDERATION, choice.OWN} <= set(about["candidates"])
+        # What is kept has the least dev loss, or it is the better of base and alone.
+        losses = {name: each["dev_loss"] for name, each in about["candidates"].items() if "dev_loss" in each}
+        assert entry["kept"] in (min(losses, key=losses.__getitem__), min((choice.BASE, choice.ALONE), key=losses.__getitem__))
+        assert entry["gain"]["bleu"] == pytest.approx(entry["bleu"] - max(entry["base_bleu"], entry["alone_bleu"]))
+        assert entry["gain_over_alone"]["bleu"] == pytest.approx(entry["bleu"] - entry["alone_bleu"])
+        assert entry["gain"]["low"] <= entry["gain"]["high"]
+        # scores.json is of what the site keeps: its own translations say the same, and so do the tensors that lie there.
+        kept = texts[site].hypothesis
+        assert bleu.of(bleu.count(kept)) == pytest.approx(entry["bleu"])
+        if entry["kept"] == choice.ALONE:
+            assert (entry["gain_over_alone"]["low"], entry["gain_over_alone"]["high"]) == (0, 0)
+        tensors, of = delivered(at(folder, site))
+        assert of["kept"] == entry["kept"]
+        used = RunModels(tmp_path / "run").of_site(site)
+        assert used.load is not None
+        assert all(np.array_equal(array, tensors[name]) for name, array in used.load().items())
+    assert told["macro_alone_bleu"] == pytest.approx(np.mean([entry["alone_bleu"] for entry in told["sites"].values()]))
+    assert told["macro_federated_bleu"] == pytest.approx(np.mean([entry["federated_bleu"] for entry in told["sites"].values()]))
+
+
+def test_the_interval_is_the_paired_bootstrap_of_kept_and_base(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+    """Against the comparison's own, on translations that the site stored, where no model could be trained alone."""
+    monkeypatch.setattr(phase._Phase, "add_trained", lambda self, name, start, most: None)
+    monkeypatch.setattr(phase.choice, "choose", always(choice.FEDERATION))
+    folder, _ = run(choosing, tmp_path / "run")
+    bleu, texts = TEXT_METRICS["bleu"], read_site_translations(tmp_path / "run")
+    for site, entry in scores(folder)["sites"].items():
+        counts = [bleu.count(text) for text in (texts[site].base, texts[site].hypothesis)]
+        by_hand = paired(*counts, bleu.score, draws(len(counts[0])))
+        assert (entry["gain"]["low"], entry["gain"]["high"]) == pytest.approx((by_hand.low, by_hand.high))
+        assert entry["bleu"] == entry["federated_bleu"]
+        assert not {"alone_bleu", "gain_over_alone"} & set(entry)
+
+
+def test_alone_is_the_very_model_of_a_run_in_which_sites_train_alone(choosing: Config, tmp_path: Path) -> None:
+    folder, _ = run(choosing, tmp_path / "run")
+    alone, _ = run({**choosing, "method": "adapter-local", "rounds": 4}, tmp_path / "alone")
+    for site in ("hospital", "court"):
+        assert described(folder, site)["candidates"]["alone"]["best"] == alone.read("run.json")["best_round"][site]
+        ours = load_file(at(folder, site) / "choice" / "alone.safetensors")
+        theirs, _ = delivered(at(alone, site))
+        assert {name: array.tobytes() for name, array in ours.items()} == {n: a.tobytes() for n, a in theirs.items()}
+        assert scores(folder)["sites"][site]["alone_bleu"] == scores(alone)["sites"][site]["bleu"]
+    assert "kept" not in scores(alone)["sites"]["court"]
+
+
+def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the_same_at_resume(
+    choosing: Config, tmp_path: Path, monkeypatch
+) -> None:
+    whole, _ = run(choosing, tmp_path / "whole")
+    calls: list[str] = []
+
+    def dies(*args: Any, **more: Any) -> Any:
+        calls.append("")
+        if len(calls) == 4:  # the second site's own model
+            raise KeyboardInterrupt
+        return train_until_dev_stops(*args, **more)
+
+    monkeypatch.setattr(phase, "train_until_dev_stops", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(choosing, tmp_path / "broken")
+    died = next(site for site in ("hospital", "court") if not (tmp_path / "broken/sites" / site / "choice/choice.json").exists())
+    left, about = delivered(tmp_path / "broken/sites" / died)
+    assert about["kept"] == choice.FEDERATION
+    broken = RunFolder(tmp_path / "broken")
+    best = broken.read("run.json")["best_round"]
+    (cluster,) = broken.checkpoints.load(best).tensors["encoder"].values()
+    assert all(np.array_equal(array, left[name]) for name, array in cluster.items())
+    trained = (tmp_path / "broken/sites" / died / "choice/alone.safetensors").stat().st_mtime_ns
+    resumed, _ = run({**choosing, "resume": True}, tmp_path / "broken")
+    assert (tmp_path / "broken/sites" / died / "choice/alone.safetensors").stat().st_mtime_ns == trained
+    for site in ("hospital", "court"):
+        files = [at(folder, site) / "adapter" / "adapter.safetensors" for folder in (whole, resumed)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    assert scores(resumed)["sites"] == scores(whole)["sites"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"tensor-set": "lora"}, {"method": "model-fed", "learning-rate": 1e-3}])
+def test_a_site_that_keeps_the_base_has_the_base(choosing: Config, tmp_path: Path, monkeypatch, changes: Config) -> None:
+    monkeypatch.setattr(phase.choice, "choose", always(choice.BASE))
+    folder, _ = run({**choosing, **changes, "rounds": 1, "keep.passes": 1}, tmp_path / "run")
+    from fedlingua.desk.translator import Decoding, Translator
+
+    for site, entry in scores(folder)["sites"].items():
+        assert (entry["kept"], entry["bleu"]) == (choice.BASE, entry["base_bleu"])
+        text = read_site_translations(tmp_path / "run")[site]
+        translator = Translator(RunModels(tmp_path / "run").of_site(site), Decoding())
+        assert list(translator.translate(text.base.sources[:5])) == list(text.base.hypotheses[:5])
+
+
+@pytest.mark.parametrize("name", [choice.OWN_FEDERATION, choice.OWN_ALONE + choice.BY_PART, choice.LAST_ROUNDS])
+def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monkeypatch, name: str) -> None:
+    """Alphas that the search would not end with are put in its place."""
+    mixed = ({"encoder": 0.5, "decoder": 0.5}, {"encoder": 0.25, "decoder": 1.0})
+    monkeypatch.setattr(phase, "search_alphas", lambda parts, loss, ends: mixed)
+    monkeypatch.setattr(phase.choice, "choose", always(name))
+    folder, _ = run({**choosing, "rounds": 3}, tmp_path / "run")
+    for site, entry in scores(folder)["sites"].items():
+        assert entry["kept"] == name
+        own, alone = (load_file(at(folder, site) / "choice" / f"{each}.safetensors") for each in ("own", "alone"))
+        kept, _ = delivered(at(folder, site))
+        if name == choice.OWN_ALONE + choice.BY_PART:
+            for tensor, array in kept.items():
+                share = np.float32(0.25 if ".encoder." in f".{tensor}" else 1.0)
+                assert np.allclose(array, share * own[tensor] + (1 - share) * alone[tensor], atol=1e-7)
+        else:
+            assert any(not np.array_equal(array, own[tensor]) for tensor, array in kept.items())
+
+
+def test_masked_text_is_chosen_by_loss_and_reported_by_perplexity(four_texts: Config, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(choice, "LEAST_SENTENCES", 1)
+    masked = {"method": "adapter-fed", "tensor-set": "lora", "keep.choose": True, "keep.passes": 1, "rounds": 1}
+    folder, _ = run({**four_texts, **masked}, tmp_path / "run")
+    told = scores(folder)
+    for site, entry in told["sites"].items():
+        assert described(folder, site)["by"] == "loss"
+        better = min(entry["base_perplexity"], entry["alone_perplexity"])
+        assert entry["gain"]["perplexity"] == pytest.approx(better - entry["perplexity"])
+        assert entry["gain"]["low"] <= entry["gain"]["perplexity"] <= entry["gain"]["high"]
+    assert told["macro_federated_perplexity"] > 0
+
+
+def test_nothing_but_the_scores_becomes_longer_on_the_wire(choosing: Config, tmp_path: Path) -> None:
+    _, with_choice = run(choosing, tmp_path / "with")
+    _, without = run({**choosing, "keep.choose": False}, tmp_path / "without")
+
+    def sizes(messages: list[Any], finish: bool) -> list[int]:
+        chosen = [each for each in messages if (each.metadata.message_type == protocol.FINISH) == finish]
+        return sorted(sum(len(record.deflate()) for record in each.content.values()) for each in chosen)
+
+    assert sizes(with_choice.received, False) == sizes(without.received, False)
+    assert sizes(with_choice.sent, True) == sizes(without.sent, True)
+    more = sizes(with_choice.received, True)[-1] - sizes(without.received, True)[-1]
+    assert 0 < more < 2000
+
+
+def test_where_a_site_may_not_choose_it_keeps_what_it_is_sent(choosing: Config, tmp_path: Path, monkeypatch) -> None:
+    """As under keep-choose = false of its limits: the server takes the shorter reply as well."""
+    from clients.node import SimulatedNode
+    from fedlingua.consent.limits import SiteLimits
+
+    begin = SimulatedNode.__init__
+
+    def bounded(self: SimulatedNode, settings: Any, context: Any) -> None:
+        begin(self, SiteLimits(keep_choose=False).bounded(settings), context)
+
+    monkeypatch.setattr(SimulatedNode, "__init__", bounded)
+    folder, _ = run(choosing, tmp_path / "run")
+    assert all("kept" not in entry for entry in scores(folder)["sites"].values())

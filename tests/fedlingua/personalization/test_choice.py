@@ -1,0 +1,116 @@
+"""The choice among models: by hand on made-up dev results, what is not sure is not taken, and from how many sentences on it can be sure."""
+
+import numpy as np
+import pytest
+
+from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
+from fedlingua.personalization.choice import (
+    ALONE,
+    BASE,
+    FEDERATION,
+    LEAST_SENTENCES,
+    OWN,
+    DevResult,
+    choose,
+    gain,
+    worth_translating,
+)
+
+TOKENS = np.arange(40) % 7 + 3.0
+
+
+def result(loss: float, swing: float = 0.0, chrf: int | None = None, sentences: int = 40) -> DevResult:
+    """Of `loss` nats a token in every sentence, but that every other sentence has `swing` more and the next as much less.
+
+    chrf: of ten letters of a sentence so many are right.
+    """
+    tokens = TOKENS[:sentences]
+    nll = tokens * loss + swing * (-1) ** np.arange(sentences)
+    counts = None
+    if chrf is not None:
+        text = Translated([""], ["abcdefghij"[:chrf] + "-" * (10 - chrf)], ["abcdefghij"], "fr")
+        counts = np.repeat(TEXT_METRICS["chrf"].count(text), sentences, axis=0)
+    return DevResult(nll, tokens, counts)
+
+
+def test_the_best_is_kept_where_its_gain_is_sure() -> None:
+    dev = {BASE: result(3.0), ALONE: result(2.0), FEDERATION: result(1.9), OWN: result(1.5)}
+    chosen = choose(dev, "loss", 0.95)
+    assert (chosen.candidate, chosen.reference) == (OWN, ALONE)
+    assert chosen.gains[OWN]["loss"].value == pytest.approx(0.5)
+    assert chosen.gains[OWN]["loss"].low == pytest.approx(0.5)
+    assert set(chosen.gains) == {FEDERATION, OWN}
+
+
+@pytest.mark.parametrize(("base", "alone", "better"), [(3.0, 2.0, ALONE), (2.0, 3.0, BASE)])
+def test_what_is_better_by_chance_only_is_not_taken(base: float, alone: float, better: str) -> None:
+    dev = {BASE: result(base), ALONE: result(alone), OWN: result(1.99, swing=2.0)}
+    chosen = choose(dev, "loss", 0.95)
+    assert chosen.candidate == chosen.reference == better
+    assert chosen.gains[OWN]["loss"].value == pytest.approx(0.01)
+    assert chosen.gains[OWN]["loss"].low < 0
+    # Half as sure is sure enough for so small a gain.
+    assert choose(dev, "loss", 0.5).gains[OWN]["loss"].low > chosen.gains[OWN]["loss"].low
+
+
+def test_without_a_model_of_its_own_the_base_is_what_has_to_be_beaten() -> None:
+    assert choose({BASE: result(2.0), FEDERATION: result(2.5)}, "loss", 0.95).candidate == BASE
+    assert choose({BASE: result(2.0), FEDERATION: result(1.5)}, "loss", 0.95).candidate == FEDERATION
+
+
+def test_loss_and_chrf_have_to_agree_under_both() -> None:
+    dev = {BASE: result(3.0, chrf=2), ALONE: result(2.0, chrf=5)}
+    lower_loss_only = {**dev, OWN: result(1.0, chrf=4)}
+    more_chrf_only = {**dev, OWN: result(2.5, chrf=8)}
+    each = {**dev, FEDERATION: result(1.9, chrf=9), OWN: result(1.0, chrf=8)}
+    assert choose(lower_loss_only, "loss", 0.95).candidate == OWN
+    assert choose(lower_loss_only, "both", 0.95).candidate == ALONE
+    assert choose(more_chrf_only, "chrf", 0.95).candidate == OWN
+    assert choose(more_chrf_only, "both", 0.95).candidate == ALONE
+    assert choose(each, "both", 0.95).candidate == FEDERATION
+    assert choose(each, "loss", 0.95).candidate == OWN
+
+
+def test_only_what_the_choice_can_depend_on_is_translated_with() -> None:
+    dev = {BASE: result(3.0), ALONE: result(2.0), FEDERATION: result(2.1), OWN: result(1.5)}
+    assert worth_translating(dev, "loss", 0.95) == []
+    assert worth_translating(dev, "both", 0.95) == [BASE, ALONE, OWN]
+    assert worth_translating(dev, "chrf", 0.95) == [BASE, ALONE, FEDERATION, OWN]
+    more = {**dev, "own+alone": result(1.4), FEDERATION: result(1.3), "last rounds": result(1.2)}
+    assert worth_translating(more, "both", 0.95) == [BASE, ALONE, "last rounds", FEDERATION]
+    nothing_better = {**dev, OWN: result(2.2)}
+    assert worth_translating(nothing_better, "both", 0.95) == []
+    assert choose(nothing_better, "both", 0.95).candidate == ALONE
+
+
+def test_with_too_few_sentences_no_choice_is_made() -> None:
+    few = LEAST_SENTENCES - 1
+    dev = {BASE: result(3.0, sentences=few), ALONE: result(2.0, sentences=few), OWN: result(1.0, sentences=few)}
+    chosen = choose(dev, "loss", 0.95)
+    assert (chosen.candidate, chosen.gains) == (ALONE, {})
+    assert choose({name: result(each.loss) for name, each in dev.items()}, "loss", 0.95).candidate == OWN
+
+
+def test_gains_are_paired_and_weighted_by_tokens() -> None:
+    """A corpus's loss is of all its tokens; differences that both models share cancel."""
+    first, second = result(2.0, swing=1.5), result(1.9, swing=1.5)
+    assert gain(first, second, "loss", 0.95).value == pytest.approx(0.1)
+    assert gain(first, second, "loss", 0.95).low == pytest.approx(0.1)
+    nll = np.zeros(40)
+    nll[0] = 10.0
+    value = gain(DevResult(nll, TOKENS), DevResult(np.zeros(40), TOKENS), "loss", 0.95)
+    assert value.value == pytest.approx(10.0 / TOKENS.sum())
+    assert value.low == 0.0
+
+
+def test_from_so_many_sentences_on_equal_models_seldom_seem_different() -> None:
+    rng = np.random.default_rng(1)
+
+    def wrongly_sure(sentences: int) -> float:
+        tokens = rng.integers(5, 30, (1000, sentences)).astype(float)
+        noise = rng.standard_t(3, (1000, sentences)) * np.sqrt(tokens)
+        pairs = ((DevResult(more, of), DevResult(np.zeros(sentences), of)) for more, of in zip(noise, tokens, strict=True))
+        return sum(gain(*pair, "loss", 0.95).low > 0 for pair in pairs) / 1000
+
+    assert wrongly_sure(5) > 0.06
+    assert wrongly_sure(LEAST_SENTENCES) < 0.05
