@@ -325,12 +325,14 @@ def test_another_metric_has_means_and_deviations_over_seeds(suite: dict[str, Any
     assert "over seeds (Comet2.2.7|fp16|x|r1):\n\n| method | hospital |" in table.markdown()
 
 
-def test_where_sites_chose_the_table_has_alone_and_federated_and_elsewhere_no_such_column(suite, found) -> None:
-    assert "macro_alone" not in table_csv(suite, found)
+def test_where_sites_chose_the_table_has_alone_and_federated_and_elsewhere_no_such_column(
+    suite: dict[str, Any], found: dict[str, Any]
+) -> None:
+    assert "macro_alone" not in SuiteTable(suite, found).csv()
     for seed, alone in ((1, 12.0), (2, 14.0)):
         found[f"adapter-fed-{seed}"] |= {"macro_alone_bleu": alone, "macro_federated_bleu": 11.0}
-    rows = list(csv.DictReader(io.StringIO(table_csv(suite, found))))
+    rows = list(csv.DictReader(io.StringIO(SuiteTable(suite, found).csv())))
     assert [row["macro_alone"] for row in rows] == ["", "13.0", ""]
     assert [row["macro_federated"] for row in rows] == ["", "11.0", ""]
-    written = table_markdown(suite, found)
+    written = SuiteTable(suite, found).markdown()
     assert "| adapter-fed | – | 13.00 | 11.00 | 16.00 | +3.00 |" in written
