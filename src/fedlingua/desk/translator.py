@@ -1,15 +1,19 @@
 """A trained model that translates: a site's own, or the clusters' for any direction."""
 
+import hashlib
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.models import RunModels, TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
+
+if TYPE_CHECKING:  # options are checked without torch
+    from fedlingua.evaluation.memory import Memory
 
 MOST_BEAMS = 64
 
@@ -22,12 +26,14 @@ class Decoding:
         max_tokens: Of a source, which is cut there.
         max_new_tokens: Of a translation.
         most: Sentences of one batch; 0: as many as fit.
+        memory: Whether a site's memory is used, where it has one.
     """
 
     beam: int | None = None
     max_tokens: int | None = None
     max_new_tokens: int | None = None
     most: int = 0
+    memory: bool = True
 
     def check(self) -> None:
         """Refuse a number out of range by a ConfigError."""
@@ -73,6 +79,8 @@ class Translator:
                 raise ConfigError(
                     f"--{option} {value}: backbone = {self.settings.backbone!r} has positions for {positions} tokens; give fewer"
                 )
+        self._uses_memory, self._memory_file = decoding.memory, Path()
+        self.memory: Memory | None = None
         self._key: tuple[str, ...] = ()
         self.use(model, lambda _: tensors)
 
@@ -81,15 +89,45 @@ class Translator:
 
         Raises:
             BackboneError: the backbone has no such language. ExchangeError: the tensors do not fit on it.
+            RunError: the site's memory is damaged, or another model's.
         """
         from fedlingua.exchange.tensor_sets import write_tensors
 
         self.trainable.backbone.codec.check([model.direction])
-        if model.key != self._key and model.load is not None:
+        is_new = model.key != self._key
+        if is_new and model.load is not None:
             self._key = ()  # should it break off, nobody takes what is half there for anything
             write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.trained))
             self._key = model.key
         self.model = model
+        file = model.memory if self._uses_memory and model.memory and model.memory.is_file() else Path()
+        if is_new or file != self._memory_file:
+            self.memory, self._memory_file = self._read_memory(file) if file.name else None, file
+
+    def _read_memory(self, file: Path) -> "Memory | None":
+        from fedlingua.evaluation.memory import Memory
+
+        memory = Memory.load(file, self.fingerprint())
+        return memory.to(self.trainable.model.device) if memory.mixing.weight else None
+
+    def fingerprint(self) -> str:
+        """sha256 of the backbone and the tensors that translate: a memory is of one of them."""
+        from fedlingua.exchange.tensor_sets import read_tensors
+
+        digest = hashlib.sha256(self.trainable.backbone.fingerprint.encode())
+        for name, array in read_tensors(self.trainable.model, self.trainable.trained).items() if not self.is_base else ():
+            digest.update(name.encode() + array.tobytes())
+        return digest.hexdigest()
+
+    @property
+    def answering(self) -> str:
+        """Who translates, in words."""
+        looked_up = f", with its memory of {len(self.memory.keys):,} tokens" if self.memory else ""
+        return f"{self.direction}: {self.model.owner}{looked_up}"
+
+    def as_used(self) -> AbstractContextManager[Any]:
+        """The model as it translates, also where that is the base."""
+        return self.trainable.as_base() if self.is_base else nullcontext()
 
     @property
     def direction(self) -> Direction:
@@ -119,7 +157,7 @@ class Translator:
         """One translation a sentence, in order, each on one line; empty ones stay empty."""
         from fedlingua.evaluation.decode import translate
 
-        with self.trainable.as_base() if self.is_base else nullcontext():
+        with self.as_used():
             translations = translate(
                 self.trainable.model,
                 self.trainable.backbone.codec,
@@ -129,6 +167,7 @@ class Translator:
                 self.max_tokens,
                 self.max_new_tokens,
                 self.most,
+                [self.memory] if self.memory else [],
             )
         # A tokenizer can know pieces that are line breaks.
         return [" ".join(text.split("\n")).replace("\r", " ") if "\n" in text or "\r" in text else text for text in translations]

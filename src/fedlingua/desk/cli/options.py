@@ -35,6 +35,9 @@ class DecodingOptions:
     ] = None
     max_decode_tokens: Annotated[int | None, typer.Option(help="Most tokens of a translation; default: the run's.")] = None
     threads: Annotated[int, typer.Option(min=0, help="Of torch; 0: a core each. A small model is faster with 1.")] = 0
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Look at a site's memory, where `fedlingua memory` has made one.")
+    ] = True
 
     def checked(self) -> "Decoding":
         """The options of the search.
@@ -44,7 +47,7 @@ class DecodingOptions:
         """
         from fedlingua.desk.translator import Decoding
 
-        decoding = Decoding(self.beam, self.max_tokens, self.max_decode_tokens, self.batch)
+        decoding = Decoding(self.beam, self.max_tokens, self.max_decode_tokens, self.batch, self.memory)
         decoding.check()
         return decoding
 

@@ -91,7 +91,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     """
     model = translator.model
     how.set_threads()
-    warn(f"{model.direction}: {model.owner}", style="")
+    warn(translator.answering, style="")
     work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
     if how.to is not None:

@@ -22,13 +22,16 @@ class Models:
             RunError, BackboneError: what the run cannot give. ConfigError: decoding asks for what cannot be.
         """
         self.run = run
+        self._kept: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
+        self._kept_bytes = kept_bytes
         self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
         self.translator = Translator(first, decoding)
         known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
         self.languages = sorted(known | {code for one in run.sites.values() for code in (one.source, one.target)})
-        self._kept: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
-        self._kept_bytes = kept_bytes
+        for model in self.sites.values():
+            if decoding.memory and model.memory and model.memory.is_file():  # what is wrong with one is told before anybody asks
+                self.translator.use(model, self._load)
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
 
     def _of_direction(self, direction: Direction) -> TrainedModel:
