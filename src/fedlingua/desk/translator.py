@@ -1,7 +1,7 @@
 """A trained model that translates: a site's own, or the clusters' for any direction."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from fedlingua.exchange.tensors import Tensors, check_tensors
 
 if TYPE_CHECKING:  # options are checked without torch
     from fedlingua.evaluation.memory import Memory
+    from fedlingua.evaluation.terms import Terms
 
 MOST_BEAMS = 64
 
@@ -27,6 +28,7 @@ class Decoding:
         max_new_tokens: Of a translation.
         most: Sentences of one batch; 0: as many as fit.
         memory: Whether a site's memory is used, where it has one.
+        terms: A glossary of the model's direction.
     """
 
     beam: int | None = None
@@ -34,6 +36,7 @@ class Decoding:
     max_new_tokens: int | None = None
     most: int = 0
     memory: bool = True
+    terms: Path | None = None
 
     def check(self) -> None:
         """Refuse a number out of range by a ConfigError."""
@@ -46,6 +49,8 @@ class Decoding:
             if value is not None and (value < least or (highest is not None and value > highest)):
                 wanted = f"{least} to {highest}" if highest is not None else f"{least} or more"
                 raise ConfigError(f"--{option} {value}; wanted {wanted}")
+        if self.terms is not None and not self.terms.is_file():
+            raise ConfigError(f"--terms {self.terms}: there is no such file; give a glossary, TSV or TBX")
 
 
 class Translator:
@@ -60,7 +65,7 @@ class Translator:
         Raises:
             RunError: The model does not translate, its tensors are gone, or the backbone has changed since.
             BackboneError: The backbone cannot be loaded, or has no such language.
-            ConfigError: Decoding asks for what cannot be.
+            ConfigError: Decoding asks for what cannot be. CorpusError: What is wrong with the glossary.
         """
         from fedlingua.backbones.layouts import most_tokens
 
@@ -83,6 +88,7 @@ class Translator:
         self.memory: Memory | None = None
         self._key: tuple[str, ...] = ()
         self.use(model, lambda _: tensors)
+        self.terms = self.read_terms(decoding.terms) if decoding.terms else None
 
     def use(self, model: TrainedModel, load: Callable[[TrainedModel], Tensors]) -> None:
         """Translate with another model of the run. load: reads its tensors, where they are not the ones in use.
@@ -110,6 +116,12 @@ class Translator:
         memory = Memory.load(file, self.fingerprint())
         return memory.to(self.trainable.model.device) if memory.mixing.weight else None
 
+    def read_terms(self, file: Path) -> "Terms":
+        """Read a glossary for the direction in use; raises what `Terms.read` does."""
+        from fedlingua.evaluation.terms import Terms
+
+        return Terms.read(file, self.direction, self.trainable.backbone.codec)
+
     def fingerprint(self) -> str:
         """sha256 of the backbone and the tensors that translate: a memory is of one of them."""
         from fedlingua.exchange.tensor_sets import read_tensors
@@ -124,6 +136,14 @@ class Translator:
         """Who translates, in words."""
         looked_up = f", with its memory of {len(self.memory.keys):,} tokens" if self.memory else ""
         return f"{self.direction}: {self.model.owner}{looked_up}"
+
+    def about_terms(self) -> list[str]:
+        """What of the glossary is not used, and how many of its terms have come out right so far."""
+        if self.terms is None:
+            return []
+        count = self.terms.count
+        came = f"terms: {count.right:,} of {count.asked:,} came out right; {count.without:,} without the glossary"
+        return [*self.terms.remarks, came]
 
     def as_used(self) -> AbstractContextManager[Any]:
         """The model as it translates, also where that is the base."""
@@ -157,17 +177,20 @@ class Translator:
         """One translation a sentence, in order, each on one line; empty ones stay empty."""
         from fedlingua.evaluation.decode import translate
 
-        with self.as_used():
-            translations = translate(
+        def translated(some: list[str], terms: "Sequence[Terms]") -> list[str]:
+            return translate(
                 self.trainable.model,
                 self.trainable.backbone.codec,
-                sentences,
+                some,
                 self.direction,
                 self.beam,
                 self.max_tokens,
                 self.max_new_tokens,
                 self.most,
-                [self.memory] if self.memory else [],
+                [*([self.memory] if self.memory else []), *terms],
             )
+
+        with self.as_used():
+            translations = self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])
         # A tokenizer can know pieces that are line breaks.
         return [" ".join(text.split("\n")).replace("\r", " ") if "\n" in text or "\r" in text else text for text in translations]

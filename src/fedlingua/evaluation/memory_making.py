@@ -44,11 +44,19 @@ def make_memory(
     for states, tokens, _ in _states(model, codec, chosen):
         keys.append(quantized((states.cpu().numpy() - mean) @ axes, scale))
         values.append(tokens.cpu().numpy().astype(np.int32))
-    stored = np.concatenate(keys)
+    stored, followed = np.concatenate(keys), np.concatenate(values)
     index = faiss_index(stored, scale) if len(stored) >= FAISS_FROM else None
-    tensors = (torch.from_numpy(array) for array in (stored, np.concatenate(values), mean, axes, scale))
-    memory = Memory(*tensors, fingerprint, Mixing(0.0, 1.0, 1), {"sentences": len(chosen)}, index)
-    return memory.to(model.device)
+    return Memory(
+        keys=torch.from_numpy(stored),
+        values=torch.from_numpy(followed),
+        mean=torch.from_numpy(mean),
+        axes=torch.from_numpy(axes),
+        scale=torch.from_numpy(scale),
+        fingerprint=fingerprint,
+        mixing=Mixing(0.0, 1.0, 1),
+        about={"sentences": len(chosen)},
+        index=index,
+    ).to(model.device)
 
 
 def principal_axes(states: np.ndarray[Any, Any], dimensions: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -61,7 +69,8 @@ def principal_axes(states: np.ndarray[Any, Any], dimensions: int) -> tuple[np.nd
 
 def quantized(reduced: np.ndarray[Any, Any], scale: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """(n, d) in int8, symmetric, a scale for each dimension; what lies outside is cut."""
-    return np.clip(np.rint(reduced / scale), -127, 127).astype(np.int8)
+    rounded: np.ndarray[Any, Any] = np.rint(reduced / scale).clip(-127, 127).astype(np.int8)
+    return rounded
 
 
 def choose_mixings(model: PreTrainedModel, codec: Codec, memory: Memory, dev: Sequence[PairExample]) -> dict[float, Mixing]:

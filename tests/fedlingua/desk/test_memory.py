@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
-from fedlingua.common.errors import RunError
+from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.memory import remember, text_of_run
 from fedlingua.desk.models import RunModels, TrainedModel
@@ -93,6 +93,24 @@ def test_a_delivered_model_has_its_memory_beside_it(run_dir):
     remember(model, text_of_run(RunModels(run_dir), "bank"), Decoding(), most_keys=60)
     assert len(load_file(model.memory)["values"]) <= 60
     assert isinstance(Translator(model).memory, Memory)
+
+
+def test_a_glossary_is_used_by_translate_and_serve_and_counted(four_sites_run, tmp_path):
+    run_dir, text = four_sites_run("adapter-families"), "\n".join(SENTENCES)
+    file = tmp_path / "terms.de-cs.tsv"
+    file.write_text("der Arzt\tlékař\n")
+    done = CliRunner().invoke(app, ["translate", "--run", str(run_dir), "--site", "bank", "--terms", str(file)], input=text)
+    assert done.exit_code == 0, done.output
+    assert "der Arzt" in done.stdout
+    assert "terms: 1 of 1 came out right; 0 without the glossary" in done.stderr
+    models = Models(RunModels(run_dir), Decoding(terms=file))
+    assert models.translate(models.sites["bank"], SENTENCES) == done.stdout.splitlines()
+    assert models.translate(models.sites["school"], SENTENCES) == Translator.of_site(run_dir, "school").translate(SENTENCES)
+    plain = file.rename(tmp_path / "terms.tsv")
+    with pytest.raises(ConfigError, match=r"serve answers many directions; name the file after its own, as terms.de-en.tsv"):
+        Models(RunModels(run_dir), Decoding(terms=plain))
+    with pytest.raises(ConfigError, match="there is no such file; give a glossary"):
+        Translator.of_site(run_dir, "bank", Decoding(terms=tmp_path / "none.tsv"))
 
 
 def test_no_text_is_refused(run_dir):

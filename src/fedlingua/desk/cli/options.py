@@ -1,6 +1,6 @@
 """Options that several commands share, each declared once. A dataclass is a group of them: a command takes it as one parameter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,9 +35,6 @@ class DecodingOptions:
     ] = None
     max_decode_tokens: Annotated[int | None, typer.Option(help="Most tokens of a translation; default: the run's.")] = None
     threads: Annotated[int, typer.Option(min=0, help="Of torch; 0: a core each. A small model is faster with 1.")] = 0
-    memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Look at a site's memory, where `fedlingua memory` has made one.")
-    ] = True
 
     def checked(self) -> "Decoding":
         """The options of the search.
@@ -47,7 +44,7 @@ class DecodingOptions:
         """
         from fedlingua.desk.translator import Decoding
 
-        decoding = Decoding(self.beam, self.max_tokens, self.max_decode_tokens, self.batch, self.memory)
+        decoding = Decoding(self.beam, self.max_tokens, self.max_decode_tokens, self.batch)
         decoding.check()
         return decoding
 
@@ -60,7 +57,33 @@ class DecodingOptions:
 
 
 @dataclass(frozen=True)
-class TranslateOptions(DecodingOptions):
+class GuidedOptions(DecodingOptions):
+    """How to translate, and what has a say in it."""
+
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Look at a site's memory, where `fedlingua memory` has made one.")
+    ] = True
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            help="Glossary: .tsv, with a term, TAB and its translation a line, or .tbx. A name that ends in a direction, as "
+            "medical.de-en.tsv, tells its columns, also the other way round; serve needs it."
+        ),
+    ] = None
+
+    def checked(self) -> "Decoding":
+        """The options of the search.
+
+        Raises:
+            ConfigError: a number is out of range, or there is no such glossary.
+        """
+        decoding = replace(super().checked(), memory=self.memory, terms=self.terms)
+        decoding.check()
+        return decoding
+
+
+@dataclass(frozen=True)
+class TranslateOptions(GuidedOptions):
     """What is translated, and where it goes. file: None is standard input; to: None is standard output."""
 
     text: Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 import uvicorn
 
-from fedlingua.desk.cli.options import DecodingOptions, RunOption
+from fedlingua.desk.cli.options import GuidedOptions, RunOption
 from fedlingua.desk.cli.output import INTERRUPTED, Commands, asks_json, example, print_json, warn
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.serving.api import application
@@ -28,7 +28,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @commands.command(epilog=example("fedlingua serve --run runs/demo-adapter-families-2022 --port 8000"))
 def serve(
     run: RunOption,
-    how: DecodingOptions,
+    how: GuidedOptions,
     host: Annotated[
         str, typer.Option(help="Address to listen at; another than loopback lets everybody there translate.")
     ] = "127.0.0.1",

@@ -108,7 +108,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
             _let_go(output)
             raise SystemExit(UNREAD) from None
     taken = time.monotonic() - started
-    for remark in work.remarks():
+    for remark in (*work.remarks(), *translator.about_terms()):
         warn(remark, style="yellow")
     rate = work.lines / taken if taken else 0.0
     if how.to is not None:
@@ -123,6 +123,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
         "empty": work.empty,
         "without_source": work.missing,
         "cut": work.cut,
+        **({"terms": vars(translator.terms.count)} if translator.terms else {}),
         "seconds": round(taken, 3),
         "lines_a_second": round(rate, 2),
         **({} if how.to else {"translations": answered}),

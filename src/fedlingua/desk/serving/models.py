@@ -1,12 +1,17 @@
 """All of a run's variants through one backbone: the tensors asked for last are in it, those before them in memory, within a bound."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
-from fedlingua.common.errors import FedlinguaError
+from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.languages import Direction, normal_code
+from fedlingua.corpora.glossary import told_direction
 from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.translator import Decoding, Translator
+from fedlingua.evaluation.terms import Terms
 from fedlingua.exchange.tensors import Tensors
 
 KEPT_BYTES = 1 << 30
@@ -26,7 +31,8 @@ class Models:
         self._kept_bytes = kept_bytes
         self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
         first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
-        self.translator = Translator(first, decoding)
+        self.translator = Translator(first, replace(decoding, terms=None))
+        self._terms = dict(self._read_terms(decoding.terms)) if decoding.terms else {}
         known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
         self.languages = sorted(known | {code for one in run.sites.values() for code in (one.source, one.target)})
         for model in self.sites.values():
@@ -55,9 +61,18 @@ class Models:
                         continue
         return found
 
+    def _read_terms(self, file: Path) -> Iterator[tuple[Direction, Terms]]:
+        """A glossary, both ways if its languages are the run's."""
+        told = told_direction(file)
+        if told is None:
+            raise ConfigError(f"--terms {file}: serve answers many directions; name the file after its own, as terms.de-en.tsv")
+        for direction in (told, told.reverse):
+            yield direction, Terms.read(file, direction, self.translator.trainable.backbone.codec)
+
     def translate(self, variant: TrainedModel, sentences: list[str]) -> list[str]:
         """One translation a sentence; exactly what `fedlingua translate` writes."""
         self.translator.use(variant, self._load)
+        self.translator.terms = self._terms.get(variant.direction)
         return self.translator.translate(sentences)
 
     def too_long(self, sentences: list[str]) -> int | None:
