@@ -2,12 +2,13 @@
 
     .venv/bin/python benchmarks/memory.py [--small] [--to results.json] [--repeats N] [--data DIR --backbone NAME]
 
-Of so many pairs of a text all but the last are the memory, the last are translated, turn about in one process, in fp32 on one core. Each
-way writes its own text, so time is also told by the number of tokens written. With `--data`, which holds tatoeba/de-en.tsv.gz, real
+Of so many pairs of a text all but the last are the memory, the last are translated, turn about in one process, in fp32 on one core, in
+seconds of that process. Each way writes its own text: how many tokens stands beside it. With `--data`, which holds tatoeba/de-en.tsv.gz, real
 sentences are taken, and `--backbone` should know them; without, the phrasebook's by the demo backbone. Some minutes.
 """
 
 import argparse
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ def main() -> None:
         model, codec = backbone.model, backbone.codec
         written[way] = translate(model, codec, sources, direction, BEAM, MAX_TOKENS, MAX_TOKENS, 0, guides)
 
-    times = turn_about({"plain": lambda: ours("plain"), "memory": lambda: ours("memory", memory)}, chosen.repeats)
+    times = turn_about(
+        {"plain": lambda: ours("plain"), "memory": lambda: ours("memory", memory)}, chosen.repeats, time.process_time
+    )
     result: dict[str, Any] = {
         "text": "phrasebook" if chosen.data is None else "tatoeba",
         "backbone": chosen.backbone,

@@ -100,8 +100,8 @@ class Translator:
         from fedlingua.exchange.tensor_sets import write_tensors
 
         self.trainable.backbone.codec.check([model.direction])
-        is_new = model.key != self._key
-        if is_new and model.load is not None:
+        is_new = model.load is not None and model.key != self._key
+        if is_new:
             self._key = ()  # should it break off, nobody takes what is half there for anything
             write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.trained))
             self._key = model.key

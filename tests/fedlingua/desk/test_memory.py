@@ -16,6 +16,7 @@ from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Decoding, Translator
 from fedlingua.evaluation import memory_making
 from fedlingua.evaluation.memory import Memory
+from tests.federations import FOUR_SITES
 
 SENTENCES = ["Dobré ráno.", "Lékař čte."]
 
@@ -111,6 +112,20 @@ def test_a_glossary_is_used_by_translate_and_serve_and_counted(four_sites_run, t
         Models(RunModels(run_dir), Decoding(terms=plain))
     with pytest.raises(ConfigError, match="there is no such file; give a glossary"):
         Translator.of_site(run_dir, "bank", Decoding(terms=tmp_path / "none.tsv"))
+
+
+def test_a_site_across_machines_makes_a_memory_of_what_was_delivered_to_it(run_dir, tmp_path):
+    site, federation = tmp_path / "site" / "site.toml", tmp_path / "four.toml"
+    delivered = shutil.copytree(run_dir / "sites" / "bank", site.parent / "state" / "runs" / "7" / "bank")
+    entry = '[[site]]\nname = "bank"\ndirection = "cs-de"\nphrasebook = "bank"\nsentences = 36\n'
+    site.write_text(f'{entry}[server]\naddress = "127.0.0.1:9092"\ninsecure = true\n')
+    federation.write_text(FOUR_SITES)
+    told = asked("site", "memory", "--site", site, "--federation", federation)
+    assert "bank: lambda 0.999" in told
+    assert (delivered / "memory.safetensors").is_file()
+    looked_up = asked("site", "translate", "--site", site, text="\n".join(SENTENCES)).splitlines()
+    assert looked_up == Translator(TrainedModel.of_delivery(delivered)).translate(SENTENCES)
+    assert looked_up != asked("site", "translate", "--site", site, "--no-memory", text="\n".join(SENTENCES)).splitlines()
 
 
 def test_no_text_is_refused(run_dir):
