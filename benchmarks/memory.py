@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/memory.py [--small] [--to results.json] [--repeats N] [--data DIR --backbone NAME]
 
 Of so many pairs of a text all but the last are the memory, the last are translated, turn about in one process, in fp32 on one core, in
-seconds of that process. Each way writes its own text: how many tokens stands beside it. With `--data`, which holds tatoeba/de-en.tsv.gz, real
+seconds of that process. Each way writes its own text, whose tokens are counted. With `--data`, which holds tatoeba/de-en.tsv.gz, real
 sentences are taken, and `--backbone` should know them; without, the phrasebook's by the demo backbone. Some minutes.
 """
 

@@ -33,11 +33,11 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
         CorpusError: A line that is no pair, not well-formed XML, an entity, or no term at all; with file and line.
         ConfigError: It says itself that it is of other languages.
     """
-    if (told := told_direction(path)) and direction not in (told, told.reverse):
-        raise ConfigError(f"--terms {path}: holds terms of {told.source} and {told.target}, and {direction} is translated")
+    if (named := named_direction(path)) and direction not in (named, named.reverse):
+        raise ConfigError(f"--terms {path}: holds terms of {named.source} and {named.target}, and {direction} is translated")
     is_tbx = path.name.removesuffix(".gz").endswith((".tbx", ".xml"))
     terms, remarks = dict[str, Term](), list[str]()
-    for term in _of_tbx(path, direction) if is_tbx else _of_tsv(path, turned=told is not None and told != direction):
+    for term in _of_tbx(path, direction) if is_tbx else _of_tsv(path, turned=named is not None and named != direction):
         first = terms.setdefault(folded(term.source), term)
         if folded(first.target) != folded(term.target):
             remarks.append(f"{path}, line {term.line}: translates the term of line {first.line} otherwise; that one is taken")
@@ -46,10 +46,10 @@ def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[st
     return list(terms.values()), remarks
 
 
-def told_direction(path: Path) -> Direction | None:
+def named_direction(path: Path) -> Direction | None:
     """The direction that a file's name ends in."""
-    found = regex.search(r"(?:^|\.)([a-z]{2,3}-[a-z]{2,3})\.(?:tsv|tbx|xml)(?:\.gz)?$", path.name)
-    return parse_direction(found[1]) if found else None
+    ending = regex.search(r"(?:^|\.)([a-z]{2,3}-[a-z]{2,3})\.(?:tsv|tbx|xml)(?:\.gz)?$", path.name)
+    return parse_direction(ending[1]) if ending else None
 
 
 def folded(text: str) -> str:

@@ -142,8 +142,8 @@ class Translator:
         if self.terms is None:
             return []
         count = self.terms.count
-        came = f"terms: {count.right:,} of {count.asked:,} came out right; {count.without:,} without the glossary"
-        return [*self.terms.remarks, came]
+        outcome = f"terms: {count.right:,} of {count.asked:,} came out right; {count.without:,} without the glossary"
+        return [*self.terms.remarks, outcome]
 
     def as_used(self) -> AbstractContextManager[Any]:
         """The model as it translates, also where that is the base."""

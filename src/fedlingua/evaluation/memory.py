@@ -3,8 +3,8 @@
 A datastore holds a decoder state of every target token of that text, and the token itself (eq. 1). The state that predicts the next
 token asks for its k nearest: p_kNN(y) is the softmax of -d / T over them, summed where they agree on y (eq. 2), and
 p(y) = lambda p_kNN(y) + (1 - lambda) p_MT(y) (eq. 3). A state is what enters the last decoder layer's feed-forward network, after its
-layer norm, which the paper and kNN-LM before it found to be better than what leaves it; d is the squared L2 distance, between PCA's
-first 64 dimensions of the states, the datastore's in int8.
+layer norm, as in the paper, which found its key there after kNN-LM; d is the squared L2 distance between PCA's first 64 dimensions of
+the states, the datastore's in int8.
 
 Search is exact below FAISS_FROM keys, in torch, so with the threads and on the device that translate; from there on faiss looks at the
 nearest cells of an inverted file. A key is 68 bytes on disk, and 264 in memory where the search is exact.
@@ -120,8 +120,8 @@ class Memory:
         """The nearest keys of states (rows, width): squared distances (rows, k) float32, and tokens (rows, k) int64."""
         queries = self.reduced(states)
         if self.index is not None:
-            distances, found = self._faiss.search(queries.cpu().numpy(), neighbours)
-            squared, numbers = torch.from_numpy(distances).to(states.device), torch.from_numpy(found).to(states.device)
+            distances, keys = self._faiss.search(queries.cpu().numpy(), neighbours)
+            squared, numbers = torch.from_numpy(distances).to(states.device), torch.from_numpy(keys).to(states.device)
             squared = squared.masked_fill(numbers < 0, math.inf)  # fewer keys in the cells than asked for
         else:
             scores, numbers = _best(self._halves, queries, min(neighbours, len(self.keys)))

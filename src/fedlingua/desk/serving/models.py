@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.languages import Direction, normal_code
-from fedlingua.corpora.glossary import told_direction
+from fedlingua.corpora.glossary import named_direction
 from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.translator import Decoding, Translator
 from fedlingua.evaluation.terms import Terms
@@ -63,10 +63,10 @@ class Models:
 
     def _read_terms(self, file: Path) -> Iterator[tuple[Direction, Terms]]:
         """A glossary, both ways if its languages are the run's."""
-        told = told_direction(file)
-        if told is None:
+        named = named_direction(file)
+        if named is None:
             raise ConfigError(f"--terms {file}: serve answers many directions; name the file after its own, as terms.de-en.tsv")
-        for direction in (told, told.reverse):
+        for direction in (named, named.reverse):
             yield direction, Terms.read(file, direction, self.translator.trainable.backbone.codec)
 
     def translate(self, variant: TrainedModel, sentences: list[str]) -> list[str]:
