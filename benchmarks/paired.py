@@ -6,21 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def turn_about(ways: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """way -> seconds it took in each of `repeats` turns, in which every way comes once; a turn before them warms up."""
+def turn_about(
+    ways: Mapping[str, Callable[[], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """way -> seconds it took in each of `repeats` turns, in which every way comes once; a turn before them warms up.
+
+    clock: time.process_time for what works on one thread, so that what else the machine does counts for nothing.
+    """
     times: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):
         for way, work in ways.items():
-            taken = seconds(work)
+            taken = seconds(work, clock)
             if turn:
                 times[way].append(taken)
     return times
 
 
-def seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    started = clock()
     work()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def figures(times: Mapping[str, Sequence[float]]) -> dict[str, Any]:

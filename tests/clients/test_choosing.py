@@ -141,7 +141,8 @@ def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the
 def test_a_site_that_keeps_the_base_has_the_base(choosing: Config, tmp_path: Path, monkeypatch, changes: Config) -> None:
     monkeypatch.setattr(phase.choice, "choose", always(choice.BASE))
     folder, _ = run({**choosing, **changes, "rounds": 1, "keep.passes": 1}, tmp_path / "run")
-    from fedlingua.desk.translator import Decoding, Translator
+    from fedlingua.desk.decoding import Decoding
+    from fedlingua.desk.translator import Translator
 
     for site, entry in scores(folder)["sites"].items():
         assert (entry["kept"], entry["bleu"]) == (choice.BASE, entry["base_bleu"])

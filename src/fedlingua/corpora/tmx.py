@@ -18,7 +18,7 @@ from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction, matching
 from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, Corpus, Pair, check_growth, damaged, empty, on_one_line, opened
 
-_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _CHUNK_BYTES = 1 << 15
 
@@ -64,7 +64,7 @@ def _sides(path: Path, wanted: tuple[str, ...]) -> Iterator[list[str | None]]:
             except etree.XMLSyntaxError as error:
                 if stream.tell() == 0:
                     raise CorpusError(empty(path)) from None
-                raise CorpusError(f"{path}{_mistake(error)}, after {units} units; is the file whole?") from None
+                raise CorpusError(f"{path}{mistake(error)}, after {units} units; is the file whole?") from None
     except UNREADABLE as error:
         raise CorpusError(damaged(path, f"unit {units}", error)) from None
     if not units:
@@ -81,7 +81,7 @@ def _tag(language: str, tags: tuple[str, ...]) -> str | None:
     return next(iter(matching(language, tags)), None)
 
 
-def _mistake(error: etree.XMLSyntaxError) -> str:
+def mistake(error: etree.XMLSyntaxError) -> str:
     """Where and of which type a mistake is; the parser's own words can quote the text."""
     entry = error.error_log.last_error
     line, kind = (entry.line, entry.type_name) if entry is not None else (error.lineno, "unknown")
@@ -127,13 +127,14 @@ def _units(stream: Any, path: Path) -> Iterator[Any]:
             continue
         pruned.held = 0
         if first:
-            _refuse_entities(unit, path)
+            refuse_entities(unit, path)
             first = False
         yield unit
         unit.clear()
 
 
-def _refuse_entities(unit: Any, path: Path) -> None:
+def refuse_entities(unit: Any, path: Path) -> None:
+    """Raise CorpusError where the document type of an element's file declares any."""
     declared = unit.getroottree().docinfo.internalDTD
     if declared is not None and any(True for _ in declared.iterentities()):
         raise CorpusError(
@@ -146,7 +147,7 @@ def _segments(unit: Any) -> dict[str, Any]:
     """Tag of a language -> the first segment in it."""
     segments: dict[str, Any] = {}
     for variant in unit.iterchildren("tuv"):
-        code = variant.get(_LANG) or variant.get("lang")
+        code = variant.get(LANG) or variant.get("lang")
         if code and code not in segments and (segment := variant.find("seg")) is not None:
             segments[code] = segment
     return segments

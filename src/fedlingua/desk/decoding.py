@@ -1,6 +1,7 @@
 """How sentences are translated, as `translate` and `serve` are told it. Loads no numpy, which --help and completion do without."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ MOST_BEAMS = 64
 
 
 @dataclass(frozen=True)
-class Decoding:
+class Search:
     """Options of the search; None takes the run's. most: sentences of one batch."""
 
     beam: Annotated[int | None, typer.Option(help="Beams of the search; default: the run's.")] = None
@@ -39,3 +40,25 @@ class Decoding:
             if value is not None and (value < least or (highest is not None and value > highest)):
                 wanted = f"{least} to {highest}" if highest is not None else f"{least} or more"
                 raise ConfigError(f"--{option} {value}; wanted {wanted}")
+
+
+@dataclass(frozen=True)
+class Decoding(Search):
+    """The search, and what else has a say in a translation. memory: whether a site's memory is used, where it has one."""
+
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Look at a site's memory, where `fedlingua memory` has made one.")
+    ] = True
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            help="Glossary: .tsv, with a term, TAB and its translation a line, or .tbx. A name that ends in a direction, as "
+            "medical.de-en.tsv, tells its columns, also the other way round; serve needs it."
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse a number out of range, and a glossary that is not there, by a ConfigError."""
+        super().check()
+        if self.terms is not None and not self.terms.is_file():
+            raise ConfigError(f"--terms {self.terms}: there is no such file; give a glossary, TSV or TBX")

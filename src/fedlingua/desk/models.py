@@ -19,6 +19,9 @@ from fedlingua.settings.config import Settings
 if TYPE_CHECKING:  # what a run cannot give is refused without torch
     from fedlingua.exchange.trainable import Trainable
 
+MEMORY = "memory.safetensors"
+"""Beside a site's model: its own text in a form that is looked things up in; it never leaves the site."""
+
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -33,6 +36,7 @@ class TrainedModel:
         load: Reads the tensors; None: the base, as it was published.
         key: Two models of a run with the same one have the same tensors.
         clusters: Part -> cluster, where the tensors are the clusters'.
+        memory: Where the site's memory lies, if it has one; None of no site.
     """
 
     settings: Settings = field(repr=False, compare=False)
@@ -43,6 +47,7 @@ class TrainedModel:
     load: Callable[[], Tensors] | None = field(default=None, repr=False, compare=False)
     key: tuple[str, ...] = ("base",)
     clusters: Mapping[Part, str] = field(default_factory=dict)
+    memory: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_delivery(cls, folder: Path) -> Self:
@@ -53,7 +58,16 @@ class TrainedModel:
         """
         tensors, about = delivered(folder)
         settings, direction = settings_of(about["settings"]), parse_written(about["direction"])
-        return cls(settings, about["backbone_fingerprint"], direction, about["site"], about["round"], lambda: tensors, ("given",))
+        return cls(
+            settings,
+            about["backbone_fingerprint"],
+            direction,
+            about["site"],
+            about["round"],
+            lambda: tensors,
+            ("given",),
+            memory=folder / MEMORY,
+        )
 
     @property
     def owner(self) -> str:
@@ -132,7 +146,9 @@ class RunModels:
                 f"run {self.run_dir} has no site {site!r}{nearest(site, self._hosts)}; it has {', '.join(self._hosts)}"
             )
         host, folder = self._hosts[site], self._folder(site)
-        base = TrainedModel(self.settings, self.run.fingerprint, self.sites[site], site)
+        # Sites that were pooled share a folder.
+        memory = folder / (MEMORY if host == site else f"{site}-{MEMORY}")
+        base = TrainedModel(self.settings, self.run.fingerprint, self.sites[site], site, memory=memory)
         if not self.settings.how.trains:
             return base
         if is_delivered(folder):

@@ -1,15 +1,20 @@
 """A trained model that translates: a site's own, or the clusters' for any direction."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels, TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
+
+if TYPE_CHECKING:  # options are checked without torch
+    from fedlingua.evaluation.memory import Memory
+    from fedlingua.evaluation.terms import Terms
 
 
 class Translator:
@@ -24,7 +29,7 @@ class Translator:
         Raises:
             RunError: The model does not translate, its tensors are gone, or the backbone has changed since.
             BackboneError: The backbone cannot be loaded, or has no such language.
-            ConfigError: Decoding asks for what cannot be.
+            ConfigError: Decoding asks for what cannot be. CorpusError: What is wrong with the glossary.
         """
         from fedlingua.backbones.layouts import most_tokens
 
@@ -43,23 +48,70 @@ class Translator:
                 raise ConfigError(
                     f"--{option} {value}: backbone = {self.settings.backbone!r} has positions for {positions} tokens; give fewer"
                 )
+        self._uses_memory, self._memory_file = decoding.memory, Path()
+        self.memory: Memory | None = None
         self._key: tuple[str, ...] = ()
         self.use(model, lambda _: tensors)
+        self.terms = self.read_terms(decoding.terms) if decoding.terms else None
 
     def use(self, model: TrainedModel, load: Callable[[TrainedModel], Tensors]) -> None:
         """Translate with another model of the run. load: reads its tensors, where they are not the ones in use.
 
         Raises:
             BackboneError: the backbone has no such language. ExchangeError: the tensors do not fit on it.
+            RunError: the site's memory is damaged, or another model's.
         """
         from fedlingua.exchange.tensor_sets import write_tensors
 
         self.trainable.backbone.codec.check([model.direction])
-        if model.key != self._key and model.load is not None:
+        is_new = model.load is not None and model.key != self._key
+        if is_new:
             self._key = ()  # should it break off, nobody takes what is half there for anything
             write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.trained))
             self._key = model.key
         self.model = model
+        file = model.memory if self._uses_memory and model.memory and model.memory.is_file() else Path()
+        if is_new or file != self._memory_file:
+            self.memory, self._memory_file = self._read_memory(file) if file.name else None, file
+
+    def _read_memory(self, file: Path) -> "Memory | None":
+        from fedlingua.evaluation.memory import Memory
+
+        memory = Memory.load(file, self.fingerprint())
+        return memory.to(self.trainable.model.device) if memory.mixing.weight else None
+
+    def read_terms(self, file: Path) -> "Terms":
+        """Read a glossary for the direction in use; raises what `Terms.read` does."""
+        from fedlingua.evaluation.terms import Terms
+
+        return Terms.read(file, self.direction, self.trainable.backbone.codec)
+
+    def fingerprint(self) -> str:
+        """sha256 of the backbone and the tensors that translate: a memory is of one of them."""
+        from fedlingua.exchange.tensor_sets import read_tensors
+
+        digest = hashlib.sha256(self.trainable.backbone.fingerprint.encode())
+        for name, array in read_tensors(self.trainable.model, self.trainable.trained).items() if not self.is_base else ():
+            digest.update(name.encode() + array.tobytes())
+        return digest.hexdigest()
+
+    @property
+    def answering(self) -> str:
+        """Who translates, in words."""
+        looked_up = f", with its memory of {len(self.memory.keys):,} tokens" if self.memory else ""
+        return f"{self.direction}: {self.model.owner}{looked_up}"
+
+    def about_terms(self) -> list[str]:
+        """What of the glossary is not used, and how many of its terms have come out right so far."""
+        if self.terms is None:
+            return []
+        count = self.terms.count
+        outcome = f"terms: {count.right:,} of {count.asked:,} came out right; {count.without:,} without the glossary"
+        return [*self.terms.remarks, outcome]
+
+    def as_used(self) -> AbstractContextManager[Any]:
+        """The model as it translates, also where that is the base."""
+        return self.trainable.as_base() if self.is_base else nullcontext()
 
     @property
     def direction(self) -> Direction:
@@ -89,16 +141,20 @@ class Translator:
         """One translation a sentence, in order, each on one line; empty ones stay empty."""
         from fedlingua.evaluation.decode import translate
 
-        with self.trainable.as_base() if self.is_base else nullcontext():
-            translations = translate(
+        def translated(some: list[str], terms: "Sequence[Terms]") -> list[str]:
+            return translate(
                 self.trainable.model,
                 self.trainable.backbone.codec,
-                sentences,
+                some,
                 self.direction,
                 self.beam,
                 self.max_tokens,
                 self.max_new_tokens,
                 self.most,
+                [*([self.memory] if self.memory else []), *terms],
             )
+
+        with self.as_used():
+            translations = self.terms.translate(sentences, translated) if self.terms else translated(sentences, [])
         # A tokenizer can know pieces that are line breaks.
         return [" ".join(text.split("\n")).replace("\r", " ") if "\n" in text or "\r" in text else text for text in translations]

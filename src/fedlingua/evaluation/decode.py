@@ -1,17 +1,25 @@
 """Beam search over any number of sentences, in batches of like length, in the order they came."""
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.common.languages import Direction
 
 TOKENS_PER_BATCH = 4000
 """Padded source tokens times beams in one batch: what fits a small machine's caches."""
+
+
+class Guide(Protocol):
+    """What changes the scores of next tokens: a memory, a glossary."""
+
+    def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> AbstractContextManager[LogitsProcessor]:
+        """For one batch: sentences in the order of its rows, `beam` rows each."""
 
 
 @torch.no_grad()
@@ -24,6 +32,7 @@ def translate(
     max_tokens: int,
     max_new_tokens: int,
     most: int = 0,
+    guides: Sequence[Guide] = (),
 ) -> list[str]:
     """One translation a sentence, same order; an empty sentence stays empty. Sources are cut at `max_tokens`.
 
@@ -49,17 +58,20 @@ def translate(
         input_ids = input_ids.to(model.device)
         # No sensible translation is four times as long as its source; the cap ends beams that run away.
         caps = [min(max_new_tokens, 4 * len(encoded[number]) + 10) for number in chosen]
-        output = model.generate(  # type: ignore[operator]
-            input_ids=input_ids,
-            attention_mask=(input_ids != codec.pad_id).long(),
-            forced_bos_token_id=codec.language_id(direction.target),
-            num_beams=beam,
-            do_sample=False,
-            early_stopping=beam > 1,
-            max_length=None,
-            max_new_tokens=caps[0],
-            stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps)] if len(set(caps)) > 1 else []),
-        )
+        with ExitStack() as stack:
+            guiding = [stack.enter_context(guide.over(model, [texts[number] for number in chosen], beam)) for guide in guides]
+            output = model.generate(  # type: ignore[operator]
+                input_ids=input_ids,
+                attention_mask=(input_ids != codec.pad_id).long(),
+                forced_bos_token_id=codec.language_id(direction.target),
+                num_beams=beam,
+                do_sample=False,
+                early_stopping=beam > 1,
+                max_length=None,
+                max_new_tokens=caps[0],
+                logits_processor=LogitsProcessorList(guiding),
+                stopping_criteria=StoppingCriteriaList([_AtItsOwnCap(caps)] if len(set(caps)) > 1 else []),
+            )
         for number, text in zip(chosen, codec.decode(output.tolist()), strict=True):
             translations[number] = text
     return translations

@@ -57,7 +57,7 @@ class Start:
                 "of them with --round, or run with keep-every, which keeps more"
             )
         federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
-        _check_text_is_here(federation, chosen, run_dir)
+        check_text_is_here(federation, chosen, run_dir)
         tensors = run.folder.checkpoints.load(number).tensors
         texts = {site: texts_by_site(settings.federation_path, settings.data_dir)[site] for site in chosen}
         if settings.overlap == "remove":
@@ -90,7 +90,7 @@ def _check_method(settings: Settings) -> None:
         )
 
 
-def _check_text_is_here(federation: Federation, sites: Sequence[str], run_dir: Path) -> None:
+def check_text_is_here(federation: Federation, sites: Sequence[str], run_dir: Path) -> None:
     """Refuse sites that the federation file does not have any more, and those of a deployment, whose text stays with them."""
     held = {site.name: site for site in federation.sites}
     if gone := [site for site in sites if site not in held]:

@@ -20,6 +20,7 @@ COMMANDS = {
     "score": "Score translations: of a run, whose scores.json keeps the result, or of files.",
     "compare": "Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site.",
     "personalize": "Let sites go on by themselves from a round's model, and find how much of their own model they should use.",
+    "memory": "Make a memory of a site's training text, with the model that it uses after a run (kNN-MT, Khandelwal et al. 2021).",
     "report": "Write report.html anew and print the table of scores.",
     "status": "Show how far a run is: each site's round, when it was last heard, its bytes and failures.",
     "watch": "Watch a run, whoever runs it, until it ends: rounds, losses, every site, what was sent, what went wrong.",

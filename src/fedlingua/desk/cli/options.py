@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedlingua.desk.cli.completion import profiles, run_folders, sites_of_run
-from fedlingua.desk.decoding import Decoding
+from fedlingua.desk.decoding import Decoding, Search
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder that the corpora's paths are relative to.")]
 Profile = Annotated[str, typer.Option(help="Profile of pyproject-flwr.toml.", shell_complete=profiles)]
@@ -21,8 +21,8 @@ SitesOption = Annotated[
 
 
 @dataclass(frozen=True)
-class DecodingOptions(Decoding):
-    """How to translate, and on how many threads."""
+class Threads:
+    """On how many threads a command computes."""
 
     threads: Annotated[int, typer.Option(min=0, help="Of torch; 0: a core each. A small model is faster with 1.")] = 0
 
@@ -32,6 +32,16 @@ class DecodingOptions(Decoding):
             import torch
 
             torch.set_num_threads(self.threads)
+
+
+@dataclass(frozen=True)
+class SearchOptions(Threads, Search):
+    """How to translate, with nothing but the model."""
+
+
+@dataclass(frozen=True)
+class DecodingOptions(Threads, Decoding):
+    """How to translate."""
 
 
 @dataclass(frozen=True)

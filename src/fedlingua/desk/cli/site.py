@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,12 @@ from fedlingua.consent.audit import read_head, verify
 from fedlingua.consent.bundle import approve, approved, bundle_hash
 from fedlingua.consent.overlap_key import make_overlap_key, read_overlap_key
 from fedlingua.consent.site_file import SiteFile, read_site_file
-from fedlingua.corpora.overlap import key_check
+from fedlingua.corpora.overlap import key_check, load_without_leaks
 from fedlingua.corpora.sites import read_federation
+from fedlingua.corpora.texts import SiteText, read_text
 from fedlingua.desk.cli.completion import toml_files
-from fedlingua.desk.cli.options import ExportOptions, TranslateOptions
+from fedlingua.desk.cli.memory import MostKeys, say_made
+from fedlingua.desk.cli.options import ExportOptions, SearchOptions, TranslateOptions
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say, show_result
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
@@ -249,6 +252,37 @@ def site_translate(how: TranslateOptions, file: SiteOption = Path("site"), name:
     check_text(how)
     how.check()
     return translate_with(Translator(TrainedModel.of_delivery(_newest(_site(file), name, run)), how), how, sys.stdout)
+
+
+@commands.command("memory", epilog=example("fedlingua site memory --site site --federation federation.toml"))
+def site_memory(
+    how: SearchOptions,
+    federation: Annotated[Path, typer.Option(help="The server's federation file, which says how text is split.")],
+    file: SiteOption = Path("site"),
+    name: NodeSite = None,
+    run: Delivery = None,
+    most_keys: MostKeys = 0,
+) -> Answer:
+    """Make a memory of this site's training text, with what the federation has delivered to it; nothing of it leaves the site.
+
+    Raises:
+        ConfigError: several sites and none named. RunError: nothing was delivered. CorpusError: what is wrong with the text.
+    """
+    from fedlingua.desk.memory import remember
+    from fedlingua.desk.models import TrainedModel
+
+    site = _site(file)
+    how.check()
+    folder = _newest(site, name, run)
+    model = TrainedModel.of_delivery(folder)
+    here = [each for each in site.sites if each.name == model.site]
+    texts: Mapping[str, SiteText] = read_text(here, read_federation(federation, Path()).rules)
+    if model.settings.overlap == "remove":
+        if site.overlap_key is None:
+            raise ConfigError(f"{site.path}: names no overlap-key, under which the run has left out what other sites hold, too")
+        texts = load_without_leaks(texts, folder, read_overlap_key(site.overlap_key))
+    how.set_threads()
+    return say_made(remember(model, texts[str(model.site)], how, most_keys))
 
 
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))

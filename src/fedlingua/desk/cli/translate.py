@@ -88,7 +88,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     """
     model = translator.model
     how.set_threads()
-    warn(f"{model.direction}: {model.owner}", style="")
+    warn(translator.answering, style="")
     work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
     if how.to is not None:
@@ -101,7 +101,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
             if work.at_an_end:
                 output.flush()
     taken = time.monotonic() - started
-    for remark in work.remarks():
+    for remark in (*work.remarks(), *translator.about_terms()):
         warn(remark, style="yellow")
     rate = work.lines / taken if taken else 0.0
     if how.to is not None:
@@ -116,6 +116,7 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
         "empty": work.empty,
         "without_source": work.missing,
         "cut": work.cut,
+        **({"terms": vars(translator.terms.count)} if translator.terms else {}),
         "seconds": round(taken, 3),
         "lines_a_second": round(rate, 2),
         **({} if how.to else {"translations": answered}),

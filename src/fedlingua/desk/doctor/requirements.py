@@ -30,6 +30,7 @@ NEEDED_FOR = {
     "mlflow": "track = 'mlflow'",
     "trackio": "track = 'trackio'",
     "ctranslate2": "models in CTranslate2's format",
+    "memory": "memories of a million tokens and more",
     "dev": "tests and lint",
 }
 INSTALL = "pip install -c constraints.txt -e '.{extra}'"

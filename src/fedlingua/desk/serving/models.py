@@ -1,13 +1,18 @@
 """All of a run's variants through one backbone: the tensors asked for last are in it, those before them in memory, within a bound."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
-from fedlingua.common.errors import FedlinguaError
+from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.languages import Direction, normal_code
+from fedlingua.corpora.glossary import named_direction
 from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.translator import Translator
+from fedlingua.evaluation.terms import Terms
 from fedlingua.exchange.tensors import Tensors
 
 KEPT_BYTES = 1 << 30
@@ -23,13 +28,17 @@ class Models:
             RunError, BackboneError: what the run cannot give. ConfigError: decoding asks for what cannot be.
         """
         self.run = run
-        self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
-        first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
-        self.translator = Translator(first, decoding)
-        known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
-        self.languages = sorted(known | {code for held in run.sites.values() for code in (held.source, held.target)})
         self._loaded: OrderedDict[tuple[str, ...], Tensors] = OrderedDict()
         self._kept_bytes = kept_bytes
+        self.sites = {name: run.of_site(name) for name in run.sites if run.is_here(name)}
+        first = next(iter(self.sites.values()), None) or run.of_site(next(iter(run.sites)))
+        self.translator = Translator(first, replace(decoding, terms=None))
+        self._terms = dict(self._read_terms(decoding.terms)) if decoding.terms else {}
+        known = {normal_code(code) or code for code in self.translator.trainable.backbone.codec.language_ids}
+        self.languages = sorted(known | {code for held in run.sites.values() for code in (held.source, held.target)})
+        for model in self.sites.values():
+            if decoding.memory and model.memory and model.memory.is_file():  # what is wrong with one is told before anybody asks
+                self.translator.use(model, self._load)
         self.of_direction = lru_cache(maxsize=None)(self._of_direction)
 
     def _of_direction(self, direction: Direction) -> TrainedModel:
@@ -53,9 +62,18 @@ class Models:
                         continue
         return answered
 
+    def _read_terms(self, file: Path) -> Iterator[tuple[Direction, Terms]]:
+        """A glossary, both ways if its languages are the run's."""
+        named = named_direction(file)
+        if named is None:
+            raise ConfigError(f"--terms {file}: serve answers many directions; name the file after its own, as terms.de-en.tsv")
+        for direction in (named, named.reverse):
+            yield direction, Terms.read(file, direction, self.translator.trainable.backbone.codec)
+
     def translate(self, variant: TrainedModel, sentences: list[str]) -> list[str]:
         """One translation a sentence; exactly what `fedlingua translate` writes."""
         self.translator.use(variant, self._load)
+        self.translator.terms = self._terms.get(variant.direction)
         return self.translator.translate(sentences)
 
     def too_long(self, sentences: list[str]) -> int | None:

@@ -1,0 +1,102 @@
+"""A glossary: what terms are to become. TSV: a term, TAB, its translation; TBX (ISO 30042): of each concept its terms by language.
+
+A TSV called NAME.en-de.tsv or en-de.tsv says itself which column is which, and serves de-en as well. No entity of a TBX is expanded.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import regex
+from lxml import etree
+
+from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.languages import Direction, matching, parse_direction, without_spaces
+from fedlingua.corpora.read import LINE_BYTES, UNREADABLE, damaged, opened, read_lines
+from fedlingua.corpora.tmx import LANG, mistake, refuse_entities
+
+
+@dataclass(frozen=True)
+class Term:
+    """line: where it stands in its file."""
+
+    source: str
+    target: str
+    line: int
+
+
+def read_glossary(path: Path, direction: Direction) -> tuple[list[Term], list[str]]:
+    """The terms of a direction, and what speaks against others, by their lines; of two translations of a term the first is taken.
+
+    Raises:
+        CorpusError: A line that is no pair, not well-formed XML, an entity, or no term at all; with file and line.
+        ConfigError: It says itself that it is of other languages.
+    """
+    if (named := named_direction(path)) and direction not in (named, named.reverse):
+        raise ConfigError(f"--terms {path}: holds terms of {named.source} and {named.target}, and {direction} is translated")
+    is_tbx = path.name.removesuffix(".gz").endswith((".tbx", ".xml"))
+    terms, remarks = dict[str, Term](), list[str]()
+    for term in _of_tbx(path, direction) if is_tbx else _of_tsv(path, turned=named is not None and named != direction):
+        first = terms.setdefault(folded(term.source), term)
+        if folded(first.target) != folded(term.target):
+            remarks.append(f"{path}, line {term.line}: translates the term of line {first.line} otherwise; that one is taken")
+    if not terms:
+        raise CorpusError(f"{path}: holds no term of {direction}; give another glossary, or none")
+    return list(terms.values()), remarks
+
+
+def named_direction(path: Path) -> Direction | None:
+    """The direction that a file's name ends in."""
+    ending = regex.search(r"(?:^|\.)([a-z]{2,3}-[a-z]{2,3})\.(?:tsv|tbx|xml)(?:\.gz)?$", path.name)
+    return parse_direction(ending[1]) if ending else None
+
+
+def folded(text: str) -> str:
+    """What two writings of a term have in common: neither case nor white space nor compatibility forms tell them apart."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def pattern(terms: list[str], language: str) -> regex.Pattern[str]:
+    """Finds folded terms in folded text, the longest first: whole words, where the language has spaces between them."""
+    either = "|".join(regex.escape(term) for term in sorted(terms, key=len, reverse=True))
+    return regex.compile(either if without_spaces(language) else rf"(?<!\w)(?:{either})(?!\w)")
+
+
+def _of_tsv(path: Path, turned: bool) -> Iterator[Term]:
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = [column.strip() for column in line.split("\t")]
+        if any(columns) and (len(columns) != 2 or not all(columns)):
+            raise CorpusError(
+                f"{path}, line {number}: got {sum(map(bool, columns))} of {len(columns)} column(s) with text; wanted a term, TAB, and its "
+                "translation; mend the line"
+            )
+        if any(columns):
+            source, target = reversed(columns) if turned else columns
+            yield Term(source, target, number)
+
+
+def _of_tbx(path: Path, direction: Direction) -> Iterator[Term]:
+    """Every term of the source's language with the first of the target's."""
+    parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, remove_comments=True, remove_pis=True)
+    try:
+        with opened(path) as stream:
+            content = stream.read(16 * LINE_BYTES + 1)
+        if len(content) > 16 * LINE_BYTES:
+            raise CorpusError(f"{path}: has more than {16 * LINE_BYTES:,} bytes; divide the glossary")
+        root = etree.fromstring(content, parser)
+    except etree.XMLSyntaxError as error:
+        raise CorpusError(f"{path}{mistake(error)}; is the file whole?") from None
+    except UNREADABLE as error:
+        raise CorpusError(damaged(path, "line 0", error)) from None
+    refuse_entities(root, path)
+    for concept in root.iter("{*}termEntry", "{*}conceptEntry"):
+        sections = {section.get(LANG, ""): section for section in concept.iter("{*}langSet", "{*}langSec")}
+        sources, targets = (
+            [term for tag in matching(code, sections)[:1] for term in sections[tag].iter("{*}term")]
+            for code in (direction.source, direction.target)
+        )
+        if translations := [text for term in targets if (text := " ".join("".join(term.itertext()).split()))]:
+            for term in sources:
+                if text := " ".join("".join(term.itertext()).split()):
+                    yield Term(text, translations[0], term.sourceline)

@@ -1,0 +1,45 @@
+"""`fedlingua memory`: the training text of a run's sites as datastores, which translate and serve then look at."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedlingua.desk.cli.options import Data, RunOption, SearchOptions, SitesOption
+from fedlingua.desk.cli.output import Answer, Commands, example, say
+from fedlingua.desk.memory import remember, text_of_run
+from fedlingua.desk.models import RunModels, check_translates
+
+commands = Commands()
+MostKeys = Annotated[
+    int, typer.Option(min=0, help="Sentences are drawn until they have so many tokens; fewer translate faster; 0: all.")
+]
+
+
+@commands.command(epilog=example("fedlingua memory --run runs/demo-adapter-families-2022 --site hospital"))
+def memory(run: RunOption, how: SearchOptions, data: Data = None, site: SitesOption = None, most_keys: MostKeys = 0) -> Answer:
+    """Make a memory of a site's training text, with the model that it uses after a run (kNN-MT, Khandelwal et al. 2021).
+
+    Raises:
+        RunError, ConfigError, CorpusError: what it cannot be made of.
+    """
+    how.check()
+    models = RunModels(run)
+    check_translates(models.settings, run)
+    chosen = [models.of_site(name) for name in site or models.sites]
+    texts = [text_of_run(models, model.site or "", str(data.expanduser().resolve()) if data else "") for model in chosen]
+    how.set_threads()
+    return [say_made(remember(model, text, how, most_keys)) for model, text in zip(chosen, texts, strict=True)]
+
+
+def say_made(about: dict[str, Any]) -> dict[str, Any]:
+    """Tell what was chosen, and give it back."""
+    bleu = ", ".join(f"{weight} {score:.2f}" for weight, score in about["dev"].items())
+    say(f"{about['site']}: {about['keys']:,} tokens of {about['sentences']:,} sentences; BLEU of dev by lambda: {bleu}")
+    used = (
+        f"lambda {about['lambda']:g}, k {about['neighbours']}, T {about['temperature']:.3g}"
+        if about["lambda"]
+        else "0, so unused"
+    )
+    say(f"{about['site']}: {used}; {Path(about['memory'])}")
+    return about

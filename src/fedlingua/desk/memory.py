@@ -1,0 +1,78 @@
+"""A site's memory (`fedlingua.evaluation.memory`): of which text it is made, which lambda is used, and the file beside the model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedlingua.common.errors import RunError
+from fedlingua.corpora.overlap import load_without_leaks
+from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, texts_by_site, texts_without_leaks
+from fedlingua.corpora.sites import read_federation
+from fedlingua.corpora.texts import SiteText
+from fedlingua.desk.models import RunModels, TrainedModel
+from fedlingua.personalization.start import check_text_is_here
+
+if TYPE_CHECKING:  # what cannot be made is refused without torch
+    from fedlingua.desk.decoding import Search
+
+DEV_SENTENCES = 150
+"""Of the dev text, which is translated once for each lambda."""
+
+
+def text_of_run(models: RunModels, site: str, data_dir: str = "") -> SiteText:
+    """What the site held of its own text in a run on this machine. data_dir: where the text lies now, if not where it was.
+
+    Raises:
+        RunError: its text is not here. ConfigError, CorpusError: what is wrong with the federation's file or text.
+    """
+    settings = models.settings
+    where = settings.federation_path, data_dir or settings.data_dir
+    check_text_is_here(read_federation(where[0], Path(where[1]).expanduser()), [site], models.run_dir)
+    removes = settings.overlap == "remove"
+    if settings.how.pooled:
+        return (texts_without_leaks(*where) if removes else all_texts(*where))[site]
+    held = texts_by_site(*where)[site]
+    folder = models.run.folder.directory / "sites" / site
+    return (load_without_leaks(held, folder, OVERLAP_KEY) if removes else held)[site]
+
+
+def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int = 0) -> dict[str, Any]:
+    """Make the memory of a site's model out of its training text, choose how it is mixed in by the dev text, and store it.
+
+    lambda is the one whose translations of the dev text have the highest BLEU; with 0 the memory is stored and not used.
+
+    Returns:
+        What the file says of itself.
+
+    Raises:
+        RunError: There is no text to make it of, or to choose by. ConfigError: So many keys need faiss, which is not installed.
+    """
+    from fedlingua.desk.decoding import Decoding
+    from fedlingua.desk.translator import Translator
+    from fedlingua.evaluation.memory import Memory
+    from fedlingua.evaluation.memory_making import choose, choose_mixings, make_memory
+    from fedlingua.evaluation.scores import bleu_score, score_sums
+    from fedlingua.training.translation import encode_pairs
+
+    assert model.memory is not None, model
+    dev = text.splits["dev"][:DEV_SENTENCES]
+    for split in ("train", "dev"):
+        if not text.splits[split]:
+            raise RunError(
+                f"site {model.site}: there is no {split} text; a memory is made of the first and mixed in by the second"
+            )
+    translator = Translator(model, Decoding(how.beam, how.most, how.max_tokens, how.max_new_tokens, memory=False))
+    backbone, codec = translator.trainable.model, translator.trainable.backbone.codec
+    train, judged = (encode_pairs(pairs, model.direction, codec, translator.max_tokens) for pairs in (text.splits["train"], dev))
+
+    def bleu(memory: Memory | None) -> float:
+        translator.memory = memory
+        hypotheses = translator.translate([pair.source for pair in dev])
+        return bleu_score(score_sums(hypotheses, [pair.target for pair in dev], model.direction.target))
+
+    with translator.as_used():
+        memory = make_memory(backbone, codec, train, translator.fingerprint(), most_keys)
+        mixings = choose_mixings(backbone, codec, memory, judged)
+    memory = choose(memory, mixings, bleu)
+    memory.save(model.memory)
+    mixing = {"lambda": memory.mixing.weight, "temperature": memory.mixing.temperature, "neighbours": memory.mixing.neighbours}
+    return {"site": model.site, "memory": model.memory, "keys": len(memory.keys), **mixing, **memory.about}

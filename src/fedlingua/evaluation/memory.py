@@ -1,0 +1,246 @@
+"""kNN-MT (Khandelwal et al. 2021): while a model translates, a site's own training text has a say in every next token.
+
+A datastore holds a decoder state of every target token of that text, and the token itself (eq. 1). The state that predicts the next
+token asks for its k nearest: p_kNN(y) is the softmax of -d / T over them, summed where they agree on y (eq. 2), and
+p(y) = lambda p_kNN(y) + (1 - lambda) p_MT(y) (eq. 3). A state is what enters the last decoder layer's feed-forward network, after its
+layer norm, as in the paper, which found its key there after kNN-LM; d is the squared L2 distance between PCA's first 64 dimensions of
+the states, the datastore's in int8.
+
+Search is exact below FAISS_FROM keys, in torch, so with the threads and on the device that translate; from there on faiss looks at the
+nearest cells of an inverted file. A key is 68 bytes on disk, and 264 in memory where the search is exact.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel
+
+from fedlingua.backbones.layouts import layout_of
+from fedlingua.common.errors import ConfigError, RunError
+
+FAISS_FROM = 1_000_000
+"""Keys from which on an exact search takes longer than most models' own step."""
+CELLS_A_ROOT, CELLS_LOOKED_AT = 4, 32
+"""Of faiss's inverted file: so many times the square root of the number of keys, of which so many are gone through, as in the paper."""
+SCORES_AT_ONCE = 1 << 21
+"""Of states and keys: 8 MiB, which stay in a cache."""
+BLOCK = 64
+"""Keys whose best score is looked at first: the k best of all lie in the k blocks that have the best."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """weight: lambda, in [0, 1). temperature: T, in squared distance. neighbours: k."""
+
+    weight: float
+    temperature: float
+    neighbours: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A datastore and how it is used.
+
+    Attributes:
+        keys: (n, d) int8, times `scale` a state in PCA's dimensions.
+        values: (n,) int32, the token that followed.
+        mean: (width,) of the states. axes: (width, d), PCA's. scale: (d,).
+        index: (bytes,) uint8, faiss's own file; none below FAISS_FROM keys.
+        fingerprint: Of the model whose states they are.
+        about: What the file says besides, for people.
+    """
+
+    keys: Tensor
+    values: Tensor
+    mean: Tensor
+    axes: Tensor
+    scale: Tensor
+    fingerprint: str
+    mixing: Mixing
+    about: dict[str, Any] = field(default_factory=dict)
+    index: Tensor | None = None
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device; faiss stays where it is."""
+        moved = {name: getattr(self, name).to(device) for name in ("keys", "values", "mean", "axes", "scale")}
+        return replace(self, **moved)
+
+    def save(self, file: Path) -> None:
+        """Write it whole or not at all: aside, then renamed."""
+        names = ("keys", "values", "mean", "axes", "scale", *(("index",) if self.index is not None else ()))
+        about = {**self.about, "fingerprint": self.fingerprint, "mixing": vars(self.mixing)}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
+        save_file({name: getattr(self, name).cpu().contiguous() for name in names}, aside, {"memory": json.dumps(about)})
+        os.replace(aside, file)
+
+    @classmethod
+    def load(cls, file: Path, fingerprint: str) -> Self:
+        """Read the memory of the model that has this fingerprint.
+
+        Raises:
+            RunError: It is damaged, or another model's.
+        """
+        again = (
+            "make it anew with `fedlingua memory` (at a deployed site `fedlingua site memory`), or leave it out with --no-memory"
+        )
+        try:
+            with safe_open(file, "pt") as stored:
+                about = json.loads(stored.metadata()["memory"])
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118, it is no dict
+            memory = cls(**tensors, fingerprint=about.pop("fingerprint"), mixing=Mixing(**about.pop("mixing")), about=about)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{file}: the memory is damaged ({type(error).__name__}); {again}") from error
+        if memory.fingerprint != fingerprint:
+            raise RunError(
+                f"{file}: the memory was made with another model ({memory.fingerprint[:12]}) than the one that translates "
+                f"({fingerprint[:12]}); {again}"
+            )
+        return memory
+
+    def reduced(self, states: Tensor) -> Tensor:
+        """(rows, width), of any float -> (rows, d) float32, in PCA's dimensions."""
+        states = states.float()
+        return (states - self.mean) @ self.axes
+
+    def nearest(self, states: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
+        """The nearest keys of states (rows, width): squared distances (rows, k) float32, and tokens (rows, k) int64."""
+        queries = self.reduced(states)
+        if self.index is not None:
+            distances, keys = self._faiss.search(queries.cpu().numpy(), neighbours)
+            squared, numbers = torch.from_numpy(distances).to(states.device), torch.from_numpy(keys).to(states.device)
+            squared = squared.masked_fill(numbers < 0, math.inf)  # fewer keys in the cells than asked for
+        else:
+            scores, numbers = _best(self._halves, queries, min(neighbours, len(self.keys)))
+            squared = (queries.square().sum(dim=1, keepdim=True) - 2 * scores).clamp(min=0)
+        return squared, self.values[numbers].long()
+
+    @contextmanager
+    def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
+        """What has its say while the model translates: a guide of `decode.translate`."""
+        with feed_forward_inputs(model) as states:
+            yield _Mixed(self, states, beam)
+
+    @cached_property
+    def _halves(self) -> Tensor:
+        """(n, d + 1), n filled up to whole blocks: k, -|k|^2 / 2. What nothing follows has the score -inf."""
+        keys = self.keys.float() * self.scale
+        halves = torch.cat([keys, -keys.square().sum(dim=1, keepdim=True) / 2], dim=1)
+        missing = -len(keys) % BLOCK
+        return torch.cat([halves, halves.new_tensor([[0.0] * keys.shape[1] + [-math.inf]]).expand(missing, -1)])
+
+    @cached_property
+    def _faiss(self) -> Any:
+        assert self.index is not None
+        index = faiss_or_refuse().deserialize_index(self.index.numpy())
+        index.nprobe = CELLS_LOOKED_AT
+        return index
+
+
+def _best(halves: Tensor, queries: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
+    """The keys with the highest q.k - |k|^2 / 2, which are the nearest: (rows, k) scores, highest first, and numbers."""
+    asked = torch.cat([queries, queries.new_ones(len(queries), 1)], dim=1)
+    size = max(1, SCORES_AT_ONCE // (BLOCK * len(queries))) * BLOCK
+    scores, numbers = queries.new_empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.long, device=queries.device)
+    for first in range(0, len(halves), size):
+        here = asked @ halves[first : first + size].T
+        blocks = here.view(len(queries), -1, BLOCK)
+        top = blocks.amax(dim=2).topk(min(neighbours, blocks.shape[1]), sorted=False).indices
+        among = blocks.gather(1, top[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
+        best = among.topk(min(neighbours, among.shape[1]))
+        at = first + top.gather(1, best.indices // BLOCK) * BLOCK + best.indices % BLOCK
+        merged = torch.cat([scores, best.values], dim=1).topk(min(neighbours, scores.shape[1] + best.values.shape[1]))
+        scores, numbers = merged.values, torch.cat([numbers, at], dim=1).gather(1, merged.indices)
+    return scores, numbers
+
+
+def mixed(log_model: Tensor, squared: Tensor, tokens: Tensor, mixing: Mixing) -> Tensor:
+    """log(lambda p_kNN + (1 - lambda) p_MT), eqs. 2 and 3; what the model's side forbids (-inf) stays forbidden.
+
+    Args:
+        log_model: (rows, vocabulary), log p_MT.
+        squared: (rows, k), distances. tokens: (rows, k) int64.
+    """
+    log_neighbour = agreed(squared, tokens, mixing.temperature).log() + math.log(mixing.weight)
+    log_mixed = log_model + math.log1p(-mixing.weight)
+    there = log_mixed.gather(1, tokens)
+    # Where neighbours agree the same number is written several times, so that no order decides.
+    return log_mixed.scatter(1, tokens, torch.where(there == -math.inf, there, there.logaddexp(log_neighbour)))
+
+
+def agreed(squared: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """p_kNN of each neighbour's token, (rows, k): the softmax of -d / T, summed over all neighbours that have this token."""
+    shares = (-squared / temperature).softmax(dim=1)
+    return ((tokens[:, :, None] == tokens[:, None, :]) * shares[:, None, :]).sum(dim=2)
+
+
+@contextmanager
+def feed_forward_inputs(model: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """A list that holds what last entered the feed-forward network of the last decoder layer, (rows, len, width)."""
+    decoder = model.get_submodule(layout_of(model).stacks["decoder"].prefix)
+    norm = [module for name, module in decoder.named_modules() if name.endswith("final_layer_norm")][-1]
+    held: list[Tensor] = []
+
+    def hold(module: Any, inputs: Any, output: Tensor) -> None:
+        held[:] = [output]
+
+    hook = norm.register_forward_hook(hold)
+    try:
+        yield held
+    finally:
+        hook.remove()
+
+
+class _Mixed(LogitsProcessor):
+    """states: what `feed_forward_inputs` holds. beam: with more than 1 transformers gives log probabilities, else logits."""
+
+    def __init__(self, memory: Memory, states: list[Tensor], beam: int) -> None:
+        self.memory, self.states, self.beam = memory, states, beam
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """input_ids: (rows, len). scores: (rows, vocabulary)."""
+        if input_ids.shape[1] == 1:  # the target's language follows, which is forced
+            return scores
+        log_model = scores if self.beam > 1 else scores.log_softmax(dim=1)
+        squared, tokens = self.memory.nearest(self.states[0][:, -1], self.memory.mixing.neighbours)
+        return mixed(log_model, squared, tokens, self.memory.mixing)
+
+
+def faiss_or_refuse() -> Any:
+    """faiss, an extra.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    if find_spec("faiss") is None:
+        raise ConfigError(
+            f"a memory of {FAISS_FROM:,} keys and more needs faiss, an extra; install it with pip install 'fedlingua[memory]', or give "
+            "--most-keys"
+        )
+    import faiss
+
+    return faiss
+
+
+def faiss_index(keys: np.ndarray[Any, Any], scale: np.ndarray[Any, Any]) -> Tensor:
+    """An inverted file over the keys, each dimension in 8 bits, as the bytes of faiss's own file. k-means has faiss's fixed seed."""
+    faiss = faiss_or_refuse()
+    cells, width = max(1, int(CELLS_A_ROOT * math.sqrt(len(keys)))), keys.shape[1]
+    index = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatL2(width), width, cells, faiss.ScalarQuantizer.QT_8bit)
+    index.train((keys[:: max(1, len(keys) // (64 * cells))] * scale).astype(np.float32))
+    for first in range(0, len(keys), 1 << 16):
+        index.add((keys[first : first + (1 << 16)] * scale).astype(np.float32))
+    return torch.from_numpy(faiss.serialize_index(index))

@@ -1,0 +1,137 @@
+"""How a memory is made of a site's text: states by teacher forcing, PCA, int8; k, T and lambda by the dev text."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.evaluation.memory import FAISS_FROM, Memory, Mixing, agreed, faiss_index, feed_forward_inputs
+from fedlingua.training.batches import IGNORED, by_tokens
+from fedlingua.training.head import Head
+from fedlingua.training.translation import PairExample
+
+DIMENSIONS = 64
+FITTED_STATES = 50_000
+"""States that PCA and the scales are fitted on, of sentences drawn from all: 200 MB of mBART-50's."""
+TOKENS_AT_ONCE = 4000
+"""Padded target tokens of one batch."""
+NEIGHBOURS = (4, 8, 16)
+"""More of them give dev tokens a little more probability, and take longer to find."""
+TEMPERATURES = (0.1, 0.3, 1.0, 3.0)
+"""Times the mean squared distance of a dev token's nearest key, which has the model's own scale."""
+WEIGHTS = tuple(step / 10 for step in range(10))
+
+
+def make_memory(
+    model: PreTrainedModel, codec: Codec, examples: Sequence[PairExample], fingerprint: str, most_keys: int = 0
+) -> Memory:
+    """The datastore of training examples, not mixed in yet. most_keys: sentences are drawn until there are so many; 0: all."""
+    order = Random(0).sample(range(len(examples)), len(examples))
+    chosen = [examples[number] for number in sorted(_first(order, examples, most_keys or math.inf))]
+    fitted = [examples[number] for number in _first(order, examples, min(FITTED_STATES, most_keys or FITTED_STATES))]
+    sample = np.concatenate([states.cpu().numpy() for states, _, _ in _states(model, codec, fitted)])
+    mean, axes = principal_axes(sample, DIMENSIONS)
+    scale = np.abs((sample - mean) @ axes).max(axis=0) / 127 + np.float32(1e-12)
+    keys, values = [], []
+    for states, tokens, _ in _states(model, codec, chosen):
+        keys.append(quantized((states.cpu().numpy() - mean) @ axes, scale))
+        values.append(tokens.cpu().numpy().astype(np.int32))
+    stored, followed = np.concatenate(keys), np.concatenate(values)
+    index = faiss_index(stored, scale) if len(stored) >= FAISS_FROM else None
+    return Memory(
+        keys=torch.from_numpy(stored),
+        values=torch.from_numpy(followed),
+        mean=torch.from_numpy(mean),
+        axes=torch.from_numpy(axes),
+        scale=torch.from_numpy(scale),
+        fingerprint=fingerprint,
+        mixing=Mixing(0.0, 1.0, 1),
+        about={"sentences": len(chosen)},
+        index=index,
+    ).to(model.device)
+
+
+def principal_axes(states: np.ndarray[Any, Any], dimensions: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """PCA: the mean, (width,), and the directions of most variance, (width, dimensions) or fewer, the first first; float32."""
+    mean = states.mean(axis=0, dtype=np.float64)
+    centred = states - mean
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    return mean.astype(np.float32), np.ascontiguousarray(axes[:, ::-1][:, :dimensions], dtype=np.float32)
+
+
+def quantized(reduced: np.ndarray[Any, Any], scale: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(n, d) in int8, symmetric, a scale for each dimension; what lies outside is cut."""
+    rounded: np.ndarray[Any, Any] = np.rint(reduced / scale).clip(-127, 127).astype(np.int8)
+    return rounded
+
+
+def choose_mixings(model: PreTrainedModel, codec: Codec, memory: Memory, dev: Sequence[PairExample]) -> dict[float, Mixing]:
+    """lambda -> with the k and T that give dev tokens most probability, by teacher forcing; without lambda = 0."""
+    squared, tokens, right, log_model = (torch.cat(parts) for parts in zip(*_dev_tokens(model, codec, memory, dev), strict=True))
+    unit = float(squared[:, 0].mean()) or 1.0
+    best: dict[float, tuple[float, Mixing]] = {}
+    for neighbours, times in itertools.product(NEIGHBOURS, TEMPERATURES):
+        near = tokens[:, :neighbours]
+        shares = agreed(squared[:, :neighbours], near, unit * times)
+        # Where several neighbours have the right token each has their sum.
+        p_neighbour = torch.where(near == right[:, None], shares, 0).amax(dim=1).double()
+        for weight in WEIGHTS[1:]:
+            nll = -float((weight * p_neighbour + (1 - weight) * log_model.double().exp()).log().mean())
+            if weight not in best or nll < best[weight][0]:
+                best[weight] = nll, Mixing(weight, unit * times, neighbours)
+    return {weight: mixing for weight, (_, mixing) in best.items()}
+
+
+def choose(memory: Memory, mixings: dict[float, Mixing], score: Callable[[Memory | None], float]) -> Memory:
+    """The memory with the lambda whose translations of the dev text score best; of equal ones the least. lambda = 0 is the model alone."""
+    scores = {0.0: score(None), **{weight: score(replace(memory, mixing=mixing)) for weight, mixing in mixings.items()}}
+    weight = max(scores, key=lambda weight: (scores[weight], -weight))
+    about = {**memory.about, "dev": {str(weight): value for weight, value in scores.items()}}
+    return replace(memory, mixing=mixings.get(weight, memory.mixing), about=about)
+
+
+def _first(order: Sequence[int], examples: Sequence[PairExample], most: float) -> list[int]:
+    """Of the order as many as have `most` states together, one at least."""
+    sizes = itertools.accumulate(examples[number].num_targets - 1 for number in order)
+    return [number for place, (number, size) in enumerate(zip(order, sizes, strict=True)) if size <= most or not place]
+
+
+@torch.no_grad()
+def _states(model: PreTrainedModel, codec: Codec, examples: Sequence[PairExample]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Batch by batch: states (n, width) float32, the tokens that followed (n,), and the decoder's outputs (n, width).
+
+    The first of a target is its language, which is never asked for.
+    """
+    model.eval()
+    with feed_forward_inputs(model) as held:
+        for chosen in by_tokens(examples, TOKENS_AT_ONCE, Random(0)):
+            batch = PairExample.stack(chosen, codec).to(model.device)
+            inputs = {name: getattr(batch, name) for name in ("input_ids", "attention_mask", "decoder_input_ids")}
+            outputs = model.model(**inputs, use_cache=False).last_hidden_state
+            real = batch.labels != IGNORED
+            real[:, 0] = False
+            yield held[0][real].float(), batch.labels[real], outputs[real]
+
+
+def _dev_tokens(
+    model: PreTrainedModel, codec: Codec, memory: Memory, dev: Sequence[PairExample]
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Batch by batch: of each token its neighbours' squared distances and tokens, itself, and the model's log probability of it."""
+    bias = getattr(model, "final_logits_bias", None)  # mBART carries one, M2M-100 does not
+    head = Head(model.lm_head, None if bias is None else bias.reshape(-1))
+    for states, tokens, outputs in _states(model, codec, dev):
+        log_model = torch.cat(
+            [
+                head.scores(some).float().log_softmax(dim=1).gather(1, of[:, None])[:, 0]
+                for some, of in zip(outputs.split(512), tokens.split(512), strict=True)
+            ]
+        )
+        yield *memory.nearest(states, max(NEIGHBOURS)), tokens, log_model

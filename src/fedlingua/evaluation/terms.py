@@ -1,0 +1,157 @@
+"""Terms of a glossary in translations: a score for what begins one and for what goes on with it, as much as it takes.
+
+A sentence is translated as ever. Only where a term of its source has not come out it is translated again, with a bonus on the piece that
+begins the term. What goes on with a term that was begun is lifted to the score of the best next piece; what breaks it off gives the
+bonus back, as does a piece that makes a longer word of it (shallow fusion with a list of phrases, as in Zhao et al. 2019). The first
+bonus with which more terms come out is enough. transformers' constrained beam search has left the library.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import regex
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.common.errors import CorpusError
+from fedlingua.common.languages import Direction, without_spaces
+from fedlingua.corpora.glossary import Term, folded, pattern, read_glossary
+
+BONUSES = (3.0, 6.0, 12.0)
+"""Nats, one after the other."""
+_BEFORE = "。"
+"""After it a piece begins no word."""
+
+
+@dataclass
+class TermCount:
+    """Terms that sources held, and in how many cases they came out right; without: as they do without the glossary."""
+
+    asked: int = 0
+    without: int = 0
+    right: int = 0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A glossary ready for a model.
+
+    Attributes:
+        terms: Folded source -> the term.
+        pieces: Folded source -> ids that write its translation.
+        continuing: Ids of pieces that go on with a word; none of a language without spaces.
+        remarks: What of the file is not used, and why.
+        bonus: In nats; a guide of `decode.translate` gives it.
+    """
+
+    direction: Direction
+    terms: dict[str, Term]
+    pieces: dict[str, list[int]]
+    continuing: Tensor
+    remarks: list[str]
+    bonus: float = 0.0
+    count: TermCount = field(default_factory=TermCount)
+
+    @classmethod
+    def read(cls, path: Path, direction: Direction, codec: Codec) -> Self:
+        """Read a glossary for a tokenizer; a translation that it cannot write is left out and remarked on, by its line.
+
+        Raises:
+            CorpusError: What `read_glossary` refuses, or no translation can be written.
+        """
+        listed, remarks = read_glossary(path, direction)
+        terms, pieces = {}, {}
+        before = codec.pieces([_BEFORE])[0]
+        within = codec.pieces([_BEFORE + term.target for term in listed])
+        for term, ids, inside in zip(listed, codec.pieces([term.target for term in listed]), within, strict=True):
+            if codec.tokenizer.unk_token_id in ids or folded(codec.decode([ids])[0]) != folded(term.target):
+                remarks.append(f"{path}, line {term.line}: the backbone's tokenizer cannot write the translation; it is left out")
+                continue
+            key = folded(term.source)
+            terms[key] = term
+            # In a language without spaces a term hardly ever begins as a sentence does.
+            cut = without_spaces(direction.target) and inside[: len(before)] == before
+            pieces[key] = inside[len(before) :] if cut else ids
+        if not terms:
+            raise CorpusError(
+                f"{path}: the backbone's tokenizer can write none of {len(listed)} translations; give another glossary"
+            )
+        tokens = (
+            [] if without_spaces(direction.target) else codec.tokenizer.convert_ids_to_tokens(list(range(len(codec.tokenizer))))
+        )
+        continuing = torch.tensor([number for number, token in enumerate(tokens) if token[:1].isalnum()], dtype=torch.long)
+        return cls(direction, terms, pieces, continuing, remarks)
+
+    @cached_property
+    def _sources(self) -> regex.Pattern[str]:
+        return pattern(list(self.terms), self.direction.source)
+
+    def of(self, sentence: str) -> list[str]:
+        """The keys of the terms that stand in a sentence, the longest where several overlap, each once."""
+        return list(dict.fromkeys(self._sources.findall(folded(sentence))))
+
+    def right(self, keys: Sequence[str], translation: str) -> list[str]:
+        """Those whose translation stands in a sentence."""
+        text = folded(translation)
+        return [key for key in keys if pattern([folded(self.terms[key].target)], self.direction.target).search(text)]
+
+    def translate(self, sentences: Sequence[str], translate: Callable[[list[str], Sequence["Terms"]], list[str]]) -> list[str]:
+        """Translations with as many terms as come out, and count them. translate: sentences and further guides -> translations."""
+        translations, keys = translate(list(sentences), []), [self.of(sentence) for sentence in sentences]
+        right = [len(self.right(*each)) for each in zip(keys, translations, strict=True)]
+        self.count.asked += sum(map(len, keys))
+        self.count.without += sum(right)
+        for bonus in BONUSES:
+            lacking = [number for number, asked in enumerate(keys) if right[number] < len(asked)]
+            tried = translate([sentences[number] for number in lacking], [replace(self, bonus=bonus)]) if lacking else []
+            for number, translation in zip(lacking, tried, strict=True):
+                if (more := len(self.right(keys[number], translation))) > right[number]:
+                    translations[number], right[number] = translation, more
+        self.count.right += sum(right)
+        return translations
+
+    @contextmanager
+    def over(self, model: PreTrainedModel, sentences: Sequence[str], beam: int) -> Iterator[LogitsProcessor]:
+        """A guide of `decode.translate`."""
+        yield _Bonus(
+            [[self.pieces[key] for key in self.of(sentence)] for sentence in sentences], beam, self.bonus, self.continuing
+        )
+
+
+class _Bonus(LogitsProcessor):
+    """pieces: of each sentence the terms that are to come out, as ids. continuing: ids that would make a longer word of one."""
+
+    def __init__(self, pieces: Sequence[Sequence[list[int]]], beam: int, bonus: float, continuing: Tensor) -> None:
+        self.pieces, self.beam, self.bonus, self.continuing = pieces, beam, bonus, continuing
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """input_ids: (rows, len). scores: (rows, vocabulary)."""
+        scores, best = scores.clone(), scores.amax(dim=1)
+        for row, ids in enumerate(input_ids.tolist() if input_ids.shape[1] > 1 else ()):  # the first is the language
+            missing = [term for term in self.pieces[row // self.beam] if not _holds(ids, term)]
+            begun = max((_begun(ids, term) for term in missing), default=0)
+            if begun:
+                scores[row] -= self.bonus
+            elif any(ids[-len(term) :] == term for term in self.pieces[row // self.beam]):
+                scores[row, self.continuing.to(scores.device)] -= self.bonus
+            for term in missing:
+                scores[row, term[0]] += self.bonus
+            for term in missing:
+                if begun and _begun(ids, term) == begun:
+                    scores[row, term[begun]] = best[row]
+        return scores
+
+
+def _holds(ids: list[int], term: list[int]) -> bool:
+    return any(ids[first : first + len(term)] == term for first in range(len(ids) - len(term) + 1))
+
+
+def _begun(ids: list[int], term: list[int]) -> int:
+    """How many of a term's pieces stand at the end, not all of them."""
+    return next((number for number in range(min(len(term) - 1, len(ids)), 0, -1) if ids[-number:] == term[:number]), 0)
