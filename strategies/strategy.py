@@ -27,7 +27,6 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import EndToEnd, Numbers, runs
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import Packing, from_record
-from fedlingua.exchange.tensor_sets import TENSOR_SETS
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.runs.checkpoints import Checkpoint
 from fedlingua.runs.folder import RunFolder
@@ -389,7 +388,7 @@ class SiteStrategy(Strategy):
         return self.registry.request(message_type, task, deadline, arrays)
 
     def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
-        all_travels = self.travels and TENSOR_SETS[self.settings.trained_set].travels_whole
+        all_travels = self.travels and not self.settings.private
         if all_travels and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)
         # As in the checkpoints: this round and the one before, each with its best; what a selection compares with is never delivered.

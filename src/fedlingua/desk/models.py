@@ -12,7 +12,7 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
 from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
-from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.runs.completed import CompletedRun, same_backbone, settings_of
 from fedlingua.settings.config import Settings
 
@@ -114,11 +114,8 @@ class RunModels:
             return ""
         if not self.settings.how.travels:
             return f"method {self.settings.method} leaves nothing at the server"
-        if self.settings.trained_set not in TRAVEL_WHOLE:
-            return (
-                f"tensor-set = {self.settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest "
-                "of it"
-            )
+        if self.settings.private:
+            return f"{self.settings.private}: only a part of what was trained is at the server, each site keeps the rest of it"
         return ""
 
     def of_site(self, site: str) -> TrainedModel:

@@ -1,8 +1,9 @@
 """Tensor sets: which tensors of a model train, which of them travel, and which part and layer each belongs to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, att
 from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, lora_bypassed
+from fedlingua.backbones.parts import Part
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.exchange.joined import Joined, joined_set
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, TensorSpec
@@ -32,11 +34,6 @@ class Kind:
     bypassed: Callable[[nn.Module], AbstractContextManager[object]]
     trains: Callable[[str], bool]
     travels: Callable[[str], bool]
-
-    @property
-    def travels_whole(self) -> bool:
-        """Whether all that trains travels, so that nothing personal stays at a site."""
-        return self.travels is self.trains
 
 
 def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
@@ -89,10 +86,13 @@ def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> Tensor
     return TensorSet(name, tuple(spec for spec in chosen if spec.layer is None or spec.layer in layers_left[spec.part]))
 
 
-def travelling(trained: TensorSet) -> TensorSet:
-    """What leaves a site of that which trains."""
+def travelling(trained: TensorSet, private: Mapping[Part, Collection[int]] = MappingProxyType({})) -> TensorSet:
+    """What leaves a site of that which trains. private: stack -> layers that stay there."""
     travels = TENSOR_SETS[trained.name].travels
-    return TensorSet(trained.name, tuple(spec for spec in trained.specs if travels(spec.name)))
+    stay = {(part, layer) for part, layers in private.items() for layer in layers}
+    return TensorSet(
+        trained.name, tuple(spec for spec in trained.specs if travels(spec.name) and (spec.part, spec.layer) not in stay)
+    )
 
 
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:

@@ -12,6 +12,7 @@ from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import hold
+from fedlingua.backbones.pruning import private_layers
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
 from fedlingua.exchange.tensors import Tensors, TensorSet
@@ -85,4 +86,9 @@ def build_trainable(settings: Settings) -> Trainable:
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     hold(backbone.model, trained.names, precision, settings.device)
-    return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)
+    travels = travelling(trained, private := private_layers(backbone.model, settings.private_layers))
+    if any(layer not in {spec.layer for spec in trained.of_part(part)} for part, layers in private.items() for layer in layers):
+        raise BackboneError(
+            f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"
+        )
+    return Trainable(backbone, trained, travels, read_tensors(backbone.model, trained), adapter)

@@ -84,6 +84,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     """What is wrong with keys together, in words."""
     yield from _of_the_run(settings)
     yield from _of_clusters(settings)
+    yield from _of_own(settings)
     yield from _of_training(settings)
     yield from _of_the_server(settings)
     yield from _of_sending(settings)
@@ -139,6 +140,20 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
         yield (
             f"signature.adapter = {settings.signature_adapter!r}; wanted part.layer.place, as in 'encoder.-1.fc2', of the encoder "
             "and of the decoder with a comma between them, or one for both"
+        )
+
+
+def _of_own(settings: Settings) -> Iterator[str]:
+    names = [name.strip() for name in settings.private_layers.split(",") if name.strip()]
+    if not all(re.fullmatch(r"(encoder|decoder)\.(-?\d+|input-end|middle|output-end)", name) for name in names):
+        yield (
+            f"private-layers = {settings.private_layers!r}; wanted part.layer or part.third with commas, as in "
+            "'decoder.output-end' or 'decoder.-2,decoder.-1'"
+        )
+    if names and not settings.how.travels:
+        yield (
+            f"private-layers = {settings.private_layers!r}, and under method {settings.method} nothing leaves a site; "
+            "leave it empty, or choose a federated method"
         )
 
 

@@ -17,6 +17,7 @@ from fedlingua.settings.table import (
     AddedLayers,
     Aggregation,
     Clusters,
+    Own,
     Run,
     Scoring,
     Sending,
@@ -31,7 +32,7 @@ DEMO_FEDERATION = ("demo", "experiments/federations/phrasebook.toml")
 
 
 @dataclass(frozen=True)
-class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Waiting):
+class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, Scoring, Waiting):
     """The run config as attributes, which are the fields of the table's sections."""
 
     @property
@@ -52,6 +53,13 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
     def trained_set(self) -> str:
         """Name of the run's tensor set: the method's, unless `tensor-set` says another."""
         return self.tensor_set or self.how.tensor_set
+
+    @property
+    def private(self) -> str:
+        """By which option some of a site's model never leaves it, in words; empty where the server gets all that trains."""
+        if self.how.travels and self.private_layers:
+            return f"private-layers = {self.private_layers!r}"
+        return "tensor-set = 'controllers'" if self.how.travels and self.trained_set == "controllers" else ""
 
     @property
     def selected_by(self) -> str:

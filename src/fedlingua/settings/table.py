@@ -206,6 +206,15 @@ class AddedLayers:
 
 
 @dataclass(frozen=True)
+class Own:
+    """What of a model is a site's own."""
+
+    private_layers: str = option("", off=("",))
+    """Layers that train and stay at their site, as in FedPer (Arivazhagan et al. 2019), with commas: as
+    part.layer, -1 for the last (decoder.-1), or as part.third (decoder.output-end, a fifth of all adapters)."""
+
+
+@dataclass(frozen=True)
 class Clusters:
     """Which sites are averaged together; signatures of gradients by which adapter-gradients finds out."""
 
@@ -386,7 +395,7 @@ class Waiting:
     """Seconds for what sites do after the last round."""
 
 
-SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Waiting)
+SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, Scoring, Waiting)
 OPTIONS = options_of(SECTIONS)
 """Key -> option."""
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}
