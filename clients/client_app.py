@@ -303,7 +303,8 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     _check_text(node, texts)
     trainable, folder = _trainable(node.settings), node.directory(task.site, task.run)
     module, _, name = CLIENTS[node.settings.task].partition(":")
-    return task, getattr(import_module(module), name)(task.site, texts, trainable, node.settings, folder, node.base_results)
+    make, about = getattr(import_module(module), name), (task.site, texts, trainable, node.settings)
+    return task, make(*about, folder, node.base_results, task.shares)
 
 
 def _client_to_train(records: Records, node: Node) -> "tuple[Task, SiteClient]":

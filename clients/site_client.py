@@ -21,6 +21,7 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
 from clients.round_files import RoundFiles
+from clients.shared_private import rests
 from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
@@ -51,6 +52,7 @@ class SiteClient(NumPyClient):
         settings: The run's settings as they hold at this site.
         folder: The site's private folder, for what trains and does not travel and what a selection compares with.
         base_results: The machine's folder for what the untrained backbone makes of a text in any run.
+        shares: What the site's last update counts in what it is given, of each part, where the method has sites know.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class SiteClient(NumPyClient):
         settings: Settings,
         folder: Path,
         base_results: Path,
+        shares: Sequence[float] = (),
     ) -> None:
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
-        self.folder, self.base_results = folder, base_results
+        self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
         self.selection_files = RoundFiles(folder / "selection")
         torch.set_num_threads(settings.threads)
@@ -82,15 +85,23 @@ class SiteClient(NumPyClient):
         """
         self.forget(task.keep)
         self.start_round(task.round)
-        self.load(received, task.own)
-        stage = task.round, task.attempt
+        stage, has_own = (task.round, task.attempt), self.settings.own_model != "none"
+        travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
+        stays = self.trainable.trained.without(NOTHING if self.settings.compares_rounds or has_own else travels)
         optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
-        result = self._train_model(task, optimizer)
+        if self.settings.own_model == "ditto":  # what the federation trains comes first, and is not pulled
+            write_tensors(self.trainable.model, received)
+            result = self._train_model(dataclasses.replace(task, proximal_mu=0.0), None)
+            update = read_joined(self.trainable.model, travels)
+            self.load(received, task.own)
+            beside = self._train_model(task, None, received)
+            result = dataclasses.replace(result, seconds=result.seconds + beside.seconds)
+        else:
+            self.load(received, task.own)
+            result = self._train_model(task, optimizer, received)
+            update = read_joined(self.trainable.model, travels)
         if optimizer is not None:
             self.optimizers.save(optimizer, stage)
-        travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
-        stays = self.trainable.trained.without(NOTHING if self.settings.compares_rounds else travels)
-        update = read_joined(self.trainable.model, travels)
         if stays.specs:
             self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
         return update, dataclasses.asdict(result)
@@ -109,10 +120,16 @@ class SiteClient(NumPyClient):
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Put the tensors to start from into the model: the site's own of that stage, and over them the received ones."""
-        if len(received) < len(self.trainable.trained.specs):
-            write_tensors(self.trainable.model, self.own_tensors(own))
-        write_tensors(self.trainable.model, received)
+        """Put what the site goes on from, and would use, into the model: its own tensors of that stage, and over them the received
+        ones; of a model of its own all are, with what it makes of the received ones beside.
+        """
+        model, own_model = self.trainable.model, self.settings.own_model
+        if own_model != "none" or len(received) < len(self.trainable.trained.specs):
+            write_tensors(model, own_tensors := self.own_tensors(own))
+        if own_model == "none":
+            write_tensors(model, received)
+        elif own_model == "shared-private":
+            write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
 
     def own_tensors(self, stage: Stage) -> Tensors:
         """Read the site's own tensors of a stage; of (0, 0) those that everybody starts from.
@@ -194,18 +211,18 @@ class SiteClient(NumPyClient):
         how = LocalTraining.of(self.settings)
         return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
 
-    def _train_model(self, task: Task, optimizer: dict[str, Numbers] | None) -> LocalResult:
-        """Train what the model holds: here, or in several processes of this machine."""
+    def _train_model(self, task: Task, optimizer: dict[str, Numbers] | None, received: NamedTensors | None = None) -> LocalResult:
+        """Train what the model holds: here, or in several processes of this machine. received: what `task.proximal_mu` pulls to."""
         seed, of = f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
         texts, mu = self.training_texts, task.proximal_mu
         if self.settings.processes > 1 and mu:
             raise ExchangeError(f"{PROXIMAL_MU} = {mu:g} is trained with in one process; give processes = 1")
         if self.settings.processes > 1:
-            job = Job(self.settings, read_tensors(self.trainable.model, self.trainable.trained), texts, seed, optimizer, of)
+            job = Job(self.settings, read_tensors(self.trainable.model, self.trainable.whole), texts, seed, optimizer, of)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
         how = dataclasses.replace(LocalTraining.of(self.settings), proximal_mu=mu)
-        return train_locally(self.trainable.model, names, texts, codec, how, seed, optimizer, this_round=of)
+        return train_locally(self.trainable.model, names, texts, codec, how, seed, optimizer, this_round=of, towards=received)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
         """Read the optimiser's state at the end of a round; empty before the first."""

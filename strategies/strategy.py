@@ -139,7 +139,8 @@ class SiteStrategy(Strategy):
             RunError: too few good replies; or RoundSkippedError, where the run goes on without the round.
         """
         if number > 0:
-            state = self.train(state, number, ConfigRecord(), grid)
+            config = ConfigRecord({protocol.PROXIMAL_MU: self.settings.pull}) if self.settings.pull else ConfigRecord()
+            state = self.train(state, number, config, grid)
         if measures:
             self.evaluate(state, number, ConfigRecord(), grid)
         return state
@@ -338,7 +339,8 @@ class SiteStrategy(Strategy):
         best, state = self._best_rounds(), self.state
         self.phases.begin_round(num_rounds, num_rounds)
         if self.travels and self.progress.best_round > 0:
-            self.state = state = State(self.folder.checkpoints.load(self.progress.best_round).tensors)
+            stored = self.folder.checkpoints.load(self.progress.best_round)
+            self.state = state = State(stored.tensors, values=stored.values["strategy"])
         self.result.arrays = arrays_of(state)
         ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
         replies = self._exchange(grid, ask, "finish", self._parse_scores)

@@ -87,7 +87,7 @@ class Translator:
         self.trainable.backbone.codec.check([model.direction])
         if model.key != self._key and model.load is not None:
             self._key = ()  # should it break off, nobody takes what is half there for anything
-            write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.trained))
+            write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.whole))
             self._key = model.key
         self.model = model
 

@@ -14,8 +14,8 @@ from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import hold
 from fedlingua.backbones.pruning import private_layers
 from fedlingua.common.errors import BackboneError
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
-from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, standing_beside, tensor_set, travelling, write_tensors
+from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet
 from fedlingua.settings.config import Settings
 
 
@@ -25,7 +25,7 @@ class Trainable:
 
     trained: what trains. tensor_set: what of it travels, where the method lets anything travel. initial: the trained tensors that every
     site starts from, decided by the seed. adapter: what was attached, as its file describes it; None where the whole model is
-    the result.
+    the result. beside: what stands frozen beside what trains, and is a site's as well.
     """
 
     backbone: Backbone
@@ -33,6 +33,12 @@ class Trainable:
     tensor_set: TensorSet
     initial: Tensors
     adapter: Mapping[str, Any] | None
+    beside: TensorSet = NOTHING
+
+    @property
+    def whole(self) -> TensorSet:
+        """All that a site's model has besides the backbone."""
+        return TensorSet(self.trained.name, (*self.trained.specs, *self.beside.specs))
 
     @property
     def model(self) -> PreTrainedModel:
@@ -91,4 +97,5 @@ def build_trainable(settings: Settings) -> Trainable:
         raise BackboneError(
             f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"
         )
-    return Trainable(backbone, trained, travels, read_tensors(backbone.model, trained), adapter)
+    initial = read_tensors(backbone.model, trained)
+    return Trainable(backbone, trained, travels, initial, adapter, standing_beside(backbone.model))

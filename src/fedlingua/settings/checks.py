@@ -155,6 +155,28 @@ def _of_own(settings: Settings) -> Iterator[str]:
             f"private-layers = {settings.private_layers!r}, and under method {settings.method} nothing leaves a site; "
             "leave it empty, or choose a federated method"
         )
+    if settings.own_model != "none":
+        yield from (f"own-model = {settings.own_model!r}, and {but}" for but in _against_own_models(settings))
+    if settings.pull and settings.own_model == "shared-private":
+        yield f"pull = {settings.pull:g}, and own-model = 'shared-private' has the others beside it instead; give 0"
+    if settings.pull and (settings.learns_threshold or not settings.how.travels):
+        yield (
+            f"pull = {settings.pull:g}, and method {settings.method} with selection {settings.selected_by} has no request that tells it; "
+            "give 0, or a federated method without a learned threshold"
+        )
+
+
+def _against_own_models(settings: Settings) -> Iterator[str]:
+    if not settings.how.travels:
+        yield f"under method {settings.method} nothing leaves a site; leave it 'none', or choose a federated method"
+    if settings.trained_set not in ("adapters", "lora"):
+        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = 'adapters' or 'lora'"
+    if settings.private_layers:
+        yield f"private-layers = {settings.private_layers!r} are of the federation's model; give one of the two"
+    if settings.selected_by != "all":
+        yield f"selection {settings.selected_by} sends a part of it; give send.rule = 'all'"
+    if settings.sends_own and (settings.aggregation not in _MEANS or settings.optimized_by != "none" or settings.strategy):
+        yield "the sites go by the mean of their models; leave server.optimizer and strategy, and give aggregation a mean"
 
 
 def _of_training(settings: Settings) -> Iterator[str]:

@@ -56,10 +56,18 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     @property
     def private(self) -> str:
-        """By which option some of a site's model never leaves it, in words; empty where the server gets all that trains."""
-        if self.how.travels and self.private_layers:
-            return f"private-layers = {self.private_layers!r}"
-        return "tensor-set = 'controllers'" if self.how.travels and self.trained_set == "controllers" else ""
+        """The option by which a site's model is not what its cluster averages, in words; empty where it is, or nothing travels."""
+        by = {
+            f"own-model = {self.own_model!r}": self.own_model != "none",
+            f"private-layers = {self.private_layers!r}": self.private_layers != "",
+            "tensor-set = 'controllers'": self.trained_set == "controllers",
+        }
+        return next((words for words, holds in by.items() if holds and self.how.travels), "")
+
+    @property
+    def sends_own(self) -> bool:
+        """Whether what a site sends has gone on from what it sent before, and not from its cluster's mean."""
+        return self.own_model not in ("none", "ditto")
 
     @property
     def selected_by(self) -> str:

@@ -8,7 +8,7 @@ a run's hash, what a resumed run may change, and what a site approves. A new opt
 from dataclasses import dataclass
 from typing import Any
 
-from fedlingua.settings.methods import AGGREGATIONS, METHODS, SELECTIONS, SERVER_OPTIMIZERS, check_method
+from fedlingua.settings.methods import AGGREGATIONS, METHODS, OWN_MODELS, SELECTIONS, SERVER_OPTIMIZERS, check_method
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import When, among, option, options_of
 from fedlingua.settings.schedules import SCHEDULES
@@ -212,6 +212,14 @@ class Own:
     private_layers: str = option("", off=("",))
     """Layers that train and stay at their site, as in FedPer (Arivazhagan et al. 2019), with commas: as
     part.layer, -1 for the last (decoder.-1), or as part.third (decoder.output-end, a fifth of all adapters)."""
+    own_model: str = option("none", choices=OWN_MODELS, off=("none",))
+    """A model of a site's own, which its dev loss and scores are then of; of adapters and lora. ditto: trained
+    beside the federation's, with a pull to it (Li et al. 2021); mr-mtl: instead of it, with a pull to the mean
+    (Liu et al. 2022); shared-private: instead of it, and beside it what the other sites sent, frozen, which a
+    gate in every layer mixes in (FedALT, Bian et al. 2026)."""
+    pull: float = option(0.0, least=0, off=(0.0,))
+    """lambda or mu: training minimises its loss + pull / 2 x |w - mean|^2, where w is a site's own model (ditto,
+    mr-mtl), or without one what the federation trains (FedProx, Li et al. 2020)."""
 
 
 @dataclass(frozen=True)

@@ -257,6 +257,20 @@ def test_the_proximal_term_pulls_back_to_what_the_round_began_with(site: Site) -
     assert any(np.abs(pulled[name] - second[name]).max() > 1e-4 for name in second)
 
 
+def test_the_pull_of_an_own_model_is_to_the_mean_of_the_tensors_that_have_one(site: Site) -> None:
+    """Ditto's and MR-MTL's step from v: v - rate x (slope + lambda x (v - w)), of what has no mean without a pull."""
+    site.without_dropout()
+    slopes, rng = gradient(site, site.examples), np.random.default_rng(1)
+    mean = {name: rng.standard_normal(array.shape, np.float32) for name, array in list(site.initial.items())[::2]}
+    write_tensors(site.model, site.initial)
+    how = dataclasses.replace(SGD, proximal_mu=0.3)
+    train_locally(site.model, site.set.names, [site.examples], site.codec, how, "seed", towards=mean)
+    got = read_tensors(site.model, site.set)
+    pulls = {name: 0.3 * (array - mean.get(name, array)) for name, array in site.initial.items()}
+    assert_stepped(site, got, {name: slope + pulls[name] for name, slope in slopes.items()})
+    assert 0 < len(mean) < len(got)
+
+
 def test_smoothing_is_of_the_loss_that_is_trained_on(site: Site) -> None:
     site.without_dropout()
     slopes = gradient(site, site.examples, label_smoothing=0.2)
