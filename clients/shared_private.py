@@ -12,7 +12,7 @@ from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 
 def rest_of_world(mean: Numbers, own: Numbers, share: float) -> Numbers:
     """(mean - share x own) / (1 - share), which of n sites that count the same is (n x mean - own) / (n - 1): the mean of the others,
-    FedALT's rest of the world (Bian et al., AAAI 2026, eq. 4). In float64, rounded once.
+    FedALT's rest of the world (Bian et al., AAAI 2026). In float64, rounded once.
 
     Args:
         mean: what the site received.

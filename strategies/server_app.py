@@ -20,6 +20,7 @@ from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
+from strategies.fed_exp import FedExP
 from strategies.fed_mean import FedMean
 from strategies.gradient_clusters import clusters_by_gradients
 from strategies.local_only import LocalOnly
@@ -130,6 +131,8 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
             return MetaSend
         if settings.sends_own:
             return OwnModels
+        if settings.server_extrapolation:
+            return FedExP
         return FedMean if settings.how.travels else LocalOnly
     named, arguments = named_class(settings)
     class_name, ours = named.__name__, issubclass(named, SiteStrategy)

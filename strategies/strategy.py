@@ -199,7 +199,8 @@ class SiteStrategy(Strategy):
         for site, training in parsed.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(training.sums["steps"], training.sums["num_examples"]))  # a step has an example at least
             rates = learning_rates(settings, number, max(1, steps))
-            if reason := out_of_reach(training.change, rates, settings, names):
+            before = (number - 1) * len(rates) if settings.optimizer_state == "kept" else 0
+            if reason := out_of_reach(training.change, rates, settings, names, before):
                 verdicts[site] = Verdict(reason)
             elif training.change.sent.any():
                 distances[site] = Distance(len(rates), float(rates.mean()), training.change.rms)

@@ -1,4 +1,4 @@
-"""The rest of the world's adapter, frozen beside a site's own, and the gate that mixes both: FedALT (Bian et al., AAAI 2026, section 4).
+"""The rest of the world's adapter, frozen beside a site's own, and the gate that mixes both: FedALT (Bian et al., AAAI 2026).
 
 Where a layer added f(x), by a bottleneck adapter or by low-rank matrices, it adds from then on
     a_own f_own(x) + a_rest f_rest(x), with (a_own, a_rest) = softmax(G x + b).

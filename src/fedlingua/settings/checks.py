@@ -185,11 +185,8 @@ def _of_training(settings: Settings) -> Iterator[str]:
             f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
             "pool comes once before any comes again, whichever text it is of; give 1, or sample.replacement = true"
         )
-    if settings.optimizer_state == "kept" and settings.how.travels:
-        yield (
-            f"optimizer-state = 'kept', and under method {settings.method} a round begins with other tensors than the last one ended "
-            "with; leave it 'fresh', or choose a method under which nothing leaves a site"
-        )
+    if settings.optimizer_state == "kept" and settings.own_model == "ditto":
+        yield "optimizer-state = 'kept', and under own-model = 'ditto' a site trains two models in a round; leave it 'fresh'"
     if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:
         yield f"optimizer-epsilon = {settings.optimizer_epsilon:g}, and {settings.optimizer} divides by it; give more than 0"
     if 0 < settings.tokens_per_batch < settings.max_tokens:
@@ -229,6 +226,17 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
             yield f"aggregation = {aggregation!r}, {without} 'fed-mean', or choose a federated method"
         if settings.server_optimizer not in ("", "none"):
             yield f"server.optimizer = {settings.server_optimizer!r}, {without} empty, or choose a federated method"
+    if settings.server_extrapolation and (
+        not settings.how.travels
+        or aggregation not in _MEANS
+        or settings.learns_threshold
+        or settings.sends_own
+        or settings.strategy
+    ):
+        yield (
+            "server.extrapolation = true goes on from the mean of what sites changed; leave it out, or take a federated method, a mean as "
+            "aggregation, and no learned threshold, strategy or own-model that is sent"
+        )
     if optimizer != "none" and settings.learns_threshold:
         yield (
             f"server.optimizer = {optimizer!r}, and selection {rule} learns its threshold from what it does to the sites' mean; "

@@ -101,8 +101,8 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     @property
     def remembers(self) -> bool:
-        """Whether a site keeps something of one round for the selection of the next."""
-        return self.compares_rounds or self.selected_by == "apf"
+        """Whether a site stores something of one round besides its model for training in the next."""
+        return self.compares_rounds or self.selected_by == "apf" or self.optimizer_state == "kept"
 
     @property
     def learns_threshold(self) -> bool:

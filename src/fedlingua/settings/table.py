@@ -23,6 +23,7 @@ sends = among("send.rule", lambda s: s.selected_by)
 estimates = among("meta.estimator", lambda s: s.meta_estimator)
 
 ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
+EXTRAPOLATED = When("server.extrapolation = true", lambda s: s.server_extrapolation)
 STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
 LINEAR = When("server.schedule = linear", lambda s: s.server_schedule == "linear")
 NOT_THE_METHODS_OPTIMIZER = When("a value other than the method's", lambda s: s.optimized_by not in ("none", s.how.optimizer))
@@ -134,7 +135,8 @@ class Training:
     optimizer: str = option("adam", choices=("adam", "adamw", "sgd"))
     """A site's optimizer."""
     optimizer_state: str = option("fresh", choices=("fresh", "kept"))
-    """fresh: reset for each round; kept: carried over, where nothing leaves a site."""
+    """fresh: reset for each round; kept: carried over, also where a round begins with other tensors than the
+    last one ended with. Nothing of it leaves a site."""
     optimizer_epsilon: float = option(1e-8, least=0, when=NOT_SGD)
     """What adam and adamw add to what they divide by."""
     weight_decay: float = option(0.0, least=0)
@@ -301,7 +303,10 @@ class Aggregation:
     """Decay of the mean of gradients."""
     server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
     """Decay of the mean of their squares."""
-    server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE)
+    server_extrapolation: bool = option(False, off=(False,))
+    """FedExP (Jhunjhunwala et al. 2023): a cluster's mean moves max(1, mean |change|^2 / (2 (|mean change|^2 +
+    server.epsilon))) times as far, the more the less its sites agree; a server.optimizer steps against that."""
+    server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE | EXTRAPOLATED)
     """What is added to what is divided by; Reddi et al. 2021 have 1e-3 and a beta2 of 0.99, which damps
     single updates."""
     server_weight_decay: float = option(0.0, least=0, when=STEPPED)

@@ -193,7 +193,7 @@ def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -
 def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor], mu: float) -> None:
     """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2.
 
-    With w a site's own model it is that of Ditto (Li et al. 2021, eq. 2) and of MR-MTL (Liu et al. 2022, eq. 2).
+    With w a site's own model it is that of Ditto (Li et al. 2021, algorithm 1) and of MR-MTL (Z. Liu et al. 2022).
     """
     for name, middle in center.items():
         parameter = trained[name]
