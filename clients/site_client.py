@@ -11,7 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +26,7 @@ from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import TextSums
+from fedlingua.exchange.companions import is_companion, of_the_model, without_companions
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
@@ -34,6 +35,7 @@ from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
+from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
@@ -68,7 +70,7 @@ class SiteClient(NumPyClient):
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
         self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
-        self.selection_files = RoundFiles(folder / "selection")
+        self.selection_files, self.controls = RoundFiles(folder / "selection"), RoundFiles(folder / "controls")
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -89,19 +91,27 @@ class SiteClient(NumPyClient):
         travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
         stays = self.trainable.trained.without(NOTHING if self.settings.compares_rounds or has_own else travels)
         optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
+        controls: Controls | None = None
+        if self.settings.companions:
+            optimizer, controls = self._beside(optimizer, task.own, received)
         if self.settings.own_model == "ditto":  # what the federation trains comes first, and is not pulled
             write_tensors(self.trainable.model, received)
             result = self._train_model(dataclasses.replace(task, proximal_mu=0.0), None)
-            update = read_joined(self.trainable.model, travels)
+            update: NamedTensors = read_joined(self.trainable.model, travels)
             self.load(received, task.own)
             beside = self._train_model(task, None, received)
             result = dataclasses.replace(result, seconds=result.seconds + beside.seconds)
         else:
             self.load(received, task.own)
-            result = self._train_model(task, optimizer, received)
-            update = read_joined(self.trainable.model, travels)
-        if optimizer is not None:
+            center = of_the_model(received) if task.proximal_mu else None
+            result = self._train_model(task, optimizer, center, controls)
+            update = read_joined(self.trainable.model, without_companions(travels))
+        if self.settings.companions:
+            update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
+        if optimizer is not None and self.settings.optimizer_state == "kept":
             self.optimizers.save(optimizer, stage)
+        if controls:
+            self.controls.save(controls.next_own(), stage)
         if stays.specs:
             self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
         return update, dataclasses.asdict(result)
@@ -124,6 +134,8 @@ class SiteClient(NumPyClient):
         ones; of a model of its own all are, with what it makes of the received ones beside.
         """
         model, own_model = self.trainable.model, self.settings.own_model
+        if self.settings.companions:
+            received = of_the_model(received)
         if own_model != "none" or len(received) < len(self.trainable.trained.specs):
             write_tensors(model, own_tensors := self.own_tensors(own))
         if own_model == "none":
@@ -141,7 +153,7 @@ class SiteClient(NumPyClient):
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove what belongs to stages that will not be asked for again: a round counts once the server begins the next."""
-        for files in (self.own_rounds, self.optimizers, self.selection_files):
+        for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls):
             files.forget(keep)
 
     # --- The same in Flower's words: lists of arrays, in the order of the travelling tensor set ----------------------
@@ -211,22 +223,40 @@ class SiteClient(NumPyClient):
         how = LocalTraining.of(self.settings)
         return how.epochs * [sum(map(len, step)) for step in how.steps(self.training_texts, Random(0))]
 
-    def _train_model(self, task: Task, optimizer: dict[str, Numbers] | None, received: NamedTensors | None = None) -> LocalResult:
-        """Train what the model holds: here, or in several processes of this machine. received: what `task.proximal_mu` pulls to."""
+    def _train_model(
+        self,
+        task: Task,
+        optimizer: dict[str, Numbers] | None,
+        towards: NamedTensors | None = None,
+        controls: Controls | None = None,
+    ) -> LocalResult:
+        """Train what the model holds: here, or in several processes of this machine. towards: what `task.proximal_mu` pulls to."""
         seed, of = f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
         texts, mu = self.training_texts, task.proximal_mu
-        if self.settings.processes > 1 and mu:
-            raise ExchangeError(f"{PROXIMAL_MU} = {mu:g} is trained with in one process; give processes = 1")
+        if self.settings.processes > 1 and (mu or controls):
+            what = "scaffold = true" if controls else f"{PROXIMAL_MU} = {mu:g}"
+            raise ExchangeError(f"{what} is trained with in one process; give processes = 1")
         if self.settings.processes > 1:
             job = Job(self.settings, read_tensors(self.trainable.model, self.trainable.whole), texts, seed, optimizer, of)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
         how = dataclasses.replace(LocalTraining.of(self.settings), proximal_mu=mu)
-        return train_locally(self.trainable.model, names, texts, codec, how, seed, optimizer, this_round=of, towards=received)
+        train = partial(train_locally, this_round=of, towards=towards, controls=controls)
+        return train(self.trainable.model, names, texts, codec, how, seed, optimizer)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
         """Read the optimiser's state at the end of a round; empty before the first."""
         return {} if stage == (0, 0) else self.optimizers.load(stage)
+
+    def _beside(
+        self, optimizer: dict[str, Numbers] | None, own: Stage, received: NamedTensors
+    ) -> tuple[dict[str, Numbers] | None, Controls | None]:
+        """Take Adam's state and SCAFFOLD's controls from what came beside the tensors. optimizer: where it does not travel."""
+        companions = {name: received[name] for name in received if is_companion(name)}
+        shared = {name.removesuffix(CONTROL): array for name, array in companions.items() if name.endswith(CONTROL)}
+        adams = {name: array for name, array in companions.items() if not name.endswith(CONTROL)}
+        last = self.controls.load(own) if shared and own != (0, 0) else {}
+        return adams or optimizer, Controls(shared, last) if shared else None
 
     def _dev_nll(self) -> tuple[float, int]:
         examples, share = self.examples("dev"), self.settings.evaluate_share

@@ -40,6 +40,8 @@ BETA1, BETA2 = 0.9, 0.999
 """Of a site's Adam: torch's own."""
 MOST_BEND = -0.06
 """e falls by at most so much for each e-fold of steps; it was 0.05."""
+MOST_STEPS = 5000
+"""After which c_t hardly rises any more."""
 SLACK, ROUNDING = 1.01, 2.0**-23
 """What float32 adds to the sum of all steps; and to each of them, as a share of the number's size."""
 

@@ -34,7 +34,7 @@ from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation import State, start_everywhere, tensors_for
 from strategies.checks import MOST_LOSS, size_limit
 from strategies.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
-from strategies.outliers import Distance, Verdict, judge, learning_rates, out_of_reach
+from strategies.outliers import MOST_STEPS, Distance, Verdict, judge, learning_rates, out_of_reach
 from strategies.phases import Parser, Phases, RoundSkippedError
 from strategies.progress import Progress
 from strategies.registration import Registry
@@ -199,7 +199,8 @@ class SiteStrategy(Strategy):
         for site, training in parsed.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(training.sums["steps"], training.sums["num_examples"]))  # a step has an example at least
             rates = learning_rates(settings, number, max(1, steps))
-            before = (number - 1) * len(rates) if settings.optimizer_state == "kept" else 0
+            # A mean of Adams may have more steps behind it than the site's own.
+            before = {"fresh": 0, "kept": (number - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
             if reason := out_of_reach(training.change, rates, settings, names, before):
                 verdicts[site] = Verdict(reason)
             elif training.change.sent.any():

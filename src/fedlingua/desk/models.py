@@ -11,6 +11,7 @@ from fedlingua.clustering.clusters import EVERYBODY, Clusters, Relatives, cluste
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
+from fedlingua.exchange.companions import of_the_model
 from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.runs.completed import CompletedRun, same_backbone, settings_of
@@ -187,7 +188,8 @@ class RunModels:
 
         def load() -> Tensors:
             parts = self.run.folder.checkpoints.load(number).tensors
-            return {name: array for part, cluster in chosen.items() for name, array in parts[part].get(cluster, {}).items()}
+            tensors = {name: array for part, cluster in chosen.items() for name, array in parts[part].get(cluster, {}).items()}
+            return dict(of_the_model(tensors))
 
         return replace(base, round=number, load=load, key=("clusters", *chosen.values()), clusters=chosen)
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.directories import backbone_directory
@@ -14,6 +15,7 @@ from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import hold
 from fedlingua.backbones.pruning import private_layers
 from fedlingua.common.errors import BackboneError
+from fedlingua.exchange.companions import is_companion, with_companions
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, standing_beside, tensor_set, travelling, write_tensors
 from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet
 from fedlingua.settings.config import Settings
@@ -47,7 +49,8 @@ class Trainable:
     @property
     def sent_first(self) -> Tensors:
         """What every cluster starts from: `initial` as far as it travels."""
-        return {name: self.initial[name] for name in self.tensor_set.names}
+        zeros = {spec.name: np.zeros(spec.shape, np.float32) for spec in self.tensor_set.specs if is_companion(spec.name)}
+        return {name: zeros[name] if name in zeros else self.initial[name] for name in self.tensor_set.names}
 
     @property
     def fingerprint(self) -> str:
@@ -98,4 +101,5 @@ def build_trainable(settings: Settings) -> Trainable:
             f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"
         )
     initial = read_tensors(backbone.model, trained)
+    travels = with_companions(travels, settings.companions)
     return Trainable(backbone, trained, travels, initial, adapter, standing_beside(backbone.model))

@@ -12,6 +12,7 @@ from fedlingua.corpora.overlap import load_without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
+from fedlingua.exchange.companions import of_the_model
 from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.runs.completed import CompletedRun
@@ -73,7 +74,7 @@ class Start:
             ExchangeError: the checkpoint's are not those that the run's method trains on this backbone.
         """
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
-        return check_tensors({name: array for part in parts for name, array in part.items()}, trainable.trained)
+        return check_tensors(of_the_model({name: array for part in parts for name, array in part.items()}), trainable.trained)
 
 
 def _check_method(settings: Settings) -> None:

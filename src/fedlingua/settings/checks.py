@@ -185,6 +185,20 @@ def _of_training(settings: Settings) -> Iterator[str]:
             f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
             "pool comes once before any comes again, whichever text it is of; give 1, or sample.replacement = true"
         )
+    if settings.companions and (
+        not settings.how.travels
+        or (settings.optimizer_state == "averaged" and settings.optimizer == "sgd")
+        or settings.own_model != "none"
+        or settings.selected_by != "all"
+        or settings.optimized_by != "none"
+        or settings.server_extrapolation
+        or settings.strategy
+    ):
+        yield (
+            f"{' and '.join(settings.companions)} travel(s) beside every tensor and is averaged as it is; that takes a federated method "
+            "that sends all of its updates, adam for optimizer-state = 'averaged', and no own-model, server.optimizer, "
+            "server.extrapolation or strategy"
+        )
     if settings.optimizer_state == "kept" and settings.own_model == "ditto":
         yield "optimizer-state = 'kept', and under own-model = 'ditto' a site trains two models in a round; leave it 'fresh'"
     if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:

@@ -102,7 +102,13 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
     @property
     def remembers(self) -> bool:
         """Whether a site stores something of one round besides its model for training in the next."""
-        return self.compares_rounds or self.selected_by == "apf" or self.optimizer_state == "kept"
+        return self.compares_rounds or self.selected_by == "apf" or self.optimizer_state == "kept" or self.scaffold
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """What travels beside every tensor, under its name and a slash: Adam's state as torch names it, SCAFFOLD's control."""
+        averaged = ("step", "exp_avg", "exp_avg_sq") if self.optimizer_state == "averaged" else ()
+        return (*averaged, *(("control",) if self.scaffold else ()))
 
     @property
     def learns_threshold(self) -> bool:

@@ -134,9 +134,13 @@ class Training:
     draws; 1: by size, above 1: more alike."""
     optimizer: str = option("adam", choices=("adam", "adamw", "sgd"))
     """A site's optimizer."""
-    optimizer_state: str = option("fresh", choices=("fresh", "kept"))
+    optimizer_state: str = option("fresh", choices=("fresh", "kept", "averaged"))
     """fresh: reset for each round; kept: carried over, also where a round begins with other tensors than the
-    last one ended with. Nothing of it leaves a site."""
+    last one ended with, and nothing of it leaves a site; averaged: adam's travels with the tensors and is
+    averaged as they are, for three times the bytes."""
+    scaffold: bool = option(False, off=(False,))
+    """Add to every gradient the mean of the sites' gradients of the round before less the site's own (SCAFFOLD,
+    Karimireddy et al. 2020), for twice the bytes."""
     optimizer_epsilon: float = option(1e-8, least=0, when=NOT_SGD)
     """What adam and adamw add to what they divide by."""
     weight_decay: float = option(0.0, least=0)

@@ -16,6 +16,7 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
+from fedlingua.training.controls import Controls
 from fedlingua.training.head import HeadUse
 from fedlingua.training.movement import Movement
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
@@ -110,6 +111,7 @@ def train_locally(
     this_round: tuple[int, int] = (1, 1),
     group: ProcessGroup = ALONE,
     towards: NamedTensors | None = None,
+    controls: Controls | None = None,
 ) -> LocalResult:
     """Train the named parameters in place.
 
@@ -125,6 +127,7 @@ def train_locally(
         this_round: Which round it is, from 1, of how many: a schedule is over the steps of all of them, as if each had as many.
         group: Who trains with this process; every process has to be given the same.
         towards: What `proximal_mu` pulls to, of some or all tensors; None: what training begins with.
+        controls: SCAFFOLD's, and where the gradients are remembered for the next ones.
 
     Raises:
         RunError: Memory does not hold a single example; a tensor with a gradient that an epoch leaves as it is.
@@ -156,6 +159,8 @@ def train_locally(
                     num_tokens += tokens
                     num_examples += examples
                 rate = _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
+                if controls:
+                    controls.correct(trained)
                 _pull_back(trained, center, how.proximal_mu)
                 _clip(list(trained.values()), how.clip_norm)
                 movement = movement or (Movement(trained, rate) if rate > 0 else None)
