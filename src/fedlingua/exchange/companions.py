@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from fedlingua.exchange.tensors import NamedTensors, TensorSet, TensorSpec
 
 
-def with_companions(travels: TensorSet, kinds: Sequence[str]) -> TensorSet:
-    """The set with a companion of each kind beside every tensor, of its shape; a count of steps is one number."""
+def with_companions(travels: TensorSet, suffixes: Sequence[str]) -> TensorSet:
+    """The set with a companion under each suffix beside every tensor, of its shape; a count of steps is one number."""
     beside = [
-        TensorSpec(f"{spec.name}/{kind}", (1,) if kind == "step" else spec.shape, spec.part, spec.layer)
+        TensorSpec(f"{spec.name}/{suffix}", (1,) if suffix == "step" else spec.shape, spec.part, spec.layer)
         for spec in travels.specs
-        for kind in kinds
+        for suffix in suffixes
     ]
     return TensorSet(travels.name, (*travels.specs, *beside))
 
