@@ -91,7 +91,7 @@ def test_a_control_is_the_mean_gradient_of_the_sites_last_round(families, tmp_pa
 def test_no_step_of_adam_is_bounded_lower_for_having_more_behind_it() -> None:
     bounds = adam_bounds(MOST_STEPS + 100)
     assert (np.diff(bounds[10:]) > -1e-9).all()
-    assert bounds[-1] == pytest.approx(7.27, abs=0.02)
+    assert bounds[-1] == pytest.approx(7.25, abs=0.02)
 
 
 @pytest.mark.parametrize(

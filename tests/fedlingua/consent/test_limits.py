@@ -107,3 +107,12 @@ def test_an_update_needs_steps_and_each_of_them_examples(steps: list[int], held:
         return
     with pytest.raises(ExchangeError, match=r"\[limits\] min-(steps|batch)"):
         SiteLimits().check_update(steps)
+
+
+@pytest.mark.parametrize("changes", [{"optimizer_state": "averaged"}, {"scaffold": True}])
+def test_gradients_beside_an_update_need_the_leave_that_sgd_needs(changes: dict[str, Any]) -> None:
+    asked = dataclasses.replace(SETTINGS, **changes)
+    with pytest.raises(ExchangeError, match=r"as good as a gradient.*\[limits\] optimizers"):
+        SiteLimits().check_settings(asked)
+    SiteLimits(optimizers=("adam", "sgd")).check_settings(asked)
+    SiteLimits(optimizers=()).check_settings(asked)
