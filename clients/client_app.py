@@ -323,7 +323,8 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     _check_text(node, texts)
     trainable, folder = _trainable(node.settings), node.directory(task.site, task.run)
     module, _, name = CLIENTS[node.settings.task].partition(":")
-    client = getattr(import_module(module), name)(task.site, texts, trainable, node.settings, folder, node.base_results)
+    make, about = getattr(import_module(module), name), (task.site, texts, trainable, node.settings)
+    client: SiteClient = make(*about, folder, node.base_results, task.shares)
     client.note = partial(node.note, task.site)
     return task, client
 

@@ -12,7 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -22,11 +22,13 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
 from clients.round_files import ReceivedFiles, RoundFiles
+from clients.shared_private import rests
 from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import Counts
+from fedlingua.exchange.companions import is_companion, of_the_model, without_companions
 from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
@@ -38,6 +40,7 @@ from fedlingua.personalization.phase import FOLDER as CHOICE
 from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
+from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
@@ -59,6 +62,7 @@ class SiteClient(NumPyClient):
         settings: The run's settings as they hold at this site.
         folder: The site's private folder, for what trains and does not travel and what a selection compares with.
         base_results: The machine's folder for what the untrained backbone makes of a text in any run.
+        shares: What the site's last update counts in what it is given, of each part, where the method has sites know.
     """
 
     def __init__(
@@ -69,13 +73,15 @@ class SiteClient(NumPyClient):
         settings: Settings,
         folder: Path,
         base_results: Path,
+        shares: Sequence[float] = (),
     ) -> None:
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
-        self.folder, self.base_results = folder, base_results
+        self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
         self.selection_files, self.received = RoundFiles(folder / "selection"), ReceivedFiles(folder / "received")
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """takes a line of what the site does after the last round, and whether it begins or ends a step of that"""
+        self.controls = RoundFiles(folder / "controls")
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -92,18 +98,34 @@ class SiteClient(NumPyClient):
         """
         self.forget(task.keep)
         self.start_round(task.round)
-        self.load(received, task.own)
-        stage = task.round, task.attempt
-        if self.settings.chooses and self.settings.trained_set in ("adapters", "lora"):
-            self.received.save(received, task.round - 1)
-        optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
-        how = self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
-        result = self._train_model(*how, optimizer, task.proximal_mu)
-        if optimizer is not None:
-            self.optimizers.save(optimizer, stage)
+        stage, has_own = (task.round, task.attempt), self.settings.own_model != "none"
+        if self.settings.chooses and self.settings.trained_set in ("adapters", "lora") and not self.settings.private:
+            self.received.save(of_the_model(received), task.round - 1)
         travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
-        stays = self.trainable.trained.without(NOTHING if self.settings.compares_rounds else travels)
-        update = read_joined(self.trainable.model, travels)
+        stays = self.trainable.trained.without(NOTHING if self.settings.compares_rounds or has_own else travels)
+        optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
+        controls: Controls | None = None
+        if self.settings.companions:
+            optimizer, controls = self._beside(optimizer, task.own, received)
+        how = self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
+        if self.settings.own_model == "ditto":  # what the federation trains comes first, and is not pulled
+            write_tensors(self.trainable.model, received)
+            result = self._train_model(*how)
+            update: NamedTensors = read_joined(self.trainable.model, travels)
+            self.load(received, task.own)
+            beside = self._train_model(*how, None, task.proximal_mu, received)
+            result = dataclasses.replace(result, seconds=result.seconds + beside.seconds)
+        else:
+            self.load(received, task.own)
+            center = of_the_model(received) if task.proximal_mu else None
+            result = self._train_model(*how, optimizer, task.proximal_mu, center, controls)
+            update = read_joined(self.trainable.model, without_companions(travels))
+        if self.settings.companions:
+            update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
+        if optimizer is not None and self.settings.optimizer_state == "kept":
+            self.optimizers.save(optimizer, stage)
+        if controls:
+            self.controls.save(controls.next_own(), stage)
         if stays.specs:
             self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
         return update, dataclasses.asdict(result)
@@ -122,10 +144,18 @@ class SiteClient(NumPyClient):
         return {**sums, "seconds": time.monotonic() - started}
 
     def load(self, received: NamedTensors, own: Stage) -> None:
-        """Put the tensors to start from into the model: the site's own of that stage, and over them the received ones."""
-        if len(received) < len(self.trainable.trained.specs):
-            write_tensors(self.trainable.model, self.own_tensors(own))
-        write_tensors(self.trainable.model, received)
+        """Put what the site goes on from, and would use, into the model: its own tensors of that stage, and over them the received
+        ones; of a model of its own all are, with what it makes of the received ones beside.
+        """
+        model, own_model = self.trainable.model, self.settings.own_model
+        if self.settings.companions:
+            received = of_the_model(received)
+        if own_model != "none" or len(received) < len(self.trainable.trained.specs):
+            write_tensors(model, own_tensors := self.own_tensors(own))
+        if own_model == "none":
+            write_tensors(model, received)
+        elif own_model == "shared-private":
+            write_tensors(model, rests(received, own_tensors, self.trainable.tensor_set, self.shares))
 
     def own_tensors(self, stage: Stage) -> Tensors:
         """Read the site's own tensors of a stage; of (0, 0) those that everybody starts from.
@@ -137,7 +167,7 @@ class SiteClient(NumPyClient):
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove what belongs to stages that will not be asked for again: a round counts once the server begins the next."""
-        for files in (self.own_rounds, self.optimizers, self.selection_files):
+        for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls):
             files.forget(keep)
 
     # --- The same in Flower's words: lists of arrays, in the order of the travelling tensor set ----------------------
@@ -258,21 +288,40 @@ class SiteClient(NumPyClient):
         this_round: tuple[int, int],
         optimizer: dict[str, Numbers] | None = None,
         proximal_mu: float = 0.0,
+        towards: NamedTensors | None = None,
+        controls: Controls | None = None,
     ) -> LocalResult:
-        """Train what the model holds, as much as in a round: here, or in several processes of this machine."""
+        """Train what the model holds, as much as in a round: here, or in several processes of this machine.
+
+        Args:
+            towards: What `proximal_mu` pulls to; None: what the model holds.
+            controls: SCAFFOLD's, which correct every step.
+        """
         texts, model = self.training_texts, self.trainable.model
-        if settings.processes > 1 and proximal_mu:
-            raise ExchangeError(f"{PROXIMAL_MU} = {proximal_mu:g} is trained with in one process; give processes = 1")
+        if settings.processes > 1 and (proximal_mu or controls):
+            what = "scaffold = true" if controls else f"{PROXIMAL_MU} = {proximal_mu:g}"
+            raise ExchangeError(f"{what} is trained with in one process; give processes = 1")
         if settings.processes > 1:
-            job = Job(settings, read_tensors(model, self.trainable.trained), texts, seed, optimizer, this_round)
+            job = Job(settings, read_tensors(model, self.trainable.whole), texts, seed, optimizer, this_round)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")
         names, codec = self.trainable.trained.names, self.trainable.backbone.codec
         how = dataclasses.replace(LocalTraining.of(settings), proximal_mu=proximal_mu)
-        return train_locally(model, names, texts, codec, how, seed, optimizer, this_round=this_round)
+        train = partial(train_locally, this_round=this_round, towards=towards, controls=controls)
+        return train(model, names, texts, codec, how, seed, optimizer)
 
     def _optimizer_of(self, stage: Stage) -> dict[str, Numbers]:
         """Read the optimiser's state at the end of a round; empty before the first."""
         return {} if stage == (0, 0) else self.optimizers.load(stage)
+
+    def _beside(
+        self, optimizer: dict[str, Numbers] | None, own: Stage, received: NamedTensors
+    ) -> tuple[dict[str, Numbers] | None, Controls | None]:
+        """Take Adam's state and SCAFFOLD's controls from what came beside the tensors. optimizer: where it does not travel."""
+        companions = {name: received[name] for name in received if is_companion(name)}
+        shared = {name.removesuffix(CONTROL): array for name, array in companions.items() if name.endswith(CONTROL)}
+        adams = {name: array for name, array in companions.items() if not name.endswith(CONTROL)}
+        last = self.controls.load(own) if shared and own != (0, 0) else {}
+        return adams or optimizer, Controls(shared, last) if shared else None
 
     def _dev_nll(self) -> tuple[float, int]:
         examples, share = self.examples("dev"), self.settings.evaluate_share

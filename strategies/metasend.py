@@ -123,7 +123,7 @@ class MetaSend(FedMean):
 
     def _probed(self, state: State, number: int, grid: Grid) -> MetaRound:
         """Lines 4 and 5."""
-        ask = partial(super().configure_train, number, arrays_of(state), ConfigRecord(), grid)
+        ask = partial(super().configure_train, number, arrays_of(state), self.train_config, grid)
         replies = self.phases.exchange(grid, ask, "train", self._parse_probe, self.progress)
         probes = {reply.site: reply.parsed for reply in replies}
         model, second = self._networks(state)

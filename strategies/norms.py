@@ -10,6 +10,7 @@ from itertools import accumulate, groupby
 
 import numpy as np
 
+from fedlingua.exchange.companions import is_companion
 from fedlingua.exchange.joined import Flat, Joined, Numbers
 from fedlingua.exchange.tensors import not_finite
 from fedlingua.selection.masks import Selection
@@ -26,7 +27,7 @@ class Change:
     """What an update changed, tensor by tensor in the set's order, each array (tensors,) float64.
 
     squares: sums of squares of the changes. largest: the largest magnitude of a change. sizes: the largest magnitude of what the site was
-    given. sent: how many of its numbers the site sent; of a tensor of which it sent none, all four are 0.
+    given. sent: how many of its numbers the site sent; of a tensor of which it sent none, and of a companion, all four are 0.
     """
 
     squares: Numbers
@@ -92,6 +93,9 @@ def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) ->
         for (number, part, *_), (squares, largest, size) in zip(task, of_task, strict=True):
             if not math.isfinite(squares):
                 raise not_finite(part)
+            if is_companion(update.chosen.specs[number].name):  # of no length that could be compared with steps
+                change.sent[number] = 0
+                continue
             change.squares[number] += squares
             change.largest[number] = max(change.largest[number], largest)
             change.sizes[number] = max(change.sizes[number], size)

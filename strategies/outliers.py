@@ -40,6 +40,8 @@ BETA1, BETA2 = 0.9, 0.999
 """Of a site's Adam: torch's own."""
 MOST_BEND = -0.06
 """e falls by at most so much for each e-fold of steps; it was 0.05."""
+MOST_STEPS = 5000
+"""After which c_t hardly rises any more."""
 SLACK, ROUNDING = 1.01, 2.0**-23
 """What float32 adds to the sum of all steps; and to each of them, as a share of the number's size."""
 
@@ -87,14 +89,20 @@ def adam_bounds(steps: int) -> Numbers:
     return factor
 
 
-def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequence[str]) -> str | None:
+def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequence[str], steps_before: int = 0) -> str | None:
     """Why no honest site can have come so far in steps at these rates; None where one can have, as always under SGD without clip-norm.
+
+    steps_before: that an Adam which is not made anew each round may have behind it, at most: c_t rises with t.
 
     SGD that clips moves a number by at most rate x clip-norm in a step. Weight decay takes rate x weight-decay of it besides, but
     for that of Adam, which is part of the gradient.
     """
     sgd = settings.optimizer == "sgd"
-    reach = float(rates.sum()) * (settings.clip_norm or math.inf) if sgd else float(rates @ adam_bounds(len(rates)))
+    reach = (
+        float(rates.sum()) * (settings.clip_norm or math.inf)
+        if sgd
+        else float(rates @ adam_bounds(steps_before + len(rates))[steps_before:])
+    )
     decay = 0.0 if settings.optimizer == "adam" else float(rates.sum()) * settings.weight_decay
     most = SLACK * reach + (decay + len(rates) * ROUNDING) * (change.sizes + reach)
     beyond = change.largest - most

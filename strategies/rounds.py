@@ -20,7 +20,6 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import Packed, opened, pack
-from fedlingua.exchange.tensor_sets import TENSOR_SETS
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.runs.checkpoints import Checkpoint
 from fedlingua.runs.folder import RunFolder
@@ -205,7 +204,8 @@ class Rounds(Strategy):
         best, state = self._best_rounds(), self.state
         self.phases.begin_round(num_rounds, num_rounds)
         if self.travels and self.progress.best_round > 0:
-            self.state = state = State(self.folder.checkpoints.load(self.progress.best_round).tensors)
+            stored = self.folder.checkpoints.load(self.progress.best_round)
+            self.state = state = State(stored.tensors, values=stored.values["strategy"])
         self.result.arrays = arrays_of(state)
         ask = partial(self._requests, protocol.FINISH, state, grid, best.__getitem__)
         replies = self.phases.exchange(grid, ask, "finish", self._parse_scores, self.progress)
@@ -248,7 +248,7 @@ class Rounds(Strategy):
         return self.registry.request(message_type, task, deadline)
 
     def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
-        all_travels = self.travels and TENSOR_SETS[self.settings.trained_set].travels_whole
+        all_travels = self.travels and not self.settings.private
         if all_travels and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)
         # As in the checkpoints: this round and the one before, each with its best; what a selection compares with is never delivered.

@@ -20,11 +20,13 @@ from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
+from strategies.fed_exp import FedExP
 from strategies.fed_mean import FedMean
 from strategies.gradient_clusters import clusters_by_gradients
 from strategies.local_only import LocalOnly
 from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
+from strategies.own_models import OwnModels
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
 from strategies.scores import scores_json
 from strategies.stock import Stock, maker, named_class
@@ -127,6 +129,10 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     if not settings.strategy:
         if settings.learns_threshold:
             return MetaSend
+        if settings.sends_own:
+            return OwnModels
+        if settings.server_extrapolation:
+            return FedExP
         return FedMean if settings.how.travels else LocalOnly
     named, arguments = named_class(settings)
     class_name, ours = named.__name__, issubclass(named, SiteStrategy)

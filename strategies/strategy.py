@@ -31,7 +31,7 @@ from strategies.aggregation import State, start_everywhere
 from strategies.checks import MOST_LOSS, size_limit
 from strategies.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
 from strategies.norms import Change
-from strategies.outliers import Distance, Verdict, judge, learning_rates, out_of_reach
+from strategies.outliers import MOST_STEPS, Distance, Verdict, judge, learning_rates, out_of_reach
 from strategies.progress import Sums
 from strategies.replies import Failure, Reply
 from strategies.reply_contents import Evaluation, Expected, Training, parse_evaluation, parse_training
@@ -65,6 +65,15 @@ class SiteStrategy(Rounds):
             return Joined({part: numbers for each in joined for part, numbers in each.parts.items()}, self.tensor_set)
         return {spec.name: own[spec.part][spec.name] for spec in self.tensor_set.specs}
 
+    def training_start(self, site: str) -> NamedTensors:
+        """The tensors that this round's training starts from at a site, which its update is measured from: those that it is given."""
+        return self.model_for(self.sent, site)
+
+    @property
+    def train_config(self) -> ConfigRecord:
+        """What the sites' training goes by besides the settings."""
+        return ConfigRecord({protocol.PROXIMAL_MU: self.settings.pull} if self.settings.pull else {})
+
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
         """The next state. updates: site -> its checked update, in federation order; they last no longer than the round."""
         raise NotImplementedError(f"{type(self).__name__} says neither aggregate nor aggregate_train")
@@ -78,7 +87,7 @@ class SiteStrategy(Rounds):
             RunError: too few good replies; or RoundSkippedError, where the run goes on without the round.
         """
         if number > 0:
-            ask = partial(self.configure_train, number, arrays_of(state), ConfigRecord(), grid)
+            ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, self.progress, most_bytes)
             state = self.aggregated(number, replies, self.checked(number, replies))
@@ -98,7 +107,7 @@ class SiteStrategy(Rounds):
 
     def parsed(self, site: str, reply: Message, size: int) -> Training:
         """What a reply says, once it can be believed; the round's record has its figures, and large tensors lie in a file from now on."""
-        received = self.model_for(self.sent, site) if self.travels and self.sent.tensors else None
+        received = self.training_start(site) if self.travels and self.sent.tensors else None
         training = self._parser(site)(reply, self._expected(site), received)
         self._record(site, training.sums, training.change, training.update.selection, training.deviations)
         stored = self.update_files.store(site, training.update.tensors)
@@ -204,7 +213,9 @@ class SiteStrategy(Rounds):
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(sums["steps"], sums["num_examples"]))  # a step has an example at least
             rates = learning_rates(settings, number, max(1, steps))
-            if reason := out_of_reach(change, rates, settings, names):
+            # A mean of Adams may have more steps behind it than the site's own.
+            before = {"fresh": 0, "kept": (number - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
+            if reason := out_of_reach(change, rates, settings, names, before):
                 verdicts[site] = Verdict(reason)
             elif change.sent.any():
                 distances[site] = Distance(len(rates), float(rates.mean()), change.rms)
@@ -219,7 +230,7 @@ class SiteStrategy(Rounds):
         """The update with a share of each tensor's change; the share of the one that lost most goes into the round's record."""
         record = self.phases.record.of(update.site)
         record["scaled_to"] = record.get("scaled_to", 1.0) * float(factors.min())
-        return scaled_down(update, flat_parts(self.model_for(self.sent, update.site), self.tensor_set), factors)
+        return scaled_down(update, flat_parts(self.training_start(update.site), self.tensor_set), factors)
 
     def _record(self, site: str, sums: Sums, change: Change, selection: Selection | None, deviations: Numbers | None) -> None:
         """Enter a training's figures into the round's record."""

@@ -24,6 +24,25 @@ def third(num_layers: int, which: str) -> range:
     return range(round(number * num_layers / 3), round((number + 1) * num_layers / 3))
 
 
+def private_layers(model: "PreTrainedModel", names: str) -> dict[Part, set[int]]:
+    """Stack -> layers that `private-layers` names: part.layer, negative ones from the end, or part.third, with commas.
+
+    Raises:
+        BackboneError: a stack or a layer that the model has not.
+    """
+    sizes = {part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}
+    private: dict[Part, set[int]] = {part: set() for part in sizes}
+    for name in filter(None, (name.strip() for name in names.split(","))):
+        part, _, which = name.partition(".")
+        size = {str(stack): number for stack, number in sizes.items()}.get(part, 0)
+        layers = third(size, which) if which in THIRDS else range(size)[int(which) :][:1] if -size <= int(which) < size else ()
+        if not layers:
+            has = ", ".join(f"{stack} {number}" for stack, number in sizes.items())
+            raise BackboneError(f"private-layers = {names!r}: {name!r} names no layer; the backbone's stacks have {has} layers")
+        private[part] |= set(layers)  # type: ignore[index]
+    return private
+
+
 def kept_layers(model: "PreTrainedModel", which: str) -> dict[Part, range]:
     """Stack -> its layers that `adapter.layers = which` keeps; BackboneError where nothing is left of one."""
     return thirds({part: len(stack.held(model)) for part, stack in layout_of(model).stacks.items()}, which)

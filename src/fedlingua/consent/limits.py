@@ -3,7 +3,8 @@
 Checked at every message, before a model is loaded, against the run's settings as they take effect (`tensor-set = "full"` under a method of
 adapters is "full") and the text as it is used (split, cut, without leaks, drawn). None holds in a simulation.
 
-What makes an update as good as a gradient, out of which text can be read, is bounded together: SGD (its step is the gradient), an epsilon
+What makes an update as good as a gradient, out of which text can be read, is bounded together: SGD (its step is the gradient) and with
+it what goes beside an update (an averaged Adam, SCAFFOLD's controls), an epsilon
 so large that Adam is SGD, a single step (of Adam the gradient's signs), steps on few sentences, and few sentences altogether.
 """
 
@@ -88,6 +89,9 @@ class SiteLimits:
         for (name, key), value in zip(_OF_CHOICES.items(), asked, strict=True):
             if (allowed := getattr(self, name)) and value not in allowed:
                 raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))
+        if settings.companions and self.optimizers and "sgd" not in self.optimizers:
+            asked_for = f"{' and '.join(settings.companions)} beside every tensor, which is as good as a gradient"
+            raise beyond(asked_for, "optimizers", f"{', '.join(self.optimizers)}; with sgd among them it may be")
         if "comet" in settings.more_metrics and settings.comet_model not in self.comet_models:
             raise beyond(f"comet-model = {settings.comet_model!r}", "comet_models", ", ".join(self.comet_models) or "none")
         for key, option in OPTIONS.items():

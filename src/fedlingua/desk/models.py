@@ -11,8 +11,9 @@ from fedlingua.clustering.clusters import EVERYBODY, Clusters, Relatives, cluste
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
+from fedlingua.exchange.companions import of_the_model
 from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
-from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors
+from fedlingua.exchange.tensors import Tensors
 from fedlingua.runs.completed import CompletedRun, same_backbone, settings_of
 from fedlingua.settings.config import Settings
 
@@ -128,11 +129,8 @@ class RunModels:
             return ""
         if not self.settings.how.travels:
             return f"method {self.settings.method} leaves nothing at the server"
-        if self.settings.trained_set not in TRAVEL_WHOLE:
-            return (
-                f"tensor-set = {self.settings.trained_set!r}: only a part of what was trained is at the server, each site keeps the rest "
-                "of it"
-            )
+        if self.settings.private:
+            return f"{self.settings.private}: only a part of what was trained is at the server, each site keeps the rest of it"
         return ""
 
     def of_site(self, site: str) -> TrainedModel:
@@ -206,7 +204,8 @@ class RunModels:
 
         def load() -> Tensors:
             parts = self.run.folder.checkpoints.load(number).tensors
-            return {name: array for part, cluster in chosen.items() for name, array in parts[part].get(cluster, {}).items()}
+            tensors = {name: array for part, cluster in chosen.items() for name, array in parts[part].get(cluster, {}).items()}
+            return dict(of_the_model(tensors))
 
         return replace(base, round=number, load=load, key=("clusters", *chosen.values()), clusters=chosen)
 

@@ -67,7 +67,7 @@ class Translator:
         is_new = model.load is not None and model.key != self._key
         if is_new:
             self._key = ()  # should it break off, nobody takes what is half there for anything
-            write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.trained))
+            write_tensors(self.trainable.model, check_tensors(load(model), self.trainable.whole))
             self._key = model.key
         self.model = model
         file = model.memory if self._uses_memory and model.memory and model.memory.is_file() else Path()

@@ -30,7 +30,7 @@ def deliver(folder: Path, trainable: "Trainable", settings: Settings, site: Mapp
     """Keep the trained tensors that the model holds now; `site`: its name, direction and best round, as the files say them."""
     from fedlingua.exchange.tensor_sets import read_tensors
 
-    tensors = read_tensors(trainable.model, trainable.trained)
+    tensors = read_tensors(trainable.model, trainable.whole)
     file = folder / (_MODEL if trainable.adapter is None else ADAPTER)
     save_tensors(tensors, file)
     about = {**site, "backbone": settings.backbone, "backbone_fingerprint": trainable.backbone.fingerprint}

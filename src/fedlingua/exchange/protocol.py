@@ -137,7 +137,8 @@ class Task:
     """What a request is about, and what its reply has to say again.
 
     own: the site's own tensors to go on from, where some or all do not travel; keep: all of its own that may still be asked for.
-    proximal_mu: of the request's CONFIG, which a site reads with `with_config`.
+    proximal_mu: of the request's CONFIG, which a site reads with `with_config`. shares: what the site's last update counts in what it is
+    given of each part, in the order of PARTS, where it needs to know; a request says nothing of them else.
     """
 
     site: str
@@ -147,10 +148,12 @@ class Task:
     own: Stage = (0, 0)
     keep: tuple[Stage, ...] = ()
     proximal_mu: float = 0.0
+    shares: tuple[float, ...] = ()
 
     def request(self) -> dict[str, Any]:
         """As a request's ConfigRecord holds it."""
-        return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage]}
+        shares = {"shares": list(self.shares)} if self.shares else {}
+        return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage], **shares}
 
     def reply(self) -> dict[str, Any]:
         """As a reply's ConfigRecord holds it."""
@@ -167,7 +170,11 @@ class Task:
             keep = [int(number) for number in record["keep"]]
             stages = tuple(zip(keep[::2], keep[1::2], strict=True))
             own = (int(record["own"][0]), int(record["own"][1]))
-            return cls(str(record["site"]), str(record["run"]), int(record["attempt"]), int(record["round"]), own, stages)
+            shares = tuple(map(float, record.get("shares", ())))
+            if len(shares) not in (0, 3) or not all(0 <= share <= 1 for share in shares):
+                raise ValueError("shares are three numbers from 0 to 1")
+            about = str(record["site"]), str(record["run"]), int(record["attempt"]), int(record["round"])
+            return cls(*about, own, stages, shares=shares)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error
 

@@ -1,8 +1,9 @@
 """Tensor sets: which tensors of a model train, which of them travel, and which part and layer each belongs to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, att
 from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, lora_bypassed
+from fedlingua.backbones.parts import Part
 from fedlingua.backbones.pruning import kept_layers
+from fedlingua.backbones.shared_private import attach_rest, is_gate, is_rest
 from fedlingua.exchange.joined import Joined, joined_set
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, TensorSpec
 from fedlingua.settings.config import Settings
@@ -33,18 +36,13 @@ class Kind:
     trains: Callable[[str], bool]
     travels: Callable[[str], bool]
 
-    @property
-    def travels_whole(self) -> bool:
-        """Whether all that trains travels, so that nothing personal stays at a site."""
-        return self.travels is self.trains
-
 
 def _adapters(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
     config = AdapterConfig(
         settings.adapter_dim, settings.adapter_init, settings.adapter_init_std, settings.adapter_layers, settings.adapter_place
     )
     attach_adapters(model, config, settings.seed)
-    return {"type": "bottleneck", **asdict(config)}
+    return _with_rest(model, settings, {"type": "bottleneck", **asdict(config)})
 
 
 def _controllers(model: PreTrainedModel, settings: Settings) -> None:
@@ -54,7 +52,14 @@ def _controllers(model: PreTrainedModel, settings: Settings) -> None:
 def _lora(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
     config = LowRank(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.adapter_layers)
     attach_lora(model, config, settings.seed)
-    return {"type": "lora", **asdict(config)}
+    return _with_rest(model, settings, {"type": "lora", **asdict(config)})
+
+
+def _with_rest(model: PreTrainedModel, settings: Settings, about: Mapping[str, Any]) -> Mapping[str, Any]:
+    if settings.own_model != "shared-private":
+        return about
+    attach_rest(model)
+    return {**about, "mixed_with": "the rest of the world"}
 
 
 def _nothing(model: PreTrainedModel, settings: Settings) -> None:
@@ -84,15 +89,29 @@ def tensor_set(model: PreTrainedModel, name: str, layers: str = "all") -> Tensor
         TensorSpec(tensor_name, tuple(parameter.shape), *layout.place(tensor_name))
         # Tied weights come once here, under their first name.
         for tensor_name, parameter in model.named_parameters()
-        if trains(tensor_name)
+        if is_gate(tensor_name) or (trains(tensor_name) and not is_rest(tensor_name))
     ]
     return TensorSet(name, tuple(spec for spec in chosen if spec.layer is None or spec.layer in layers_left[spec.part]))
 
 
-def travelling(trained: TensorSet) -> TensorSet:
-    """What leaves a site of that which trains."""
+def travelling(trained: TensorSet, private: Mapping[Part, Collection[int]] = MappingProxyType({})) -> TensorSet:
+    """What leaves a site of that which trains. private: stack -> layers that stay there."""
     travels = TENSOR_SETS[trained.name].travels
-    return TensorSet(trained.name, tuple(spec for spec in trained.specs if travels(spec.name)))
+    stay = {(part, layer) for part, layers in private.items() for layer in layers}
+    return TensorSet(
+        trained.name,
+        tuple(
+            spec
+            for spec in trained.specs
+            if travels(spec.name) and not is_gate(spec.name) and (spec.part, spec.layer) not in stay
+        ),
+    )
+
+
+def standing_beside(model: PreTrainedModel) -> TensorSet:
+    """What neither trains nor travels, and is a site's all the same: the rest of the world beside its own."""
+    place, parameters = layout_of(model).place, dict(model.named_parameters())
+    return TensorSet("beside", tuple(TensorSpec(n, tuple(p.shape), *place(n)) for n, p in parameters.items() if is_rest(n)))
 
 
 def read_tensors(model: PreTrainedModel, chosen: TensorSet) -> Tensors:

@@ -18,9 +18,6 @@ Tensors = dict[str, np.ndarray[Any, Any]]
 NamedTensors = Mapping[str, np.ndarray[Any, Any]]
 """The same, to be read only, wherever the numbers lie."""
 
-TRAVEL_WHOLE = ("adapters", "full", "lora")
-"""Values of `tensor-set` under which all that trains travels, so that nothing personal stays at a site."""
-
 
 def save_tensors(tensors: NamedTensors, file: Path) -> None:
     """Write a safetensors file whole or not at all: aside, then renamed."""

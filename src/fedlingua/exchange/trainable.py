@@ -13,9 +13,11 @@ from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.load import Backbone, load_backbone
 from fedlingua.backbones.precision import hold
+from fedlingua.backbones.pruning import private_layers
 from fedlingua.common.errors import BackboneError
-from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, travelling, write_tensors
-from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.exchange.companions import is_companion, with_companions
+from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, standing_beside, tensor_set, travelling, write_tensors
+from fedlingua.exchange.tensors import NOTHING, Tensors, TensorSet
 from fedlingua.settings.config import Settings
 
 
@@ -25,7 +27,7 @@ class Trainable:
 
     trained: what trains. tensor_set: what of it travels, where the method lets anything travel. initial: the trained tensors that every
     site starts from, decided by the seed. adapter: what was attached, as its file describes it; None where the whole model is
-    the result.
+    the result. beside: what stands frozen beside what trains, and is a site's as well.
     """
 
     backbone: Backbone
@@ -33,6 +35,12 @@ class Trainable:
     tensor_set: TensorSet
     initial: Tensors
     adapter: Mapping[str, Any] | None
+    beside: TensorSet = NOTHING
+
+    @property
+    def whole(self) -> TensorSet:
+        """All that a site's model has besides the backbone."""
+        return TensorSet(self.trained.name, (*self.trained.specs, *self.beside.specs))
 
     @property
     def model(self) -> PreTrainedModel:
@@ -41,7 +49,8 @@ class Trainable:
     @property
     def sent_first(self) -> Tensors:
         """What every cluster starts from: `initial` as far as it travels."""
-        return {name: self.initial[name] for name in self.tensor_set.names}
+        zeros = {spec.name: np.zeros(spec.shape, np.float32) for spec in self.tensor_set.specs if is_companion(spec.name)}
+        return {name: zeros[name] if name in zeros else self.initial[name] for name in self.tensor_set.names}
 
     @property
     def published(self) -> Tensors:
@@ -92,4 +101,11 @@ def build_trainable(settings: Settings) -> Trainable:
     adapter = TENSOR_SETS[settings.trained_set].attach(backbone.model, settings)
     trained = tensor_set(backbone.model, settings.trained_set, settings.adapter_layers)
     hold(backbone.model, trained.names, precision, settings.device)
-    return Trainable(backbone, trained, travelling(trained), read_tensors(backbone.model, trained), adapter)
+    travels = travelling(trained, private := private_layers(backbone.model, settings.private_layers))
+    if any(layer not in {spec.layer for spec in trained.of_part(part)} for part, layers in private.items() for layer in layers):
+        raise BackboneError(
+            f"private-layers = {settings.private_layers!r} names a layer that does not train; give some of those that do"
+        )
+    initial = read_tensors(backbone.model, trained)
+    travels = with_companions(travels, settings.companions)
+    return Trainable(backbone, trained, travels, initial, adapter, standing_beside(backbone.model))

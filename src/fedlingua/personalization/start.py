@@ -12,7 +12,8 @@ from fedlingua.corpora.overlap import load_without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.texts import SiteText
-from fedlingua.exchange.tensors import TRAVEL_WHOLE, Tensors, check_tensors
+from fedlingua.exchange.companions import of_the_model
+from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.runs.completed import CompletedRun
 from fedlingua.settings.config import Settings
@@ -73,7 +74,7 @@ class Start:
             ExchangeError: the checkpoint's are not those that the run's method trains on this backbone.
         """
         parts = [clusters[cluster_of(self.clusters, part, site)] for part, clusters in self.tensors.items() if clusters]
-        return check_tensors({name: array for part in parts for name, array in part.items()}, trainable.trained)
+        return check_tensors(of_the_model({name: array for part in parts for name, array in part.items()}), trainable.trained)
 
 
 def _check_method(settings: Settings) -> None:
@@ -83,9 +84,9 @@ def _check_method(settings: Settings) -> None:
             f"method {settings.method}: nothing that was trained left a site, so there is no model of the federation's to go on from; "
             "personalize a run of a federated method"
         )
-    if settings.trained_set not in TRAVEL_WHOLE:
+    if settings.private:
         raise RunError(
-            f"tensor-set = {settings.trained_set!r}: only a part of what was trained is at the server, and each site's model is its own "
+            f"{settings.private}: only a part of what was trained is at the server, and each site's model is its own "
             "already; personalize a run under which all that trains travels"
         )
 

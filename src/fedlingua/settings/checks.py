@@ -84,6 +84,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     """What is wrong with keys together, in words."""
     yield from _of_the_run(settings)
     yield from _of_clusters(settings)
+    yield from _of_own(settings)
     yield from _of_training(settings)
     yield from _of_the_server(settings)
     yield from _of_sending(settings)
@@ -142,17 +143,64 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
         )
 
 
+def _of_own(settings: Settings) -> Iterator[str]:
+    names = [name.strip() for name in settings.private_layers.split(",") if name.strip()]
+    if not all(re.fullmatch(r"(encoder|decoder)\.(-?\d+|input-end|middle|output-end)", name) for name in names):
+        yield (
+            f"private-layers = {settings.private_layers!r}; wanted part.layer or part.third with commas, as in "
+            "'decoder.output-end' or 'decoder.-2,decoder.-1'"
+        )
+    if names and not settings.how.travels:
+        yield (
+            f"private-layers = {settings.private_layers!r}, and under method {settings.method} nothing leaves a site; "
+            "leave it empty, or choose a federated method"
+        )
+    if settings.own_model != "none":
+        yield from (f"own-model = {settings.own_model!r}, and {but}" for but in _against_own_models(settings))
+    if settings.pull and settings.own_model == "shared-private":
+        yield f"pull = {settings.pull:g}, and own-model = 'shared-private' has the others beside it instead; give 0"
+    if settings.pull and (settings.learns_threshold or not settings.how.travels):
+        yield (
+            f"pull = {settings.pull:g}, and method {settings.method} with selection {settings.selected_by} has no request that tells it; "
+            "give 0, or a federated method without a learned threshold"
+        )
+
+
+def _against_own_models(settings: Settings) -> Iterator[str]:
+    if not settings.how.travels:
+        yield f"under method {settings.method} nothing leaves a site; leave it 'none', or choose a federated method"
+    if settings.trained_set not in ("adapters", "lora"):
+        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = 'adapters' or 'lora'"
+    if settings.private_layers:
+        yield f"private-layers = {settings.private_layers!r} are of the federation's model; give one of the two"
+    if settings.selected_by != "all":
+        yield f"selection {settings.selected_by} sends a part of it; give send.rule = 'all'"
+    if settings.sends_own and (settings.aggregation not in _MEANS or settings.optimized_by != "none" or settings.strategy):
+        yield "the sites go by the mean of their models; leave server.optimizer and strategy, and give aggregation a mean"
+
+
 def _of_training(settings: Settings) -> Iterator[str]:
     if settings.how.pooled and settings.draws and not settings.sample_replacement and settings.sampling_temperature != 1:
         yield (
             f"sampling-temperature = {settings.sampling_temperature:g}, and under sample.replacement = false every example of the "
             "pool comes once before any comes again, whichever text it is of; give 1, or sample.replacement = true"
         )
-    if settings.optimizer_state == "kept" and settings.how.travels:
+    if settings.companions and (
+        not settings.how.travels
+        or (settings.optimizer_state == "averaged" and settings.optimizer == "sgd")
+        or settings.own_model != "none"
+        or settings.selected_by != "all"
+        or settings.optimized_by != "none"
+        or settings.server_extrapolation
+        or settings.strategy
+    ):
         yield (
-            f"optimizer-state = 'kept', and under method {settings.method} a round begins with other tensors than the last one ended "
-            "with; leave it 'fresh', or choose a method under which nothing leaves a site"
+            f"{' and '.join(settings.companions)} travel(s) beside every tensor and is averaged as it is; that takes a federated method "
+            "that sends all of its updates, adam for optimizer-state = 'averaged', and no own-model, server.optimizer, "
+            "server.extrapolation or strategy"
         )
+    if settings.optimizer_state == "kept" and settings.own_model == "ditto":
+        yield "optimizer-state = 'kept', and under own-model = 'ditto' a site trains two models in a round; leave it 'fresh'"
     if settings.optimizer != "sgd" and not settings.optimizer_epsilon > 0:
         yield f"optimizer-epsilon = {settings.optimizer_epsilon:g}, and {settings.optimizer} divides by it; give more than 0"
     if 0 < settings.tokens_per_batch < settings.max_tokens:
@@ -192,6 +240,17 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
             yield f"aggregation = {aggregation!r}, {without} 'fed-mean', or choose a federated method"
         if settings.server_optimizer not in ("", "none"):
             yield f"server.optimizer = {settings.server_optimizer!r}, {without} empty, or choose a federated method"
+    if settings.server_extrapolation and (
+        not settings.how.travels
+        or aggregation not in _MEANS
+        or settings.learns_threshold
+        or settings.sends_own
+        or settings.strategy
+    ):
+        yield (
+            "server.extrapolation = true goes on from the mean of what sites changed; leave it out, or take a federated method, a mean as "
+            "aggregation, and no learned threshold, strategy or own-model that is sent"
+        )
     if optimizer != "none" and settings.learns_threshold:
         yield (
             f"server.optimizer = {optimizer!r}, and selection {rule} learns its threshold from what it does to the sites' mean; "

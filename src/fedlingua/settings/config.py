@@ -18,6 +18,7 @@ from fedlingua.settings.table import (
     Aggregation,
     Clusters,
     Keeping,
+    Own,
     Run,
     Scoring,
     Sending,
@@ -32,7 +33,7 @@ DEMO_FEDERATION = ("demo", "experiments/federations/phrasebook.toml")
 
 
 @dataclass(frozen=True)
-class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting):
+class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting):
     """The run config as attributes, which are the fields of the table's sections."""
 
     @property
@@ -53,6 +54,21 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
     def trained_set(self) -> str:
         """Name of the run's tensor set: the method's, unless `tensor-set` says another."""
         return self.tensor_set or self.how.tensor_set
+
+    @property
+    def private(self) -> str:
+        """The option by which a site's model is not what its cluster averages, in words; empty where it is, or nothing travels."""
+        by = {
+            f"own-model = {self.own_model!r}": self.own_model != "none",
+            f"private-layers = {self.private_layers!r}": self.private_layers != "",
+            "tensor-set = 'controllers'": self.trained_set == "controllers",
+        }
+        return next((words for words, holds in by.items() if holds and self.how.travels), "")
+
+    @property
+    def sends_own(self) -> bool:
+        """Whether what a site sends has gone on from what it sent before, and not from its cluster's mean."""
+        return self.own_model not in ("none", "ditto")
 
     @property
     def selected_by(self) -> str:
@@ -86,8 +102,14 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
 
     @property
     def remembers(self) -> bool:
-        """Whether a site keeps something of one round for the selection of the next."""
-        return self.compares_rounds or self.selected_by == "apf"
+        """Whether a site stores something of one round besides its model for training in the next."""
+        return self.compares_rounds or self.selected_by == "apf" or self.optimizer_state == "kept" or self.scaffold
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """What travels beside every tensor, under its name and a slash: Adam's state as torch names it, SCAFFOLD's control."""
+        averaged = ("step", "exp_avg", "exp_avg_sq") if self.optimizer_state == "averaged" else ()
+        return (*averaged, *(("control",) if self.scaffold else ()))
 
     @property
     def learns_threshold(self) -> bool:
@@ -101,8 +123,8 @@ class Settings(Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scori
 
     @property
     def chooses(self) -> bool:
-        """Whether each site chooses at the end what it keeps."""
-        return self.keep_choose and self.how.trains and self.how.travels
+        """Whether each site chooses at the end what it keeps; nothing lies between two adapters that a gate mixes, and another model."""
+        return self.keep_choose and self.how.trains and self.how.travels and self.own_model != "shared-private"
 
     @property
     def draws(self) -> bool:

@@ -38,6 +38,9 @@ AGGREGATIONS = ("fed-mean", "fed-avg", "by-loss", "median", "trimmed-mean", "nor
 SERVER_OPTIMIZERS = ("none", "sgd", "adam", "adamw", "yogi", "lamb")
 """What makes the next tensors of the sites' mean: nothing more, or a step of an optimiser that the server keeps from round to round."""
 
+OWN_MODELS = ("none", "ditto", "mr-mtl", "shared-private")
+"""Models that sites train for themselves; the server averages those of all but ditto, which has one beside what travels."""
+
 METHODS: dict[str, Method] = {
     "base": Method("adapters", "none", trains=False, travels=False),
     "centralized-model": Method("full", "alone", travels=False, pooled=True),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.settings.methods import AGGREGATIONS, METHODS, SELECTIONS, SERVER_OPTIMIZERS, check_method
+from fedlingua.settings.methods import AGGREGATIONS, METHODS, OWN_MODELS, SELECTIONS, SERVER_OPTIMIZERS, check_method
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import When, among, option, options_of
 from fedlingua.settings.schedules import SCHEDULES
@@ -24,6 +24,7 @@ sends = among("send.rule", lambda s: s.selected_by)
 estimates = among("meta.estimator", lambda s: s.meta_estimator)
 
 ADAPTIVE = server_takes("adam", "adamw", "yogi", "lamb")
+EXTRAPOLATED = When("server.extrapolation = true", lambda s: s.server_extrapolation)
 STEPPED = When("a server.optimizer", lambda s: s.optimized_by != "none")
 LINEAR = When("server.schedule = linear", lambda s: s.server_schedule == "linear")
 NOT_THE_METHODS_OPTIMIZER = When("a value other than the method's", lambda s: s.optimized_by not in ("none", s.how.optimizer))
@@ -147,8 +148,13 @@ class Training:
     draws; 1: by size, above 1: more alike."""
     optimizer: str = option("adam", choices=("adam", "adamw", "sgd"))
     """A site's optimizer."""
-    optimizer_state: str = option("fresh", choices=("fresh", "kept"))
-    """fresh: reset for each round; kept: carried over, where nothing leaves a site."""
+    optimizer_state: str = option("fresh", choices=("fresh", "kept", "averaged"))
+    """fresh: reset for each round; kept: carried over, also where a round begins with other tensors than the
+    last one ended with, and nothing of it leaves a site; averaged: adam's travels with the tensors and is
+    averaged as they are, for three times the bytes."""
+    scaffold: bool = option(False, off=(False,))
+    """Add to every gradient the mean of the sites' gradients of the round before less the site's own (SCAFFOLD,
+    Karimireddy et al. 2020), for twice the bytes."""
     optimizer_epsilon: float = option(1e-8, least=0, when=NOT_SGD)
     """What adam and adamw add to what they divide by."""
     weight_decay: float = option(0.0, least=0)
@@ -217,6 +223,23 @@ class AddedLayers:
     """Linear layers that get them, by the end of their names, with commas; of XLM-R: query,value."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
     """Layers added to each of encoder and decoder."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """What of a model is a site's own."""
+
+    private_layers: str = option("", off=("",))
+    """Layers that train and stay at their site, as in FedPer (Arivazhagan et al. 2019), with commas: as
+    part.layer, -1 for the last (decoder.-1), or as part.third (decoder.output-end, a fifth of all adapters)."""
+    own_model: str = option("none", choices=OWN_MODELS, off=("none",))
+    """A model of a site's own, which its dev loss and scores are then of; of adapters and lora. ditto: trained
+    beside the federation's, with a pull to it (Li et al. 2021); mr-mtl: instead of it, with a pull to the mean
+    (Liu et al. 2022); shared-private: instead of it, and beside it what the other sites sent, frozen, which a
+    gate in every layer mixes in (FedALT, Bian et al. 2026)."""
+    pull: float = option(0.0, least=0, off=(0.0,))
+    """lambda or mu: training minimises its loss + pull / 2 x |w - mean|^2, where w is a site's own model (ditto,
+    mr-mtl), or without one what the federation trains (FedProx, Li et al. 2020)."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +321,10 @@ class Aggregation:
     """Decay of the mean of gradients."""
     server_beta2: float = option(0.999, least=0, below=1, when=ADAPTIVE)
     """Decay of the mean of their squares."""
-    server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE)
+    server_extrapolation: bool = option(False, off=(False,))
+    """FedExP (Jhunjhunwala et al. 2023): a cluster's mean moves max(1, mean |change|^2 / (2 (|mean change|^2 +
+    server.epsilon))) times as far, the more the less its sites agree; a server.optimizer steps against that."""
+    server_epsilon: float = option(1e-8, above=0, when=ADAPTIVE | EXTRAPOLATED)
     """What is added to what is divided by; Reddi et al. 2021 have 1e-3 and a beta2 of 0.99, which damps
     single updates."""
     server_weight_decay: float = option(0.0, least=0, when=STEPPED)
@@ -427,7 +453,7 @@ class Waiting:
     """Seconds that they have for choosing what they keep, besides; 0: ten times deadline.phase-s."""
 
 
-SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting)
+SECTIONS: tuple[type, ...] = (Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, Scoring, Keeping, Waiting)
 OPTIONS = options_of(SECTIONS)
 """Key -> option."""
 KEYS = {said.attribute: key for key, said in OPTIONS.items()}

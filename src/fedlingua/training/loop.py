@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.codec import Codec
+from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
 from fedlingua.training.accumulate import Step, StepGradient
 from fedlingua.training.batches import TrainingExample, by_tokens, optimiser_steps, steps_by_tokens
+from fedlingua.training.controls import Controls
 from fedlingua.training.head import HeadUse
 from fedlingua.training.movement import Movement
 from fedlingua.training.optimizers import OPTIMIZERS, Numbers, optimizer_state, restore_optimizer
@@ -108,6 +110,8 @@ def train_locally(
     before_step: Callable[[Step], None] | None = None,
     this_round: tuple[int, int] = (1, 1),
     group: ProcessGroup = ALONE,
+    towards: NamedTensors | None = None,
+    controls: Controls | None = None,
 ) -> LocalResult:
     """Train the named parameters in place.
 
@@ -122,6 +126,8 @@ def train_locally(
         before_step: Shown the batches of every step before it is taken; has to leave the model as it found it.
         this_round: Which round it is, from 1, of how many: a schedule is over the steps of all of them, as if each had as many.
         group: Who trains with this process; every process has to be given the same.
+        towards: What `proximal_mu` pulls to, of some or all tensors; None: what training begins with.
+        controls: SCAFFOLD's, and where the gradients are remembered for the next ones.
 
     Raises:
         RunError: Memory does not hold a single example; a tensor with a gradient that an epoch leaves as it is.
@@ -136,7 +142,7 @@ def train_locally(
     optimizer = OPTIMIZERS[how.optimizer](list(trained.values()), how.learning_rate, how.weight_decay, how.epsilon)
     if state:
         restore_optimizer(optimizer, trained, state)
-    start = {name: parameter.detach().clone() for name, parameter in trained.items()} if how.proximal_mu else {}
+    center = _center(trained, towards) if how.proximal_mu else {}
     add_gradient = StepGradient(model, codec, how.precision, how.label_smoothing, how.head_use(texts, model.device), group)
     nll_sum, num_tokens, num_examples, num_steps = 0.0, 0, 0, 0
     model.train()
@@ -153,7 +159,9 @@ def train_locally(
                     num_tokens += tokens
                     num_examples += examples
                 rate = _set_rate(optimizer, how, _place(number, len(steps), epoch, how.epochs, this_round))
-                _pull_back(trained, start, how.proximal_mu)
+                if controls:
+                    controls.correct(trained)
+                _pull_back(trained, center, how.proximal_mu)
                 _clip(list(trained.values()), how.clip_norm)
                 movement = movement or (Movement(trained, rate) if rate > 0 else None)
                 optimizer.step()
@@ -181,11 +189,20 @@ def _set_rate(optimizer: torch.optim.Optimizer, how: LocalTraining, place: tuple
     return rate
 
 
-def _pull_back(trained: Mapping[str, nn.Parameter], start: Mapping[str, Tensor], mu: float) -> None:
-    """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2."""
-    for name, begun in start.items():
+def _center(trained: Mapping[str, nn.Parameter], towards: NamedTensors | None) -> dict[str, Tensor]:
+    if towards is None:
+        return {name: parameter.detach().clone() for name, parameter in trained.items()}
+    return {name: torch.tensor(array).to(trained[name]) for name, array in towards.items()}
+
+
+def _pull_back(trained: Mapping[str, nn.Parameter], center: Mapping[str, Tensor], mu: float) -> None:
+    """Add the gradient of mu / 2 x |w - w_global|^2, the proximal term of FedProx: Li et al. 2020, eq. 2.
+
+    With w a site's own model it is that of Ditto (Li et al. 2021, algorithm 1) and of MR-MTL (Z. Liu et al. 2022).
+    """
+    for name, middle in center.items():
         parameter = trained[name]
-        away = mu * (parameter.detach() - begun)
+        away = mu * (parameter.detach() - middle)
         parameter.grad = away if parameter.grad is None else parameter.grad + away
 
 

@@ -261,7 +261,7 @@ MASKED = {"task": "masked-language", "method": "model-fed"}
             {"method": "centralized", "sample.least": 5, "sample.replacement": False, "sampling-temperature": 5.0},
             "every example of the pool comes once before any comes again",
         ),
-        ({"method": "adapter-fed", "optimizer-state": "kept"}, "under method adapter-fed a round begins with other tensors"),
+        ({"own-model": "ditto", "optimizer-state": "kept"}, "under own-model = 'ditto' a site trains two models"),
         ({"method": "base", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adam divides by it"),
         ({"optimizer": "adamw", "optimizer-epsilon": 0.0}, "optimizer-epsilon = 0, and adamw divides by it"),
         ({"method": "silo-es", "score-split": "dev"}, "only the pool's own dev text is kept, which chooses its best round"),
@@ -282,6 +282,7 @@ def test_keys_of_training_that_do_not_go_together_are_refused(
     [
         {"optimizer": "sgd", "optimizer-epsilon": 0.0},
         {"method": "adapter-local", "optimizer-state": "kept"},
+        {"method": "adapter-fed", "optimizer-state": "kept"},
         {"method": "silo-madrid", "optimizer-state": "kept", "task": "masked-language"},
         {"sample.least": 500, "sample.share": 0.8e-4, "sampling-temperature": 2.0},
         {**MASKED, "aggregation": "fed-avg", "evaluate-every": 100, "evaluate-share": 0.1},

@@ -58,6 +58,8 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
         raise RunError(
             f"{run}: method {settings.method} trains nothing; give its backbone itself with --encoder {settings.backbone}"
         )
+    if settings.own_model == "shared-private":
+        raise RunError(f"{run}: own-model = 'shared-private' mixes two adapters by a gate; give a run whose sites have one")
     name = site or _only_site(folder)
     left = folder.directory / "sites" / name
     if not is_delivered(left):

@@ -1,0 +1,71 @@
+"""Sites that send models of their own: every one goes on from its own. MR-MTL's are pulled to their mean; under shared-private a site
+makes of the mean what the others sent, for which every request says what the site counts in it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from fedlingua.backbones.parts import PARTS
+from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.tensors import NamedTensors
+from strategies.aggregation import State, in_clusters, weights_of
+from strategies.fed_mean import FedMean
+from strategies.updates import Update
+
+SENT, SHARES = "own-model", "shares"
+"""In a state: prefix in its memory of what every site has sent last; key in its values of what that counts."""
+
+
+class OwnModels(FedMean):
+    """FedMean, but that an update is measured from what its site sent last (`training_start`), where its training began, and not from the
+    mean. Of an update that was scaled down that is what counted.
+    """
+
+    initial: NamedTensors
+
+    @property
+    def tells_shares(self) -> bool:
+        return self.settings.own_model == "shared-private"
+
+    def init(self, tensors: NamedTensors) -> State:
+        self.initial = tensors
+        return super().init(tensors)
+
+    def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
+        """The clusters' means, and every site's model beside them."""
+        sent = {f"{SENT}/{site}/{name}": np.array(tensor) for site, of in updates.items() for name, tensor in of.tensors.items()}
+        values = {**state.values, SHARES: self._shares(state, updates)} if self.tells_shares else state.values
+        return replace(super().aggregate(state, updates), memory={**state.memory, **sent}, values=values)
+
+    def _shares(self, state: State, updates: Mapping[str, Update]) -> dict[str, list[float]]:
+        """Site -> what its model counts in its clusters' means, by part; of a cluster of which nobody answered as before."""
+        shares = {site: list(own) for site, own in state.values.get(SHARES, {}).items()}
+        weights = weights_of(self.settings)
+        for part, cluster, sites in in_clusters(updates, self.clusters):
+            counts = dict(zip(sites, weights([updates[site] for site in sites]) if sites else [], strict=True))
+            for site in self.clusters[part][cluster] if sites and self.tensor_set.of_part(part) else ():
+                shares.setdefault(site, [0.0] * len(PARTS))[PARTS.index(part)] = counts.get(site, 0.0)
+        return shares
+
+    def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
+        return [self._with_shares(message, state) for message in super()._requests(message_type, state, grid, round_of)]
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """As of all, with the shares of the state that is sent."""
+        return [self._with_shares(each, self.sent) for each in super().configure_train(server_round, arrays, config, grid)]
+
+    def _with_shares(self, message: Message, state: State) -> Message:
+        task = Task.of(message.content.config_records[protocol.TASK])
+        task = replace(task, shares=tuple(state.values.get(SHARES, {}).get(task.site, ())))
+        message.content[protocol.TASK] = ConfigRecord(task.request())
+        return message
+
+    def training_start(self, site: str) -> NamedTensors:
+        """What the site has sent last; at first what everybody starts from."""
+        memory = self.sent.memory
+        return {name: memory.get(f"{SENT}/{site}/{name}", self.initial[name]) for name in self.tensor_set.names}
