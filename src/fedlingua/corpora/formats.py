@@ -4,7 +4,8 @@ Translated text:
 
     tsv = "X.tsv.gz"             two columns; columns = [1, 0] takes others, counted from 0
     moses = "X"                  X.de and X.fr, line by line
-    nway = "dev.{}.txt.gz"       the same with the language in the middle
+    nway = "dev.{}.txt.gz"       the same with the language in the middle; share = "2/8" takes lines 2, 10, 18, ... of both, so that each
+                                 line is at one of eight sites
     opus = "de-fr.txt.zip"       a Moses download of OPUS as it comes
     tmx = "memory.tmx"           a translation memory
     jsonl = "X.jsonl.gz"         a JSON object a line; fields = ["src", "tgt"] where they are not called after the languages
@@ -169,7 +170,7 @@ _REGISTER = Format(_register, ("sentences", "seed"))
 FILE_FORMATS = {
     "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry)), ("columns",)),
     "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),
-    "nway": Format(lambda entry: LineFiles(*_nway(entry))),
+    "nway": Format(lambda entry: LineFiles(*_nway(entry), *_share(entry)), ("share",)),
     "opus": Format(lambda entry: OpusZip(entry.path, entry.direction)),
     "tmx": Format(lambda entry: TmxFile(entry.path, entry.direction)),
     "jsonl": Format(lambda entry: JsonPairs(entry.path, _fields(entry)), ("fields",)),
