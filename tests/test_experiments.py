@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -386,3 +387,48 @@ def test_no_sentence_of_the_tatoeba_federation_stands_in_two_splits_at_any_two_s
 def test_every_pair_of_the_tatoeba_federation_is_accounted_for() -> None:
     for text in tatoeba()[1].values():
         assert text.account.read == text.account.kept + sum(text.account.dropped.values())
+
+
+@cache
+def real_texts(name: str, with_base: bool = False) -> Mapping[str, SiteText]:
+    """Every site's text of a federation of experiments/real; with_base: without what the backbone has seen, which takes longer."""
+    federation = read_federation(EXPERIMENTS / f"federations/{name}.toml", DATA)
+    try:
+        check_files(federation)
+    except CorpusError as error:
+        pytest.skip(f"the real text is not there: {error}")
+    assert federation.base is not None
+    return read_sites(federation, forbidden_sides(read_recipe(federation.base, DATA)) if with_base else set())
+
+
+def test_every_verse_is_at_one_site_at_most() -> None:
+    """2 s: the backbone's text is read, to keep it out."""
+    federation = read_federation(EXPERIMENTS / "federations/bible.toml", DATA)
+    texts = real_texts("bible", with_base=True)
+    lines = [list(site.corpus.read()) for site in federation.sites if site.corpus]
+    english = (DATA / "bible_nt/all.en.txt.gz").read_bytes()
+    assert [pair.target for row in zip_longest(*lines) for pair in row if pair] == gzip.decompress(english).decode().splitlines()
+    assert {len(text.splits["train"]) for text in texts.values()} == {500}
+    assert min(len(text.splits["dev"]) for text in texts.values()) >= 130
+    assert min(len(text.splits["test"]) for text in texts.values()) >= 260
+    assert not sides(texts, "train") & sides(texts, "dev", "test")
+    assert not sides(texts, "dev") & sides(texts, "test")
+
+
+def test_the_smaller_and_the_larger_sites_of_the_bible_have_the_same_dev_and_test() -> None:
+    for names in (("bible_50", "bible_150", "bible"), ("bible_three_500", "bible_three_2000")):
+        smaller, larger = (read_federation(EXPERIMENTS / f"federations/{name}.toml", DATA) for name in (names[0], names[-1]))
+        assert smaller.sites == larger.sites
+        assert replace(smaller.rules, sizes=Sizes()) == replace(larger.rules, sizes=Sizes())
+    small, large = real_texts("bible_50"), real_texts("bible")
+    assert all(set(small[site].splits["train"]) < set(large[site].splits["train"]) for site in large)
+
+
+def test_medical_sites_train_and_test_on_the_same_lines() -> None:
+    texts = real_texts("tico")
+    for split in SPLITS:
+        held = [{pair.target for pair in text.splits[split]} for text in texts.values()]
+        assert len(set.union(*held)) - len(set.intersection(*held)) <= 2  # a line of one word is cleaned away in one language
+    everything = sum(len(pairs) for pairs in texts["fr-en"].splits.values())
+    shares = [len(texts["fr-en"].splits[split]) / everything for split in SPLITS]
+    assert shares == pytest.approx([0.6, 0.15, 0.25], abs=0.03)

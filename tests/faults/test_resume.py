@@ -262,12 +262,13 @@ class Momentum(FedMean):
     def aggregate(self, state, updates):
         new, memory = super().aggregate(state, updates), {}
         draws = [*state.values.get("draws", []), self.progress.random.random()]
-        before, after = state.tensors["encoder"]["all"], new.tensors["encoder"]["all"]
-        for name in after:
+        before, after = state.tensors["encoder"]["all"], dict(new.tensors["encoder"]["all"])
+        for name in before:
             step = after[name] - before[name]
             memory[name] = np.float32(0.5) * state.memory.get(name, np.zeros_like(step)) + step
             after[name] = before[name] + memory[name] * np.float32(draws[-1])
-        return replace(new, memory=memory, values={"draws": draws})
+        tensors = {**new.tensors, "encoder": {"all": after}}
+        return replace(new, tensors=tensors, memory=memory, values={"draws": draws})
 
 
 @pytest.mark.fault("resumed")

@@ -33,8 +33,9 @@ WAYS = {
 
 
 @pytest.fixture
-def families(four_sites):
-    return {**four_sites, "method": "adapter-families", "rounds": 3, "adapter.dim": 16}
+def families(four_sites, tiny_backbone):
+    """On two layers a stack, of which one can stay."""
+    return {**four_sites, "backbone": str(tiny_backbone), "method": "adapter-families", "rounds": 3, "adapter.dim": 16}
 
 
 def bytes_of(folder, which: str) -> dict[str, int]:

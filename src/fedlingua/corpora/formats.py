@@ -144,7 +144,7 @@ _REGISTER = Format(lambda entry: read_register(entry.table, entry.direction, ent
 FILE_FORMATS = {
     "tsv": Format(lambda entry: TsvFile(entry.path, *_columns(entry)), ("columns",)),
     "moses": Format(lambda entry: LineFiles(*side_paths(entry.path, entry.direction))),
-    "nway": Format(lambda entry: LineFiles(*_nway(entry))),
+    "nway": Format(lambda entry: LineFiles(*_nway(entry), *_share(entry)), ("share",)),
     "opus": Format(lambda entry: OpusZip(entry.path, entry.direction)),
     "tmx": Format(lambda entry: TmxFile(entry.path, entry.direction)),
     "jsonl": Format(lambda entry: JsonPairs(entry.path, _fields(entry)), ("fields",)),

@@ -87,10 +87,15 @@ class TsvFile(Corpus[Pair]):
 
 @dataclass(frozen=True)
 class LineFiles(Corpus[Pair]):
-    """Two files whose line i is the same sentence: Moses pairs, and any two languages of an n-way corpus."""
+    """Two files whose line i is the same sentence: Moses pairs, and any two languages of an n-way corpus.
+
+    Of `parts` shares this is number `part`: lines part, part + parts, ..., so that sites can hold an n-way corpus between them.
+    """
 
     source_path: AnyPath
     target_path: AnyPath
+    part: int = 1
+    parts: int = 1
 
     def read(self) -> Iterator[Pair]:
         lines = enumerate(zip_longest(read_lines(self.source_path), read_lines(self.target_path)), start=1)
@@ -101,7 +106,8 @@ class LineFiles(Corpus[Pair]):
                     f"{shorter} ends after line {number - 1}, but {longer} has {number + sum(1 for _ in lines)} lines; "
                     "line i of both files has to be the same sentence, so both need the same number of lines"
                 )
-            yield Pair(left, right)
+            if (number - self.part) % self.parts == 0:
+                yield Pair(left, right)
 
     def paths(self) -> Sequence[AnyPath]:
         return [self.source_path, self.target_path]

@@ -117,7 +117,7 @@ def test_an_unknown_language_or_one_that_the_phrasebook_lacks_is_refused(tmp_pat
         federation(tmp_path, clinic('phrasebook = "hospital"', language="sw"))
 
 
-@pytest.mark.parametrize("key", ['lines = "a"', 'share = "1/2"', "public = true", 'deidentify-with = "a:b"'])
+@pytest.mark.parametrize("key", ['lines = "a"', "public = true", 'deidentify-with = "a:b"'])
 def test_a_direction_takes_nothing_that_is_for_a_language(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"site court: got {key.split()[0]}, which goes with language"):
         federation(tmp_path, SITE + key + "\n")

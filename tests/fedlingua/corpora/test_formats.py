@@ -64,6 +64,21 @@ def test_every_form_gives_the_same_pairs(data: Path, entry: dict[str, Any], kind
     assert list(files.read()) == PAIRS
 
 
+def test_shares_of_n_way_lines_are_each_line_once(tmp_path: Path) -> None:
+    for code in ("zh", "en"):
+        (tmp_path / f"n.{code}").write_text("".join(f"{code}{line}\n" for line in range(1, 9)), "utf-8")
+    shares = [corpus_of({"nway": "n.{}", "share": f"{part}/3"}, ZH_EN, "here", tmp_path) for part in (1, 2, 3)]
+    numbers = [[1, 4, 7], [2, 5, 8], [3, 6]]
+    assert [list(share.read()) for share in shares] == [[Pair(f"zh{n}", f"en{n}") for n in part] for part in numbers]
+
+
+def test_a_share_whose_files_are_not_of_one_length_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "n.zh").write_text("a\nb\nc\n")
+    (tmp_path / "n.en").write_text("a\nb\n")
+    with pytest.raises(CorpusError, match=r"n\.en ends after line 2, but .*n\.zh has 3 lines"):
+        list(corpus_of({"nway": "n.{}", "share": "1/3"}, ZH_EN, "here", tmp_path).read())
+
+
 def test_every_kind_is_looked_at() -> None:
     assert {next(iter(entry)) for entry, _ in ENTRIES} == set(FILE_FORMATS)
 
@@ -77,6 +92,8 @@ def test_every_kind_is_looked_at() -> None:
         ({"parquet": "a", "split": "test"}, "split = 'test' goes with dataset, and here is parquet"),
         ({"tsv": "a", "fields": ["a", "b"]}, "fields = ['a', 'b'] goes with jsonl, parquet, dataset, and here is tsv"),
         ({"nway": "a.txt"}, "nway = 'a.txt' has no place for the language"),
+        ({"nway": "a.{}", "share": "9/8"}, "share = '9/8'; wanted a part of all lines, from '1/7' to '7/7' for seven sites"),
+        ({"tsv": "a", "share": "1/8"}, "share = '1/8' goes with nway, and here is tsv"),
     ],
 )
 def test_an_entry_that_says_too_little_or_too_much_is_refused(entry: dict[str, Any], told: str) -> None:

@@ -38,8 +38,8 @@ def text(value: Any, otherwise: str = "") -> str:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """The value as an object with text keys; empty for anything else."""
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+    """The value as an object with text keys, half characters of them replaced; empty for anything else."""
+    return {str(key).encode(errors="replace").decode(): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 
 def objects(value: Any) -> dict[str, dict[str, Any]]:
@@ -82,7 +82,6 @@ def read_as(kind: type[Read], content: dict[str, Any], **known: Any) -> Read:
     """An object of JSON as a dataclass of such fields. known: fields that the object does not tell."""
     model: Any = kind
     names = [field.name for field in fields(model)]
-    # Other keys may be no text that pydantic reads, such as half a character.
     values = {name: value for name, value in {**content, **known}.items() if name in names}
     read: Read = _adapter(model).validate_python(values)
     return read
