@@ -48,7 +48,7 @@ class OwnModels(FedMean):
         weights = weights_of(self.settings)
         for part, cluster, sites in in_clusters(updates, self.clusters):
             counts = dict(zip(sites, weights([updates[site] for site in sites]) if sites else [], strict=True))
-            for site in self.clusters[part][cluster] if sites and self.tensor_set.of_part(part) else ():
+            for site in self.clusters[part][cluster] if sites else ():
                 shares.setdefault(site, [0.0] * len(PARTS))[PARTS.index(part)] = counts.get(site, 0.0)
         return shares
 

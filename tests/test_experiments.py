@@ -394,7 +394,7 @@ def real_texts(name: str, with_base: bool = False) -> Mapping[str, SiteText]:
     """Every site's text of a federation of experiments/real; with_base: without what the backbone has seen, which takes longer."""
     federation = read_federation(EXPERIMENTS / f"federations/{name}.toml", DATA)
     try:
-        check_files(federation)
+        check_corpora(federation.sites)
     except CorpusError as error:
         pytest.skip(f"the real text is not there: {error}")
     assert federation.base is not None

@@ -92,7 +92,7 @@ def test_the_delivered_adapter_is_the_best_rounds(families):
     assert all((delivered[name] == array).all() for name, array in kept.items())
 
 
-@pytest.mark.parametrize(("method", "rate"), [("adapter-families", 10.0), ("adapter-local", 5.0)])
+@pytest.mark.parametrize(("method", "rate"), [("adapter-families", 10.0), ("adapter-local", 20.0)])
 def test_by_last_the_final_model_is_the_result_though_an_earlier_one_was_better(config, tmp_path, method, rate):
     worse = {**config, "method": method, "learning-rate": rate, "rounds": 3}
     last, best = (run({**worse, "best-by": by}, tmp_path / by)[0] for by in ("last", "examples"))
