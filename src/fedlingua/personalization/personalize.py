@@ -20,6 +20,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import TEXT_SCORERS, translations
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
@@ -96,9 +97,9 @@ def personalize(
         "smaller --learning-rate"
     )
 
-    def train(changed: Settings, seed: str, this_round: tuple[int, int]) -> LocalResult:
+    def train(changed: Settings, seed: str, this_round: tuple[int, int], state: dict[str, Numbers] | None = None) -> LocalResult:
         names, local = trainable.trained.names, LocalTraining.of(changed)
-        return train_locally(model, names, training_texts, codec, local, seed, this_round=this_round)
+        return train_locally(model, names, training_texts, codec, local, seed, state, this_round=this_round)
 
     def count_chrf(base: bool) -> Counts | None:
         if base:

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.files import replace_text
 from fedlingua.evaluation.text_metrics import Counts
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
@@ -43,7 +44,7 @@ class SiteModel:
     Attributes:
         settings: Of the run, as they hold at the site.
         dev: Examples that losses are measured on.
-        train: Trains what the model holds as a round does: settings, seed, (pass, of how many).
+        train: Trains what the model holds as a round does: settings, seed, (pass, of how many), the optimizer's state, which goes on.
         count_chrf: Translates the dev text, with the published backbone (True) or with what the model holds, and counts chrF,
             (sentences, 18); gives None where nothing is translated.
         note: Takes a line of progress, and whether it begins or ends a step of the phase.
@@ -53,7 +54,7 @@ class SiteModel:
     trainable: Trainable
     settings: Settings
     dev: Sequence[Example]
-    train: Callable[[Settings, str, tuple[int, int]], object]
+    train: Callable[[Settings, str, tuple[int, int], dict[str, Numbers] | None], object]
     count_chrf: Callable[[bool], Counts | None]
     note: Callable[[str, bool], None]
 
@@ -190,6 +191,7 @@ class _Phase:
         model, settings = self.model, self.model.settings
         model.note(f"trains {'alone' if name == choice.ALONE else 'on from the federation'}, at most {most} passes", True)
         rates = [float(rate) for rate in settings.keep_rates.split(",")]
+        optimizers: dict[float, dict[str, Numbers]] = {rate: {} for rate in rates}
         until = self.started + 60 * settings.keep_minutes if settings.keep_minutes else math.inf
 
         def train(number: int, rate: float) -> None:
@@ -198,7 +200,8 @@ class _Phase:
             changed = {"learning_rate": rate * settings.step_learning_rate, "schedule": "constant", "warmup_steps": 0}
             how = settings if as_a_round else replace(settings, **changed)  # type: ignore[arg-type]
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
-            model.train(how, seed, (number, max(number, settings.rounds)))
+            optimizer = optimizers[rate] if settings.optimizer_state == "kept" else None
+            model.train(how, seed, (number, max(number, settings.rounds)), optimizer)
 
         return train_until_dev_stops(
             start,
