@@ -94,7 +94,11 @@ def test_the_interval_is_the_paired_bootstrap_of_kept_and_base(choosing: Config,
         assert not {"alone_bleu", "gain_over_alone"} & set(entry)
 
 
-def test_alone_is_the_very_model_of_a_run_in_which_sites_train_alone(choosing: Config, tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])
+def test_alone_is_the_very_model_of_a_run_in_which_sites_train_alone(
+    choosing: Config, tmp_path: Path, optimizer_state: str
+) -> None:
+    choosing = {**choosing, "optimizer-state": optimizer_state}
     folder, _ = run(choosing, tmp_path / "run")
     alone, _ = run({**choosing, "method": "adapter-local", "rounds": 4}, tmp_path / "alone")
     for site in ("hospital", "court"):
