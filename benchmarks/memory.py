@@ -20,9 +20,9 @@ from text_pairs import text_pairs
 
 from fedlingua.backbones.directories import backbone_directory
 from fedlingua.backbones.load import load_backbone
+from fedlingua.desk.memory_making import NEIGHBOURS, make_memory
+from fedlingua.desk.memory_store import Memory, Mixing
 from fedlingua.evaluation.decode import translate
-from fedlingua.evaluation.memory import Memory, Mixing
-from fedlingua.evaluation.memory_making import NEIGHBOURS, make_memory
 from fedlingua.training.translation import encode_pairs
 
 WANTED_RATIO = 2.0

@@ -36,8 +36,8 @@ from kept import keep
 
 from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels
+from fedlingua.desk.site_translations import read_site_translations
 from fedlingua.desk.translator import Translator
-from fedlingua.evaluation.site_translations import read_site_translations
 
 WANTED_RATIOS, MOST_GROWTH_MIB = {"one_site": 2.0, "all_sites": 1.0}, 8.0
 """Sentences a core's second over one by one, and what the server may take more of memory; else the benchmark ends with an error. Requests

@@ -199,7 +199,15 @@ def finished_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) 
 
     folder = tmp_path_factory.mktemp("runs")
     (folder / "four.toml").write_text(FOUR_SITES)
-    short = {"adapter.dim": 4, "batch-size": 8, "beam": 2, "rounds": 1, "max-tokens": 32, "max-decode-tokens": 16}
+    short = {
+        "adapter.dim": 4,
+        "batch-size": 8,
+        "beam": 2,
+        "rounds": 1,
+        "max-tokens": 32,
+        "max-decode-tokens": 16,
+        "keep.choose": False,
+    }
     config = {**default_run_config(), **short, "accumulation": 1, "backbone": str(tiny_backbone), "method": "adapter-families"}
     # So much that sites do not sound alike.
     told = {"federation": str(folder / "four.toml"), "deadline.phase-s": 60.0, "learning-rate": 0.1}

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedlingua.desk.models import RunModels
+from fedlingua.desk.site_translations import read_site_translations
 from fedlingua.evaluation.bootstrap import draws, paired
-from fedlingua.evaluation.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import TEXT_METRICS
 from fedlingua.exchange import protocol
 from fedlingua.exchange.delivery import delivered

@@ -51,8 +51,8 @@ def test_a_killed_run_ends_in_the_same_bytes_and_learns(families, tmp_path, way)
     assert not [failure for line in rounds(whole) for failure in line["failures"]]
 
 
-def test_an_averaged_adam_is_the_mean_of_the_sites_and_they_go_on_from_it(families, tmp_path):
-    config = {**families, "rounds": 2}
+def test_an_averaged_adam_is_the_mean_of_the_sites_and_they_go_on_from_it(families, tiny_backbone, tmp_path):
+    config = {**families, "backbone": str(tiny_backbone), "rounds": 2}
     plain, _ = run(config, tmp_path / "plain")
     folder, live = run({**config, **AVERAGED}, tmp_path / "averaged")
     assert uplink(folder) / uplink(plain) == pytest.approx(3, abs=0.15)

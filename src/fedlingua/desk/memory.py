@@ -1,4 +1,4 @@
-"""A site's memory (`fedlingua.evaluation.memory`): of which text it is made, which lambda is used, and the file beside the model."""
+"""A site's memory (`fedlingua.desk.memory_store`): of which text it is made, which lambda is used, and the file beside the model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, texts_by_site, t
 from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.models import RunModels, TrainedModel
-from fedlingua.personalization.start import check_text_is_here
+from fedlingua.desk.personalization.start import check_text_is_here
 
 if TYPE_CHECKING:  # what cannot be made is refused without torch
     from fedlingua.desk.decoding import Search
@@ -47,9 +47,9 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
         RunError: There is no text to make it of, or to choose by. ConfigError: So many keys need faiss, which is not installed.
     """
     from fedlingua.desk.decoding import Decoding
+    from fedlingua.desk.memory_making import choose, choose_mixings, make_memory
+    from fedlingua.desk.memory_store import Memory
     from fedlingua.desk.translator import Translator
-    from fedlingua.evaluation.memory import Memory
-    from fedlingua.evaluation.memory_making import choose, choose_mixings, make_memory
     from fedlingua.evaluation.scores import bleu_score, score_sums
     from fedlingua.training.translation import encode_pairs
 

@@ -11,10 +11,10 @@ from fedlingua.clustering.clusters import EVERYBODY, Clusters, Relatives, cluste
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import Direction, nearest, parse_written
 from fedlingua.corpora.sites import read_federation
+from fedlingua.desk.completed import CompletedRun, same_backbone, settings_of
 from fedlingua.exchange.companions import of_the_model
 from fedlingua.exchange.delivery import delivered, delivered_about, is_delivered
 from fedlingua.exchange.tensors import Tensors
-from fedlingua.runs.completed import CompletedRun, same_backbone, settings_of
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # what a run cannot give is refused without torch

@@ -13,8 +13,8 @@ from fedlingua.desk.models import RunModels, TrainedModel, check_translates
 from fedlingua.exchange.tensors import Tensors, check_tensors
 
 if TYPE_CHECKING:  # options are checked without torch
-    from fedlingua.evaluation.memory import Memory
-    from fedlingua.evaluation.terms import Terms
+    from fedlingua.desk.memory_store import Memory
+    from fedlingua.desk.terms import Terms
 
 
 class Translator:
@@ -75,14 +75,14 @@ class Translator:
             self.memory, self._memory_file = self._read_memory(file) if file.name else None, file
 
     def _read_memory(self, file: Path) -> "Memory | None":
-        from fedlingua.evaluation.memory import Memory
+        from fedlingua.desk.memory_store import Memory
 
         memory = Memory.load(file, self.fingerprint())
         return memory.to(self.trainable.model.device) if memory.mixing.weight else None
 
     def read_terms(self, file: Path) -> "Terms":
         """Read a glossary for the direction in use; raises what `Terms.read` does."""
-        from fedlingua.evaluation.terms import Terms
+        from fedlingua.desk.terms import Terms
 
         return Terms.read(file, self.direction, self.trainable.backbone.codec)
 

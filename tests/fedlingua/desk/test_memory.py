@@ -9,14 +9,14 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.desk import memory_making
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.memory import remember, text_of_run
+from fedlingua.desk.memory_store import Memory
 from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.serving.models import Models
 from fedlingua.desk.translator import Translator
-from fedlingua.evaluation import memory_making
-from fedlingua.evaluation.memory import Memory
 from tests.federations import FOUR_SITES
 
 SENTENCES = ["Dobré ráno.", "Lékař čte."]

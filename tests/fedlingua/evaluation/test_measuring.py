@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.desk.site_translations import read_site_translations
 from fedlingua.evaluation import measuring
 from fedlingua.evaluation.comet.scores import CometScores, checked_model
 from fedlingua.evaluation.measuring import measure, score_of, signature_of, width_of
-from fedlingua.evaluation.site_translations import read_site_translations
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Translated
 from tests.in_process import run
 

@@ -19,7 +19,7 @@ COMMANDS = {
     "serve": "Translate over HTTP, for all sites and directions of a run, with a page to type in.",
     "score": "Score translations: of a run, whose scores.json keeps the result, or of files.",
     "compare": "Compare runs: by site with a paired bootstrap, over all sites, what they cost, and whether joining helps each site.",
-    "personalize": "Let sites go on by themselves from a round's model, and find how much of their own model they should use.",
+    "personalize": "Run the last phase again: sites go on from a round's model, and find how much of their own they should use.",
     "memory": "Make a memory of a site's training text, with the model that it uses after a run (kNN-MT, Khandelwal et al. 2021).",
     "report": "Write report.html anew and print the table of scores.",
     "status": "Show how far a run is: each site's round, when it was last heard, its bytes and failures.",

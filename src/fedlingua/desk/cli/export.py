@@ -9,8 +9,8 @@ from fedlingua.common.languages import parse_direction
 from fedlingua.desk.cli.completion import sites_of_run
 from fedlingua.desk.cli.options import ExportOptions, RunOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
+from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.models import RunModels
-from fedlingua.runs.completed import CompletedRun
 
 if TYPE_CHECKING:  # an unknown form, or a folder that is there, is told without torch
     from fedlingua.desk.export.model import Export

@@ -7,9 +7,9 @@ import typer
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
 from fedlingua.desk.cli.progress import duration
+from fedlingua.desk.personalization.settings import Personalizing
+from fedlingua.desk.personalization.start import Start
 from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table
-from fedlingua.personalization.settings import Personalizing
-from fedlingua.personalization.start import Start
 from fedlingua.runs.folder import replace_text
 
 commands = Commands()
@@ -27,15 +27,15 @@ def personalize(
     alpha_rate: Annotated[float, typer.Option(help="Of alpha's own steps.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Decides order, masks and dropout; default: the run's.")] = None,
 ) -> Answer:
-    """Run the last phase again: sites go on by themselves from a round's model, and find how much of their own they should use."""
+    """Run the last phase again: sites go on from a round's model, and find how much of their own they should use."""
     how = Personalizing(epochs, learning_rate, alpha_rate, seed)
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
     # What loads torch comes after all that can be refused without it.
+    from fedlingua.desk.personalization.personalize import personalize
+    from fedlingua.desk.personalization.result_files import FOLDER, store
     from fedlingua.desk.report.personal_page import write_personal_page
-    from fedlingua.personalization.personalize import personalize
     from fedlingua.personalization.phase import FOLDER as CHOICE
-    from fedlingua.personalization.result_files import FOLDER, store
 
     trainable = start.run.trainable()
     results = []

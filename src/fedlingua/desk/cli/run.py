@@ -180,7 +180,7 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     Raises:
         ConfigError: a setting that a resumed run has to keep. RunError: nothing to resume.
     """
-    from fedlingua.runs.completed import settings_of
+    from fedlingua.desk.completed import settings_of
     from fedlingua.settings.checks import settings_from
 
     folder = RunFolder(run.resolve())

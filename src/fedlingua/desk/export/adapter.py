@@ -10,13 +10,13 @@ from safetensors.numpy import load_file, save_file
 from fedlingua.common.errors import RunError
 from fedlingua.common.hashing import sha256
 from fedlingua.common.languages import parse_written
+from fedlingua.desk.completed import settings_of
 from fedlingua.desk.export.facts import public_name
 from fedlingua.desk.export.forms import FILE
 from fedlingua.desk.models import TrainedModel
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.runs.completed import settings_of
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
 

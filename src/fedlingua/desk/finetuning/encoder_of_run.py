@@ -16,12 +16,12 @@ from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_lora
 from fedlingua.common.folders import replace_folder
+from fedlingua.desk.completed import same_backbone, settings_of
 from fedlingua.desk.finetuning.settings import encoder_run
 from fedlingua.exchange.delivery import ADAPTER, delivered
 from fedlingua.exchange.tensor_sets import TENSOR_SETS, read_tensors, tensor_set, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.runs.completed import same_backbone, settings_of
 from fedlingua.runs.folder import RunFolder, json_text, replace_text
 from fedlingua.settings.config import Settings
 

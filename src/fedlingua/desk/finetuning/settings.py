@@ -9,11 +9,11 @@ import typer
 
 from fedlingua.common.errors import RunError
 from fedlingua.common.languages import nearest
+from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.finetuning.i2b2 import read_i2b2
 from fedlingua.desk.finetuning.iob import TaggedCorpus, read_iob
 from fedlingua.desk.finetuning.pairs import PairCorpus, read_pairs_folder
 from fedlingua.exchange.delivery import is_delivered
-from fedlingua.runs.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
 
 

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.languages import Direction, normal_code
-from fedlingua.corpora.glossary import named_direction
 from fedlingua.desk.decoding import Decoding
 from fedlingua.desk.models import RunModels, TrainedModel
 from fedlingua.desk.translator import Translator
-from fedlingua.evaluation.terms import Terms
 from fedlingua.exchange.tensors import Tensors
+
+if TYPE_CHECKING:  # what speaks against a start is told before torch is imported
+    from fedlingua.desk.terms import Terms
 
 KEPT_BYTES = 1 << 30
 """Of tensors that were asked for lately: thousands of adapters, or the last full model alone."""
@@ -62,8 +64,11 @@ class Models:
                         continue
         return answered
 
-    def _read_terms(self, file: Path) -> Iterator[tuple[Direction, Terms]]:
+    def _read_terms(self, file: Path) -> Iterator[tuple[Direction, "Terms"]]:
         """A glossary, both ways if its languages are the run's."""
+        from fedlingua.desk.glossary import named_direction
+        from fedlingua.desk.terms import Terms
+
         named = named_direction(file)
         if named is None:
             raise ConfigError(f"--terms {file}: serve answers many directions; name the file after its own, as terms.de-en.tsv")

@@ -186,9 +186,10 @@ TABLE = [
     Mistake("translate --run runs/done", "either --site or --direction", "translate", "sites.json"),
     Mistake("translate --run runs/done --site curt", "no site 'curt'", "runs/done", "did you mean 'court'?"),
     Mistake("score --run runs/done --metric blue", "no metric 'blue'", "metric", "did you mean 'bleu'?"),
+    Mistake("memory --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
     Mistake("score --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
     Mistake("personalize --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
-    Mistake("personalize --run runs/done --epochs 0", "0", "--epochs", "wanted at least 1"),
+    Mistake("personalize --run runs/done --epochs -1", "-1", "--epochs", "wanted at least 1"),
     Mistake("report runs/done --bandwidth nan", "nan is no positive number", "bandwidth", "such as 1000"),
     Mistake("compare runs/done", "nothing to compare", "1 run", "give two run folders or more"),
     Mistake("compare runs/done runs/other", "different text", "at site hospital", "compare runs of one federation file"),
@@ -243,6 +244,9 @@ TABLE = [
     Mistake("status runs/cut", "is not JSON", "runs/cut/run.json", "run anew"),
     Mistake("suite --rebuild runs/empty", "no suite.json", "runs/empty", "give a folder"),
     Mistake("site translate --site st", "nothing was delivered", "st/state", "at its end", has=deployed_site),
+    Mistake(
+        "site memory --site st --federation federation.toml", "nothing was delivered", "st/state", "at its end", has=deployed_site
+    ),
     Mistake("site export --site st --to x", "nothing was delivered", "st/state", "at its end", has=deployed_site),
     Mistake("export --run runs/killed --site court --to x", "not completed", "runs/killed", "fedlingua run --resume runs/killed"),
     Mistake("export --run runs/done --site court --to x --form onnx", "'onnx'", "--form", "adapter, peft, transformers"),

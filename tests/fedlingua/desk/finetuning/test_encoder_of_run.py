@@ -9,13 +9,13 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, PreTrainedModel
 
 from fedlingua.common.errors import RunError
+from fedlingua.desk.completed import CompletedRun
 from fedlingua.desk.finetuning.encoder import load_encoder
 from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
 from fedlingua.desk.finetuning.settings import FineTuning
 from fedlingua.desk.finetuning.tasks import Setting, finetune
 from fedlingua.exchange.delivery import delivered
 from fedlingua.exchange.tensor_sets import write_tensors
-from fedlingua.runs.completed import CompletedRun
 from fedlingua.runs.folder import RunFolder
 from tests.encoders import write_tagging
 from tests.in_process import run

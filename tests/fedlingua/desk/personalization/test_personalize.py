@@ -15,11 +15,11 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.app import main
 from fedlingua.desk.cli.personalize import personalize as personalize_command
+from fedlingua.desk.personalization.personalize import chosen_alpha, personalize
+from fedlingua.desk.personalization.result_files import MOST_POINTS, thinned
+from fedlingua.desk.personalization.settings import Personalizing
+from fedlingua.desk.personalization.start import Start
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
-from fedlingua.personalization.personalize import chosen_alpha, personalize
-from fedlingua.personalization.result_files import MOST_POINTS, thinned
-from fedlingua.personalization.settings import Personalizing
-from fedlingua.personalization.start import Start
 from fedlingua.runs.folder import RunFolder
 
 METRICS = {"translation": ["bleu", "chrf"], "masked-language": ["perplexity", "accuracy"]}

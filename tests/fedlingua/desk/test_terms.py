@@ -9,8 +9,8 @@ import torch
 from fedlingua.backbones.load import Backbone
 from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
+from fedlingua.desk.terms import Terms, _begun, _Bonus
 from fedlingua.evaluation.decode import translate
-from fedlingua.evaluation.terms import Terms, _begun, _Bonus
 
 DE_FR = Direction("de", "fr")
 SENTENCES = ["Der Arzt liest das Buch.", "Hat der Tourist das Haus gesehen?", "Ja."]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedlingua.desk.personalization.apfl import START, alpha_slope, alpha_step, learn_in_mixture
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
-from fedlingua.personalization.apfl import START, alpha_slope, alpha_step, learn_in_mixture
 from fedlingua.personalization.interpolation import interpolated
 from fedlingua.settings.checks import settings_from
 from fedlingua.training.batches import pad

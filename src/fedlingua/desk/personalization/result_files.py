@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fedlingua.desk.personalization.personalize import Personalized, phase_settings
+from fedlingua.desk.personalization.settings import Personalizing
+from fedlingua.desk.personalization.start import Start
 from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
-from fedlingua.personalization.personalize import Personalized, phase_settings
-from fedlingua.personalization.settings import Personalizing
-from fedlingua.personalization.start import Start
 from fedlingua.runs.folder import json_text, library_versions, replace_text
 
 FOLDER = "personal"

@@ -18,6 +18,8 @@ from safetensors.numpy import load_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.corpora.texts import SiteText
+from fedlingua.desk.personalization.apfl import learn_in_mixture
+from fedlingua.desk.personalization.settings import Personalizing
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import TEXT_SCORERS, translations
 from fedlingua.exchange.joined import Numbers
@@ -25,11 +27,9 @@ from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice
-from fedlingua.personalization.apfl import learn_in_mixture
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.passes import DIVERGED
 from fedlingua.personalization.phase import SiteModel, choose_model
-from fedlingua.personalization.settings import Personalizing
 from fedlingua.settings.config import Settings
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
