@@ -99,8 +99,7 @@ def is_server_app(process: psutil.Process) -> bool:
 @pytest.mark.fault("resumed")
 def test_a_run_that_is_killed_and_resumed_ends_whole_and_equals_the_rounds_in_one_process(experiment, tmp_path, record_property):
     """Two starts of the engine serve six facts, since each costs many seconds; the sixth: tracked, it is the same as untracked."""
-    changes = (f"track={TRACK}", "rounds=3", "keep.passes=1", "keep.patience=1", "keep.rates=1", "keep.by=loss")
-    track = [word for change in changes for word in ("--set", change)]
+    track = ("--set", f"track={TRACK}", "--set", "rounds=3")
     killed(command("run", experiment, "--to", tmp_path / "run", "--nodes", 2, "--seed", 3, *track), tmp_path / "run")
     done = finished(command("run", "--resume", tmp_path / "run", "--nodes", 2), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
