@@ -46,7 +46,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def finished(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=directory)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=600, cwd=directory)
 
 
 TRACK = "tensorboard" if importlib.util.find_spec("tensorboard") else ""
