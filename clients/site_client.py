@@ -33,7 +33,7 @@ from fedlingua.exchange.delivery import deliver
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
-from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors
+from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
@@ -98,37 +98,52 @@ class SiteClient(NumPyClient):
         """
         self.forget(task.keep)
         self.start_round(task.round)
-        stage, has_own = (task.round, task.attempt), self.settings.own_model != "none"
+        stage = task.round, task.attempt
         if self.settings.chooses and self.settings.trained_set in ("adapters", "lora") and not self.settings.private:
             self.received.save(of_the_model(received), task.round - 1)
-        travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
-        stays = self.trainable.trained.without(NOTHING if self.settings.compares_rounds or has_own else travels)
         optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
         controls: Controls | None = None
         if self.settings.companions:
             optimizer, controls = self._beside(optimizer, task.own, received)
-        how = self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
-        if self.settings.own_model == "ditto":  # what the federation trains comes first, and is not pulled
-            write_tensors(self.trainable.model, received)
-            result = self._train_model(*how)
-            update: NamedTensors = read_joined(self.trainable.model, travels)
-            self.load(received, task.own)
-            beside = self._train_model(*how, None, task.proximal_mu, received)
-            result = dataclasses.replace(result, seconds=result.seconds + beside.seconds)
+        if self.settings.own_model == "ditto":
+            result, update = self._train_ditto(received, task)
         else:
             self.load(received, task.own)
             center = of_the_model(received) if task.proximal_mu else None
-            result = self._train_model(*how, optimizer, task.proximal_mu, center, controls)
-            update = read_joined(self.trainable.model, without_companions(travels))
+            result = self._train_model(*self._round_of(task), optimizer, task.proximal_mu, center, controls)
+            update = read_joined(self.trainable.model, without_companions(self._travels))
         if self.settings.companions:
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
+        self._store(stage, optimizer, controls)
+        return update, dataclasses.asdict(result)
+
+    @property
+    def _travels(self) -> TensorSet:
+        return self.trainable.tensor_set if self.settings.how.travels else NOTHING
+
+    def _round_of(self, task: Task) -> tuple[Settings, str, tuple[int, int]]:
+        """Settings, seed and (round, of how many), as training takes them."""
+        return self.settings, f"{self.settings.seed}/{self.site}/{task.round}", (task.round, self.settings.rounds)
+
+    def _train_ditto(self, received: NamedTensors, task: Task) -> tuple[LocalResult, NamedTensors]:
+        """Train what the site sends, and after it the site's own model, which is pulled to what was received (Li et al. 2021)."""
+        write_tensors(self.trainable.model, received)
+        result = self._train_model(*self._round_of(task))
+        update = read_joined(self.trainable.model, self._travels)
+        self.load(received, task.own)
+        beside = self._train_model(*self._round_of(task), None, task.proximal_mu, received)
+        return dataclasses.replace(result, seconds=result.seconds + beside.seconds), update
+
+    def _store(self, stage: Stage, optimizer: dict[str, Numbers] | None, controls: Controls | None) -> None:
+        """Store what later rounds go on from and does not travel; the model holds what the site would use."""
         if optimizer is not None and self.settings.optimizer_state == "kept":
             self.optimizers.save(optimizer, stage)
         if controls:
             self.controls.save(controls.next_own(), stage)
+        all_stays = self.settings.compares_rounds or self.settings.own_model != "none"
+        stays = self.trainable.trained.without(NOTHING if all_stays else self._travels)
         if stays.specs:
             self.own_rounds.save(read_tensors(self.trainable.model, stays), stage)
-        return update, dataclasses.asdict(result)
 
     def measure(self, received: NamedTensors, task: Task) -> dict[str, Any]:
         """Measure the dev loss of what the site would use after a round, as sums; round 0 is the backbone as published."""

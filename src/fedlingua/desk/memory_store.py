@@ -7,7 +7,8 @@ layer norm, as in the paper, which found its key there after kNN-LM; d is the sq
 the states, the datastore's in int8.
 
 Search is exact below FAISS_FROM keys, in torch, so with the threads and on the device that translate; from there on faiss looks at the
-nearest cells of an inverted file. A key is 68 bytes on disk, and 264 in memory where the search is exact.
+nearest cells of an inverted file. A key is 68 bytes on disk, and 328 in memory where the search is exact: 64 in int8, 65 in float32,
+and its token.
 """
 
 import json
