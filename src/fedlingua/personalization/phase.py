@@ -94,8 +94,9 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
     """
     phase = _Phase(model, federated, folder, time.monotonic())
     phase.add_base()
-    settings, most = model.settings, model.settings.keep_passes or model.settings.rounds
-    phase.add_trained(choice.ALONE, model.trainable.initial, settings.rounds + most)
+    settings, rounds = model.settings, model.settings.passes_of_rounds
+    most = settings.keep_passes or rounds
+    phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most)
     phase.add(choice.FEDERATION, lambda: federated)
     phase.add_trained(choice.OWN, federated, most)
     for name, other in ((choice.OWN_FEDERATION, choice.FEDERATION), (choice.OWN_ALONE, choice.ALONE)):
@@ -125,6 +126,11 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
     return Kept(result.candidate, phase.tensors_of[result.candidate](), alone, about)
 
 
+def of_a_pass(settings: Settings) -> Settings:
+    """The settings with which a site trains for a pass: see keep.passes."""
+    return replace(settings, local_epochs=1, sample_share=0.0) if settings.draws_in_passes else settings
+
+
 def mean_of(tensors: Sequence[Tensors], files: Sequence[Path]) -> Tensors:
     """The plain mean of several models, summed in float32 in the order given."""
     models = [*tensors, *(load_file(file) for file in files)]
@@ -142,7 +148,7 @@ class _Phase:
         self.trained: dict[str, dict[str, Any]] = {}
         self.alphas: dict[str, Mapping[Part, float]] = {}
         self.left_out: dict[str, str] = {}
-        self.keys = {choice.ALONE: model.settings.hash(), choice.OWN: digest_of(model.settings.hash(), federated)}
+        self.keys = {choice.ALONE: model.settings.hash_of_alone(), choice.OWN: digest_of(model.settings.hash(), federated)}
 
     def write(self, tensors: Tensors) -> None:
         write_tensors(self.model.trainable.model, tensors)
@@ -195,10 +201,10 @@ class _Phase:
         until = self.started + 60 * settings.keep_minutes if settings.keep_minutes else math.inf
 
         def train(number: int, rate: float) -> None:
+            how = of_a_pass(settings)
             # Alone the first passes are the very rounds of method adapter-local; later rates and passes have no schedule.
-            as_a_round = name == choice.ALONE and rate == 1
-            changed = {"learning_rate": rate * settings.step_learning_rate, "schedule": "constant", "warmup_steps": 0}
-            how = settings if as_a_round else replace(settings, **changed)  # type: ignore[arg-type]
+            if name != choice.ALONE or rate != 1:
+                how = replace(how, learning_rate=rate * settings.step_learning_rate, schedule="constant", warmup_steps=0)
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
             optimizer = optimizers[rate] if settings.optimizer_state == "kept" else None
             model.train(how, seed, (number, max(number, settings.rounds)), optimizer)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -127,6 +129,16 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
         return self.keep_choose and self.how.trains and self.how.travels and self.own_model != "shared-private"
 
     @property
+    def draws_in_passes(self) -> bool:
+        """Whether a round trains on the next part of a pass over all of a site's text."""
+        return self.sample_share > 0 and not self.sample_least and not self.sample_replacement
+
+    @property
+    def passes_of_rounds(self) -> int:
+        """How many passes all rounds make, at most: over all of the text where each draws a part of one, else as long as a round."""
+        return math.ceil(self.rounds * self.local_epochs * self.sample_share) if self.draws_in_passes else self.rounds
+
+    @property
     def draws(self) -> bool:
         """Whether a round trains on a sample of a site's text."""
         return self.sample_least > 0 or self.sample_share > 0
@@ -160,8 +172,17 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     def hash(self) -> str:
         """Of the settings that can change tensors or scores when every site answers, not of the files that they name."""
-        decide = {said.first_name for said in OPTIONS.values() if said.has_effect(self)}
-        flat = {name: value for name, value in self.by_first_names().items() if name in decide}
+        return self._hash({})
+
+    def hash_of_alone(self) -> str:
+        """Of what a model depends on that a site trains by itself: equal ones are the same in whatever method's run."""
+        shared = (Own, Clusters, Aggregation, Sending, Scoring, Waiting)
+        elsewhere = {field.name for section in shared for field in fields(section)} | {"method", "keep_by", "keep_confidence"}
+        return self._hash({"tensor-set": self.trained_set}, elsewhere)
+
+    def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:
+        decide = {said.first_name for said in OPTIONS.values() if said.has_effect(self) and said.attribute not in without}
+        flat = {name: value for name, value in self.by_first_names().items() if name in decide} | given
         if self.federation in DEMO_FEDERATION:
             flat["federation"] = DEMO_FEDERATION[-1]
         return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]

@@ -413,14 +413,16 @@ class Keeping:
     """Whether each site chooses by its dev text what it keeps at the end of a run; false: what the server
     sends."""
     keep_by: str = option("both", key="keep.by", choices=("loss", "chrf", "both"), when=CHOOSES & task_is("translation"))
-    """What a candidate has to be better by than both the base and the site's own model trained alone: dev
-    loss, chrF of the translated dev text, or both. Where nothing is translated: the loss."""
+    """What shows that a candidate is better than both the base and the site's own model trained alone: dev
+    loss, chrF of the translated dev text, or the loss where chrF does not show the opposite. Where nothing is
+    translated: the loss."""
     keep_confidence: float = option(0.95, key="keep.confidence", least=0.5, below=1, when=CHOOSES)
     """Confidence of the interval of that gain, by paired bootstrap over dev sentences: its lower bound has to
     be above 0."""
     keep_passes: int = option(0, key="keep.passes", least=0, when=CHOOSES)
-    """At most how many passes, each as long as a round's training, a site goes on from the federation's model;
-    alone it may make as many and those of all rounds; 0: as many as rounds."""
+    """At most how many passes a site goes on from the federation's model; alone it may make as many and those
+    of all rounds; 0: as many as these. A pass is as long as a round's training, or over all of the text where
+    rounds draw parts of it without replacement."""
     keep_patience: int = option(2, key="keep.patience", least=1, when=CHOOSES)
     """Passes in a row without a lower dev loss after which a site takes the next of keep.rates, from its best
     pass on, or stops."""

@@ -58,26 +58,38 @@ def test_without_a_model_of_its_own_the_base_is_what_has_to_be_beaten() -> None:
     assert choose({BASE: result(2.0), FEDERATION: result(1.5)}, "loss", 0.95).candidate == FEDERATION
 
 
-def test_loss_and_chrf_have_to_agree_under_both() -> None:
+def test_under_both_the_loss_has_to_show_it_and_chrf_may_object() -> None:
     dev = {BASE: result(3.0, chrf=2), ALONE: result(2.0, chrf=5)}
     lower_loss_only = {**dev, OWN: result(1.0, chrf=4)}
     more_chrf_only = {**dev, OWN: result(2.5, chrf=8)}
-    each = {**dev, FEDERATION: result(1.9, chrf=9), OWN: result(1.0, chrf=8)}
+    each = {**dev, FEDERATION: result(1.0, chrf=4), OWN: result(1.9, chrf=8)}
     assert choose(lower_loss_only, "loss", 0.95).candidate == OWN
     assert choose(lower_loss_only, "both", 0.95).candidate == ALONE
     assert choose(more_chrf_only, "chrf", 0.95).candidate == OWN
     assert choose(more_chrf_only, "both", 0.95).candidate == ALONE
-    assert choose(each, "both", 0.95).candidate == FEDERATION
-    assert choose(each, "loss", 0.95).candidate == OWN
+    assert choose(each, "both", 0.95).candidate == OWN
+    assert choose(each, "loss", 0.95).candidate == FEDERATION
+
+
+def test_what_chrf_leaves_open_is_no_objection() -> None:
+    """Of forty sentences two are better and four worse: less chrF, but not surely."""
+    dev = {BASE: result(3.0, chrf=2), ALONE: result(2.0, chrf=5), OWN: result(1.0, chrf=5)}
+    counts, better, worse = dev[OWN].chrf, result(1.0, chrf=8).chrf, result(1.0, chrf=2).chrf
+    assert counts is not None and better is not None and worse is not None
+    counts[:2], counts[2:6] = better[:2], worse[:4]
+    chosen = choose(dev, "both", 0.95)
+    assert chosen.gains[OWN]["chrf"].value < 0 < chosen.gains[OWN]["chrf"].high
+    assert chosen.candidate == OWN
+    assert choose(dev, "chrf", 0.95).candidate == ALONE
 
 
 def test_only_what_the_choice_can_depend_on_is_translated_with() -> None:
     dev = {BASE: result(3.0), ALONE: result(2.0), FEDERATION: result(2.1), OWN: result(1.5)}
     assert worth_translating(dev, "loss", 0.95) == []
-    assert worth_translating(dev, "both", 0.95) == [BASE, ALONE, OWN]
+    assert worth_translating(dev, "both", 0.95) == [ALONE, OWN]
     assert worth_translating(dev, "chrf", 0.95) == [BASE, ALONE, FEDERATION, OWN]
     more = {**dev, "own+alone": result(1.4), FEDERATION: result(1.3), "last rounds": result(1.2)}
-    assert worth_translating(more, "both", 0.95) == [BASE, ALONE, "last rounds", FEDERATION]
+    assert worth_translating(more, "both", 0.95) == [ALONE, "last rounds", FEDERATION]
     nothing_better = {**dev, OWN: result(2.2)}
     assert worth_translating(nothing_better, "both", 0.95) == []
     assert choose(nothing_better, "both", 0.95).candidate == ALONE

@@ -162,6 +162,7 @@ class RunQueue:
         # Equal configurations share a folder; the first row's name counts.
         unique = {run.folder: run for run in reversed(runs)}
         self.waiting = [run for run in reversed(unique.values()) if standing(run) != "completed"]
+        self.runs = runs
         self._total, self._started = len(runs), len(runs) - len(self.waiting)
         self._seconds = _seconds(run.folder for run in runs if run.row.trains and standing(run) == "completed")
         if self._started:
@@ -197,7 +198,7 @@ class RunQueue:
         left = self._left_s()
         say(f"run {self._started} of {self._total}: {run.title}" + (f", about {duration(left)} left" if left else ""))
         try:
-            settings = make_ready(run)
+            settings = make_ready(run, self.runs)
         except RunError as error:
             say(f"{run.title} is left out: {error}")
             return

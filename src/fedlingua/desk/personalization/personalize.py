@@ -29,7 +29,7 @@ from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.passes import DIVERGED
-from fedlingua.personalization.phase import SiteModel, choose_model
+from fedlingua.personalization.phase import SiteModel, choose_model, of_a_pass
 from fedlingua.settings.config import Settings
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
@@ -126,7 +126,8 @@ def personalize(
 
     sweep = {alpha: dev_loss(interpolated(federated, personal, alpha)) for alpha in ALPHAS}
     passes = max(1, chosen.about["candidates"][choice.OWN]["best"])
-    local = replace(LocalTraining.of(settings), epochs=passes * settings.local_epochs)
+    local = LocalTraining.of(of_a_pass(settings))
+    local = replace(local, epochs=passes * local.epochs)
     apfl = learn_in_mixture(federated, trainable, training_texts, local, how.alpha_rate, f"{settings.seed}/{site}/apfl")
     if not np.isfinite(apfl.alpha) or not all(np.isfinite(array).all() for array in apfl.personal.values()):
         raise diverged

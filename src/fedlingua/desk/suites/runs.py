@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -162,8 +162,11 @@ def standing(run: Run) -> Standing:
     return "broken off" if same and folder.checkpoints.rounds() else "new"
 
 
-def make_ready(run: Run) -> Settings:
+def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
     """The settings to hand over: those of its next attempt, or of a first one in a folder that is cleared for it.
+
+    Args:
+        others: Runs whose sites may have trained alone what these would train the same way; it is copied, and not trained again.
 
     Raises:
         RunError: another server is at work in the folder.
@@ -174,4 +177,16 @@ def make_ready(run: Run) -> Settings:
             return replace(settings, resume=True)
         assert RUN_NAME.fullmatch(run.folder.name), run.folder  # never a folder that a suite has not named
         shutil.rmtree(run.folder)
+    same = run.settings.hash_of_alone()
+    for other in others:
+        if other.settings.chooses and other.settings.hash_of_alone() == same and standing(other) == "completed":
+            shutil.copytree(other.folder / "sites", run.folder / "sites", ignore=_but_alone, dirs_exist_ok=True)
     return settings
+
+
+def _but_alone(folder: str, names: list[str]) -> list[str]:
+    """All but a site's choice/alone.json and .safetensors, of which the first tells how it was trained (personalization/phase.py)."""
+    place = Path(folder)
+    return [
+        name for name in names if not (place / name / "choice").is_dir() and name != "choice" and not name.startswith("alone.")
+    ]

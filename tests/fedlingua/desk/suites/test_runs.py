@@ -130,6 +130,25 @@ def test_what_cannot_be_gone_on_with_begins_anew_in_a_cleared_folder(run: Run) -
     assert other.is_dir()
 
 
+def test_what_sites_trained_alone_is_copied_from_a_run_that_trains_it_the_same_way(file: Path) -> None:
+    _, fed, other_seed, *_ = planned(file, **{"keep.choose": True})
+    row = '[[row]]\nname = "groups"\nmethod = "adapter-families"\n[[row]]\nname = "slow"\nmethod = "adapter-families"\n'
+    file.write_text(file.read_text() + row + "learning-rate = 1e-4\n")
+    runs = {run.name: run for run in planned(file, **{"keep.choose": True})}
+    for run in (fed, other_seed):
+        for name in ("choice/alone.json", "choice/alone.safetensors", "choice/own.json", "translations.tsv"):
+            (run.folder / "sites" / "a" / name).parent.mkdir(parents=True, exist_ok=True)
+            (run.folder / "sites" / "a" / name).write_text(run.name)
+        RunFolder(run.folder).write("run.json", {"status": "completed"})
+        RunFolder(run.folder).write("scores.json", {})
+    for name, copied in (("groups-1", ["alone.json", "alone.safetensors"]), ("slow-1", [])):
+        run = runs[name]
+        make_ready(run, runs.values())
+        files = [path for path in run.folder.rglob("*") if path.is_file()]
+        assert sorted(path.name for path in files) == copied
+        assert all(path.read_text() == "adapter-fed-1" for path in files)
+
+
 def test_a_run_of_other_settings_in_the_folder_is_not_gone_on_with(run: Run) -> None:
     folder = RunFolder(run.folder)
     folder.open(replace(run.settings, run_dir=str(run.folder), rounds=9), 1)
