@@ -182,7 +182,7 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:
         decide = {said.first_name for said in OPTIONS.values() if said.has_effect(self) and said.attribute not in without}
-        flat = {name: value for name, value in self.by_first_names().items() if name in decide} | given
+        flat = {name: value for name, value in self.by_first_names().items() if name in decide} | dict(given)
         if self.federation in DEMO_FEDERATION:
             flat["federation"] = DEMO_FEDERATION[-1]
         return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]

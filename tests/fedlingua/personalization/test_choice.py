@@ -75,7 +75,9 @@ def test_what_chrf_leaves_open_is_no_objection() -> None:
     """Of forty sentences two are better and four worse: less chrF, but not surely."""
     dev = {BASE: result(3.0, chrf=2), ALONE: result(2.0, chrf=5), OWN: result(1.0, chrf=5)}
     counts, better, worse = dev[OWN].chrf, result(1.0, chrf=8).chrf, result(1.0, chrf=2).chrf
-    assert counts is not None and better is not None and worse is not None
+    assert counts is not None
+    assert better is not None
+    assert worse is not None
     counts[:2], counts[2:6] = better[:2], worse[:4]
     chosen = choose(dev, "both", 0.95)
     assert chosen.gains[OWN]["chrf"].value < 0 < chosen.gains[OWN]["chrf"].high

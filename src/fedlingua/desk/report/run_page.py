@@ -14,6 +14,7 @@ from fedlingua.desk.report.communication import (
     mean_bytes,
     run_communication,
 )
+from fedlingua.desk.report.passes import passes_plot
 from fedlingua.desk.report.publish import put_page, render_page, sites_by_signature
 from fedlingua.desk.report.read import RunFolder, Score, change, read_run
 from fedlingua.desk.report.round_seconds import META, PHASES, READING, round_seconds
@@ -84,6 +85,7 @@ def _figures(folder: RunFolder, communication: RunCommunication | None, sent: Se
     return {
         "scores": run_plots.score_plot(folder) if folder.scores else None,
         "loss": run_plots.loss_plot(folder) if folder.round_sites else None,
+        "passes": passes_plot(folder) if better_off(folder) else None,
         "bytes": run_plots.bytes_plot(folder) if folder.round_sites else None,
         "time": run_plots.time_plot(folder) if folder.round_sites else None,
         "communication": communication_plot(communication) if communication else None,

@@ -1,0 +1,79 @@
+"""Dev loss by passes over a site's text: alone beside the joined way, which goes on at the site from the federation's model."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from statistics import mean
+from typing import Any
+
+import plotly.graph_objects as go
+
+from fedlingua.common.errors import FedlinguaError
+from fedlingua.desk.report import canvas
+from fedlingua.desk.report.read import RunFolder, read_object
+from fedlingua.desk.report.values import mapping, number, sequence
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.experiment import config_of_run
+
+Curve = Mapping[float, float]
+"""Passes -> dev loss, nats a token."""
+WAYS = ("alone", "joined")
+
+
+def passes_plot(folder: RunFolder) -> go.Figure | None:
+    """The curves of each site whose folder lies in the run's, and their means; None where there is none."""
+    curves = site_curves(folder)
+    if not curves:
+        return None
+    figure = go.Figure()
+    for index, (site, ways) in enumerate(curves.items()):
+        name = escape(site)
+        for way, curve in zip(WAYS, ways, strict=True):
+            hover = f"{name.replace('%{', '% {')}, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
+            look: dict[str, Any] = {
+                "width": 1.2,
+                "color": canvas.colour(index),
+                "dash": _DASH[way],
+                "mode": "lines",
+                "legendgroup": name,
+            }
+            canvas.line(figure, curve, name, hover, showlegend=way == "joined", opacity=0.7, **look)
+    for place, way in enumerate(WAYS):
+        least = mean_of_least([ways[place] for ways in curves.values()])
+        hover = f"mean of the sites' least so far, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
+        canvas.line(figure, least, f"mean, {way}", hover, width=4, color=canvas.INK, dash=_DASH[way], mode="lines")
+    canvas.frame(figure, 400 + 20 * ((len(curves) + 3) // 2), "passes over a site's text", "dev loss, nats a token")
+    return figure
+
+
+_DASH = {"alone": "dot", "joined": "solid"}
+
+
+def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
+    """Site -> alone, and joined: the rounds up to the best one, then on from its model."""
+    try:
+        settings = settings_from(config_of_run(dict(mapping(folder.run.get("config")))))
+    except FedlinguaError:  # of a version that knew other keys
+        return {}
+    a_round, best = settings.passes_of_rounds / settings.rounds if settings.rounds else 0.0, folder.best_round or 0
+    curves: dict[str, tuple[Curve, Curve]] = {}
+    for site in folder.round_sites:
+        candidates = mapping(read_object(folder.path / "sites" / site / "choice" / "choice.json", {}).get("candidates"))
+        alone, own = (_losses(mapping(candidates.get(name)).get("dev_losses")) for name in ("alone", "own"))
+        rounds = {each.number: each.sites[site].dev_loss for each in folder.rounds if site in each.sites and each.number <= best}
+        federated = {of * a_round: loss for of, loss in rounds.items() if loss is not None}
+        if alone and federated:
+            joined = federated | {best * a_round + passes: loss for passes, loss in own.items() if passes}
+            curves[site] = (alone, joined)
+    return curves
+
+
+def _losses(stored: object) -> dict[float, float]:
+    """A stored list of losses by pass, from 0 on; without what was no number."""
+    return {float(passes): loss for passes, loss in enumerate(map(number, sequence(stored))) if loss is not None}
+
+
+def mean_of_least(curves: Sequence[Curve]) -> Curve:
+    """By passes, from where all curves have begun, the mean of their least losses so far."""
+    begun = max(min(curve) for curve in curves)
+    points = sorted({passes for curve in curves for passes in curve if passes >= begun})
+    return {upto: mean(min(loss for passes, loss in curve.items() if passes <= upto) for curve in curves) for upto in points}
