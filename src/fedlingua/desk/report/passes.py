@@ -42,10 +42,14 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
         hover = f"mean of the sites' least so far, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
         canvas.line(figure, least, f"mean, {way}", hover, width=4, color=canvas.INK, dash=_DASH[way], mode="lines")
     canvas.frame(figure, 400 + 20 * ((len(curves) + 3) // 2), "passes over a site's text", "dev loss, nats a token")
+    losses = [loss for ways in curves.values() for curve in ways for loss in curve.values()]
+    if max(losses) > 3 * min(losses):
+        figure.update_yaxes(type="log", tickvals=_TICKS, ticktext=[f"{tick:g}" for tick in _TICKS])
     return figure
 
 
 _DASH = {"alone": "dot", "joined": "solid"}
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10)
 
 
 def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
@@ -56,8 +60,9 @@ def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:
         return {}
     a_round, best = settings.passes_of_rounds / settings.rounds if settings.rounds else 0.0, folder.best_round or 0
     curves: dict[str, tuple[Curve, Curve]] = {}
+    files = {file.parent.parent.name: file for file in folder.path.glob("sites/*/choice/choice.json")}
     for site in folder.round_sites:
-        candidates = mapping(read_object(folder.path / "sites" / site / "choice" / "choice.json", {}).get("candidates"))
+        candidates = mapping(read_object(files[site], {}).get("candidates")) if site in files else {}
         alone, own = (_losses(mapping(candidates.get(name)).get("dev_losses")) for name in ("alone", "own"))
         rounds = {each.number: each.sites[site].dev_loss for each in folder.rounds if site in each.sites and each.number <= best}
         federated = {of * a_round: loss for of, loss in rounds.items() if loss is not None}
