@@ -18,10 +18,10 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).resolve().parents[1]
 SHORT = ["rounds=2", "beam=1", "evaluate-share=0.5", "deadline.phase-s=900", "keep.choose=false"]
 RUNS: dict[str, tuple[str, list[str]]] = {
-    "families": ("demo.toml", ["method=adapter-families"]),
-    "gradients": ("demo.toml", ["method=adapter-gradients", "aggregation=fed-avg", "cluster.number=3"]),
-    "metasend": ("demo.toml", ["method=metasend-l", "learning-rate=5e-4", "meta.second-filter=true"]),
-    "numbers": ("demo.toml", ["method=top-k", "send.share=0.2", "send.missing=renormalise", "aggregation=by-loss"]),
+    "families": ("deployment/demo.toml", ["method=adapter-families"]),
+    "gradients": ("deployment/demo.toml", ["method=adapter-gradients", "aggregation=fed-avg", "cluster.number=3"]),
+    "metasend": ("deployment/demo.toml", ["method=metasend-l", "learning-rate=5e-4", "meta.second-filter=true"]),
+    "numbers": ("deployment/demo.toml", ["method=top-k", "send.share=0.2", "send.missing=renormalise", "aggregation=by-loss"]),
     "medical": ("medical/demo.toml", ["evaluate-every=1"]),
 }
 """Name -> experiment file and what differs from it."""
