@@ -110,6 +110,16 @@ def test_alone_is_the_very_model_of_a_run_in_which_sites_train_alone(
     assert "kept" not in scores(alone)["sites"]["court"]
 
 
+def test_where_rounds_draw_parts_of_it_a_pass_is_over_the_whole_text(choosing: Config, tmp_path: Path) -> None:
+    """Alone is then what it is where a round is a pass, in as many: two half rounds are one, and two more may follow."""
+    parts = {"sample.share": 0.5, "sample.replacement": False, "rounds": 2}
+    halves, _ = run({**choosing, **parts}, tmp_path / "halves")
+    wholes, _ = run({**choosing, "rounds": 1}, tmp_path / "wholes")
+    for site in ("hospital", "court"):
+        assert described(halves, site)["candidates"]["alone"] == described(wholes, site)["candidates"]["alone"]
+        assert len(described(halves, site)["candidates"]["alone"]["rates"]) <= 3
+
+
 def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the_same_at_resume(
     choosing: Config, tmp_path: Path, monkeypatch
 ) -> None:

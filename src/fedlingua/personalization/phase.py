@@ -118,6 +118,7 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
         "candidates": phase.described(),
         "left_out": phase.left_out,
         "seconds": round(time.monotonic() - phase.started, 3),
+        "training_seconds": round(phase.training_s, 3),
     }
     replace_text(folder / FILE, json_text(about))
     few = len(model.dev) < choice.LEAST_SENTENCES
@@ -148,6 +149,7 @@ class _Phase:
         self.trained: dict[str, dict[str, Any]] = {}
         self.alphas: dict[str, Mapping[Part, float]] = {}
         self.left_out: dict[str, str] = {}
+        self.training_s = 0.0
         self.keys = {choice.ALONE: model.settings.hash_of_alone(), choice.OWN: digest_of(model.settings.hash(), federated)}
 
     def write(self, tensors: Tensors) -> None:
@@ -207,7 +209,9 @@ class _Phase:
                 how = replace(how, learning_rate=rate * settings.step_learning_rate, schedule="constant", warmup_steps=0)
             seed = f"{settings.seed}/{model.site}/{number if name == choice.ALONE else f'{name}/{number}'}"
             optimizer = optimizers[rate] if settings.optimizer_state == "kept" else None
+            begun = time.monotonic()
             model.train(how, seed, (number, max(number, settings.rounds)), optimizer)
+            self.training_s += time.monotonic() - begun
 
         return train_until_dev_stops(
             start,

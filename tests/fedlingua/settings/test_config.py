@@ -160,3 +160,39 @@ def test_where_adapters_stand_matters_to_the_hash_of_runs_with_adapters_alone(ru
             for place in ("after-dropout", "before-dropout")
         }
         assert len(hashes) == 1 + matters
+
+
+def test_the_hash_of_what_is_trained_alone_is_the_same_in_every_method_that_trains_the_same(run_config: dict[str, Any]) -> None:
+    def hashed(method: str, **other: Any) -> str:
+        return settings_from({**run_config, "keep.choose": True, "method": method, **other}).hash_of_alone()
+
+    same = hashed("adapter-fed")
+    assert hashed("adapter-families", **{"cluster.parts": "encoder", "keep.by": "loss", "beam": 3}) == same
+    assert hashed("adapter-fed", **{"server.optimizer": "adam"}) == same
+    assert hashed("model-fed") != same
+    assert hashed("model-fed", **{"tensor-set": "adapters"}) == same
+    for key, value in {
+        "seed": 9,
+        "learning-rate": 0.5,
+        "batch-size": 3,
+        "keep.rates": "0.5",
+        "rounds": 9,
+        "backbone": "other",
+    }.items():
+        assert hashed("adapter-fed", **{key: value}) != same
+
+
+@pytest.mark.parametrize(
+    ("keys", "passes"),
+    [
+        ({"sample.share": 0.25, "sample.replacement": False, "rounds": 9}, 3),
+        ({"sample.share": 0.25, "sample.replacement": False, "rounds": 9, "local-epochs": 2}, 5),
+        ({"sample.share": 0.25, "sample.replacement": True, "rounds": 9}, 9),
+        ({"sample.share": 0.25, "sample.least": 5, "sample.replacement": False, "rounds": 9}, 9),
+        ({"rounds": 9}, 9),
+    ],
+)
+def test_rounds_that_draw_parts_of_the_text_make_so_many_passes(
+    run_config: dict[str, Any], keys: dict[str, Any], passes: int
+) -> None:
+    assert settings_from({**run_config, **keys}).passes_of_rounds == passes

@@ -48,7 +48,7 @@ def description(start: Start, site: str, trainable: Trainable, how: Personalizin
         "optimizer": settings.optimizer,
         "learning_rate": settings.step_learning_rate,
         "alpha_rate": how.alpha_rate,
-        "choice": {key: value for key, value in result.choice.items() if key != "seconds"},
+        "choice": {key: value for key, value in result.choice.items() if not key.endswith("seconds")},
         "apfl": {"alpha": result.alphas["apfl"], "dev_loss": result.apfl_dev_loss, "path": thinned(result.path)},
         "sweep": [{"alpha": alpha, "dev_loss": loss} for alpha, loss in result.sweep.items()],
         "chosen_alpha": result.alphas["chosen"],
