@@ -153,6 +153,17 @@ def claim(suite: str) -> Callable[[Claim], Claim]:
     return add
 
 
+@claim("phrasebook/trades")
+def _joining_pays(result: Result) -> bool:
+    """What sites keep is at least 0.5 BLEU above the better of alone and federation on average over sites, under every seed, and
+    where it is below the better of base and alone that may be chance."""
+    return all(
+        fmean(site["bleu"] - max(site["alone_bleu"], site["federated_bleu"]) for site in scores["sites"].values()) >= 0.5
+        and all(site["gain"]["high"] >= 0 for site in scores["sites"].values())
+        for scores in result.rows["adapter-families"]
+    )
+
+
 @claim("fed_mnmt/table2_phrasebook")
 def _families(result: Result) -> bool:
     """Clusters of families are ahead of random ones, and those of one for all, under every seed."""
