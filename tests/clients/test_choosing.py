@@ -120,6 +120,19 @@ def test_where_rounds_draw_parts_of_it_a_pass_is_over_the_whole_text(choosing: C
         assert len(described(halves, site)["candidates"]["alone"]["rates"]) <= 3
 
 
+def test_a_site_trains_on_from_the_mean_of_the_last_rounds_where_that_is_better(choosing: Config, tmp_path: Path) -> None:
+    folder, _ = run({**choosing, "rounds": 3, "learning-rate": 1.0, "best-by": "last"}, tmp_path / "run")
+    froms = {}
+    for site in ("hospital", "court"):
+        candidates = described(folder, site)["candidates"]
+        federation, last = (candidates[name]["dev_loss"] for name in (choice.FEDERATION, choice.LAST_ROUNDS))
+        assert federation != last
+        own = json.loads((at(folder, site) / "choice" / "own.json").read_text())["dev_losses"][0]
+        assert own == pytest.approx(min(federation, last), abs=1e-12)
+        froms[site] = last < federation
+    assert any(froms.values())
+
+
 def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the_same_at_resume(
     choosing: Config, tmp_path: Path, monkeypatch
 ) -> None:

@@ -18,8 +18,9 @@ CANDIDATES = (
     *(BASE, ALONE, FEDERATION, OWN, OWN_FEDERATION, OWN_ALONE),
     *(OWN_FEDERATION + BY_PART, OWN_ALONE + BY_PART, LAST_ROUNDS),
 )
-"""Names of what a site chooses among: the published backbone; trained from it on the site's text alone; the federation's; that, trained on;
-two interpolations, each with one alpha for all tensors or one for each part; the mean of what the site received in the last rounds.
+"""Names of what a site chooses among: the published backbone; trained from it on the site's text alone; the federation's; that, or the
+mean of what the site received in the last rounds where its dev loss is less, trained on; two interpolations, of it with what it was trained
+from and with alone, each with one alpha for all tensors or one for each part; that mean.
 """
 LEAST_SENTENCES = 30
 """Dev sentences, of masked text sequences, from which on a choice is made. A 95 % bootstrap interval should lie above 0 for

@@ -1,4 +1,4 @@
-"""The last phase of a run at a site: train alone and on from the federation's model, mix, compare on the dev text, and choose.
+"""The last phase of a run at a site: train alone and on from what the federation made, mix, compare on the dev text, and choose.
 
 Nothing of it leaves the site. What was trained is stored as soon as it is done, so a phase that was broken off goes on to the same bytes.
 """
@@ -92,17 +92,18 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
         number: The round that `federated` is of.
         folder: Where the phase stores what it makes.
     """
-    phase = _Phase(model, federated, folder, time.monotonic())
+    phase = _Phase(model, folder, time.monotonic())
     phase.add_base()
     settings, rounds = model.settings, model.settings.passes_of_rounds
     most = settings.keep_passes or rounds
     phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most)
     phase.add(choice.FEDERATION, lambda: federated)
-    phase.add_trained(choice.OWN, federated, most)
-    for name, other in ((choice.OWN_FEDERATION, choice.FEDERATION), (choice.OWN_ALONE, choice.ALONE)):
-        phase.add_mixed(name, other)
     if last_rounds:
         phase.add(choice.LAST_ROUNDS, partial(mean_of, [federated], last_rounds))
+    shared = phase.better_of(choice.FEDERATION, choice.LAST_ROUNDS)
+    phase.add_trained(choice.OWN, phase.tensors_of[shared]() if shared else federated, most)
+    for name, other in ((choice.OWN_FEDERATION, shared), (choice.OWN_ALONE, choice.ALONE)):
+        phase.add_mixed(name, other)
     result = phase.choose()
     about = {
         "site": model.site,
@@ -142,7 +143,7 @@ def mean_of(tensors: Sequence[Tensors], files: Sequence[Path]) -> Tensors:
 class _Phase:
     """The candidates so far. tensors_of: name -> makes its tensors, which are not held in memory; dev: name -> results."""
 
-    def __init__(self, model: SiteModel, federated: Tensors, folder: Path, started: float) -> None:
+    def __init__(self, model: SiteModel, folder: Path, started: float) -> None:
         self.model, self.folder, self.started = model, folder, started
         self.tensors_of: dict[str, Callable[[], Tensors]] = {}
         self.dev: dict[str, DevResult] = {}
@@ -150,7 +151,6 @@ class _Phase:
         self.alphas: dict[str, Mapping[Part, float]] = {}
         self.left_out: dict[str, str] = {}
         self.training_s = 0.0
-        self.keys = {choice.ALONE: model.settings.hash_of_alone(), choice.OWN: digest_of(model.settings.hash(), federated)}
 
     def write(self, tensors: Tensors) -> None:
         write_tensors(self.model.trainable.model, tensors)
@@ -171,14 +171,20 @@ class _Phase:
             return
         self.tensors_of[name], self.dev[name] = tensors_of, result
 
+    def better_of(self, *names: str) -> str:
+        """The one of these candidates with the least dev loss; "" where none is there."""
+        return min((name for name in names if name in self.dev), key=lambda name: self.dev[name].loss, default="")
+
     def add_trained(self, name: str, start: Tensors, most: int) -> None:
         """A candidate that is trained here, or was before the phase was broken off."""
         files = self.folder / f"{name}.safetensors", self.folder / f"{name}.json"
-        about = self._stored(files, self.keys[name])
+        settings = self.model.settings
+        key = settings.hash_of_alone() if name == choice.ALONE else digest_of(settings.hash(), start)
+        about = self._stored(files, key)
         if about is None:
             trained = self._train(name, start, most)
             about = {
-                "key": self.keys[name],
+                "key": key,
                 "useless": trained.useless,
                 "best": trained.best,
                 "dev_losses": _finite(trained.losses),

@@ -179,8 +179,14 @@ def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
         shutil.rmtree(run.folder)
     same = run.settings.hash_of_alone()
     for other in others:
-        if other.settings.chooses and other.settings.hash_of_alone() == same and standing(other) == "completed":
-            shutil.copytree(other.folder / "sites", run.folder / "sites", ignore=_but_alone, dirs_exist_ok=True)
+        sites = other.folder / "sites"
+        if (
+            other.settings.chooses
+            and other.settings.hash_of_alone() == same
+            and standing(other) == "completed"
+            and sites.is_dir()
+        ):
+            shutil.copytree(sites, run.folder / "sites", ignore=_but_alone, dirs_exist_ok=True)
     return settings
 
 
