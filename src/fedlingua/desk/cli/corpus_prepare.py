@@ -39,7 +39,16 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
     Raises:
         ConfigError: a corpus that is not known, an option that it has not, or a folder that is there already. CorpusError: as `prepare`.
     """
-    preparing = _preparing(name, uniform, no_leaks)
+    if name not in CORPORA:
+        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
+    if no_leaks and name in WITHOUT_LEAKS:
+        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
+    if uniform and name not in PAPER_CORPORA:
+        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
+    preparing = CORPORA[name]
+    if uniform:
+        corpus = PAPER_CORPORA[name]
+        preparing = partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
     target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
     check_absent(target)
     check_folder_to_write(target, "--to")
@@ -47,19 +56,6 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
         prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
     write_splits(prepared, target)
     return target, prepared
-
-
-def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:
-    if name not in CORPORA:
-        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
-    if no_leaks and name in WITHOUT_LEAKS:
-        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
-    if not uniform:
-        return CORPORA[name]
-    if name not in PAPER_CORPORA:
-        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
-    corpus = PAPER_CORPORA[name]
-    return partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
 
 
 def write_splits(prepared: Prepared, target: Path) -> None:

@@ -84,7 +84,16 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
         raise ConfigError(f"got {'--encoder and --run' if how.run else 'no encoder'}; wanted one of --encoder and --run")
     name = (how.run or Path(how.encoder or "")).resolve().name
     folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{training.seed}"
-    _check(task, data, how, layout, folder)
+    # What can be seen to be wrong is refused before torch is loaded, or an encoder made ready; text is read for it.
+    check_new_folder(folder, "--to")
+    if how.run:
+        encoder_run(how.run, how.site)
+    else:
+        try:
+            known_backbone(how.encoder or "")
+        except BackboneError as error:
+            raise BackboneError(f"--encoder {how.encoder}: {error}") from error
+    read_annotated(task, data, layout)
     from fedlingua.desk.finetuning import tasks
     from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
     from fedlingua.desk.finetuning.loop import best_epoch
@@ -106,19 +115,6 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
         console().print(table)
     say(f"scores: {folder.resolve() / FILE}")
     return {"folder": folder, **result.as_json()}
-
-
-def _check(task: str, data: Path, how: FineTuneOptions, layout: str, folder: Path) -> None:
-    """Refuse what can be seen to be wrong before torch is loaded, or an encoder made ready; text is read for it, which takes a moment."""
-    check_new_folder(folder, "--to")
-    if how.run:
-        encoder_run(how.run, how.site)
-    else:
-        try:
-            known_backbone(how.encoder or "")
-        except BackboneError as error:
-            raise BackboneError(f"--encoder {how.encoder}: {error}") from error
-    read_annotated(task, data, layout)
 
 
 def _named(encoder: str) -> Path:

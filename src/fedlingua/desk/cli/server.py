@@ -109,9 +109,7 @@ def profile_of(server: ServerFile) -> Profile:
 
 def _keys(server: ServerFile) -> dict[str, str]:
     """site -> public key; a site without one cannot join a server that tells nodes apart by their keys."""
-    if server.insecure:
-        return {}
-    if "[[site]]" not in server.federation.read_text(encoding="utf-8"):
+    if server.insecure or "[[site]]" not in server.federation.read_text(encoding="utf-8"):
         return {}
     keys = {site.name: site.public_key for site in read_federation(server.federation, Path()).sites}
     for site, key in keys.items():

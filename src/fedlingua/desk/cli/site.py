@@ -288,18 +288,14 @@ def site_memory(
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
 def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
     """Take away what the federation has delivered to this site, with its model card; needs no server."""
-    from fedlingua.desk.cli.export import export_answer
+    from fedlingua.desk.cli.export import take_away
     from fedlingua.desk.models import TrainedModel
 
     how.check()
     site = _site(file)
     model = TrainedModel.of_delivery(_newest(site, name, run))
-    from fedlingua.desk.export.model import export_model  # loads torch
-
-    # What the run calls the backbone that lies here under a path.
     names = {str(path): name for name, path in site.backbones.items()}
-    backbone = names.get(model.settings.backbone, "")
-    return export_answer(export_model(model, how.to, how.form, force=how.force, quantization=how.quantization, name=backbone))
+    return take_away(model, how, backbone=names.get(model.settings.backbone, ""))
 
 
 def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:

@@ -139,7 +139,12 @@ class _Work:
         """Every line with its translation. at_an_end is set at the last one of those that are translated together."""
         at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
         reported = started = time.monotonic()
-        lines = self._read()
+        if self.file is None:
+            lines: Iterator[str | None] = lines_of(sys.stdin.buffer, "standard input")
+        elif self.file.name.removesuffix(".gz").endswith(".tmx"):
+            lines = read_tmx_side(self.file, self.translator.direction.source)
+        else:
+            lines = read_lines(self.file, may_be_empty=True)
         while chunk := list(islice(lines, at_once)):
             translations = self._translated([line or "" for line in chunk])
             self.missing += sum(line is None for line in chunk)
@@ -169,13 +174,6 @@ class _Work:
         self.empty += sum(not line.strip() for line in chunk)
         self.cut += sum(self.translator.is_cut(chunk))
         return self.translator.translate(chunk)
-
-    def _read(self) -> Iterator[str | None]:
-        if self.file is None:
-            return lines_of(sys.stdin.buffer, "standard input")
-        if self.file.name.removesuffix(".gz").endswith(".tmx"):
-            return read_tmx_side(self.file, self.translator.direction.source)
-        return read_lines(self.file, may_be_empty=True)
 
 
 def _form(to: Path) -> Any:
