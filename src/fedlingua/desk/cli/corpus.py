@@ -193,10 +193,9 @@ def _clipped(sentence: str) -> Text:
 
 def _splits_table(prepared: Prepared) -> Table:
     """The account of every direction."""
-    table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train")
+    table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
     for direction, account in prepared.account["directions"].items():
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]
         sizes = [str(account["sizes"][split]) for split in SPLITS]
         table.add_row(direction, str(account["read"]), str(sum(account["dropped"].values())), *sizes, *leaks)
-    table.caption = prepared.note
     return table

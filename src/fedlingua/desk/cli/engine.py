@@ -24,20 +24,8 @@ from typing import Any, Literal, Self, get_args
 import psutil
 import tomli_w
 
+from fedlingua.common import processes
 from fedlingua.common.errors import RunError
-from fedlingua.common.processes import (
-    COLOUR,
-    HOST,
-    end,
-    flower_environment,
-    free_port,
-    json_object,
-    last_lines,
-    leave,
-    marked,
-    program,
-    signals_held,
-)
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.deployment.service import answers
 from fedlingua.settings.config import Scalar
@@ -102,7 +90,7 @@ class Engine:
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGHUP):
                     if signal.getsignal(number) is signal.SIG_DFL:  # and the program has no handlers of its own
-                        self._old_handlers[number] = signal.signal(number, leave)
+                        self._old_handlers[number] = signal.signal(number, processes.leave)
             self._make_home()
             if self.profile.local:
                 self._start_superlink()
@@ -170,29 +158,29 @@ class Engine:
         if self._runs and (self._superlink is None or self._superlink.poll() is None):
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
             done = self._flwr(["log", run_id or self._runs[-1], self.profile.name, "--show"], _STOP_S)
-            parts.append("ServerApp:\n" + last_lines(done, LOG_LINES))
+            parts.append("ServerApp:\n" + processes.last_lines(done, LOG_LINES))
         return "\n".join(parts)
 
     def close(self) -> None:
         """Stop what is still going and end every process that this engine started; a second Ctrl-C only makes it quicker."""
-        with signals_held() as hurry:
+        with processes.signals_held() as hurry:
             # With a SuperLink of our own the runs end with it: it keeps them in memory, and stopping them there ends nothing.
             for run_id in [] if self.profile.local else sorted(self._going):
                 if not hurry.is_set():
                     with contextlib.suppress(RunError):  # it may have finished by itself
                         self._ask(["stop", run_id, self.profile.name], _STOP_S)
             # All processes of this engine, gathered while the family tree still stands.
-            family = set(marked(MARK, self._mark))
+            family = set(processes.marked(MARK, self._mark))
             if self._superlink is not None and self._superlink.poll() is None:
                 with contextlib.suppress(psutil.Error):
                     top = psutil.Process(self._superlink.pid)
                     family |= {top, *top.children(recursive=True)}
-            end(family, _GRACE_S, hurry)
+            processes.end(family, _GRACE_S, hurry)
             # What was being started while the others ended: a few looks, until there is nothing.
             for _ in range(10):
-                if not (left := marked(MARK, self._mark)):
+                if not (left := processes.marked(MARK, self._mark)):
                     break
-                end(left, 0.0)
+                processes.end(left, 0.0)
             if self._superlink is not None:
                 self._superlink.wait()
                 self._superlink = None
@@ -211,7 +199,7 @@ class Engine:
 
     def _make_home(self) -> None:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        environment = {**flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {**processes.flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
         for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
             environment.pop(key, None)
         if self.profile.local:
@@ -231,15 +219,15 @@ class Engine:
         (self.home / "config.toml").write_bytes(tomli_w.dumps(document).encode())
 
     def _start_superlink(self) -> None:
-        command = [program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess", "--host", HOST]
+        command = [processes.program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
         # Between our look for a free port and the SuperLink's taking it, somebody else may take it: try again on another.
         for _ in range(_START_TRIES):
-            port = free_port()
-            self.address, deadline = f"{HOST}:{port}", time.monotonic() + _START_S
+            port = processes.free_port()
+            self.address, deadline = f"{processes.HOST}:{port}", time.monotonic() + _START_S
             # The caller's working directory stays: the ServerApp inherits it, and relative paths keep their meaning.
             with (self.home / "superlink.log").open("wb") as log:
                 self._superlink = subprocess.Popen(
-                    [*command, "--port", str(port)],
+                    [*command, "--host", processes.HOST, "--port", str(port)],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -264,7 +252,7 @@ class Engine:
         """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway."""
         try:
             done = subprocess.run(
-                [program("flwr"), *arguments],
+                [processes.program("flwr"), *arguments],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -275,7 +263,7 @@ class Engine:
             )
         except subprocess.TimeoutExpired as error:
             raise RunError(f"`flwr {arguments[0]}` did not answer within {timeout_s:.0f} s ({self.address}).") from error
-        return COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
+        return processes.COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
 
     def _ask(self, arguments: list[str], timeout_s: float = _CALL_S) -> dict[str, Any]:
         """The JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
@@ -283,7 +271,7 @@ class Engine:
             code = self._superlink.returncode
             raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail()}")
         printed = self._flwr([*arguments, "--format", "json"], timeout_s)
-        answer = json_object(printed)
+        answer = processes.json_object(printed)
         if answer is None or not answer.get("success"):
             words = str(answer["error-message"]) if answer and "error-message" in answer else printed
             reason = "\n".join(line for line in words.splitlines() if line.strip() and not line.startswith("Using SuperLink:"))
@@ -298,13 +286,13 @@ class Engine:
             text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        return last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
+        return processes.last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables with which loopback goes to no proxy, to which Flower's HTTP client would send even that."""
     names = ("NO_PROXY", "no_proxy")
-    return {name: ",".join(filter(None, [environment.get(name), HOST, "localhost"])) for name in names}
+    return {name: ",".join(filter(None, [environment.get(name), processes.HOST, "localhost"])) for name in names}
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -105,7 +105,15 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
             f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
         )
 
-    encoder = encoder_directory(how.run, how.site) if how.run else _named(how.encoder or "")
+    if how.run:
+        encoder = encoder_directory(how.run, how.site)
+    else:  # a directory, or what a run's `backbone` may name
+        named = how.encoder or ""
+        try:
+            make_built_in(named)
+            encoder = Path(named) if Path(named).is_dir() else backbone_directory(named)
+        except BackboneError as error:
+            raise BackboneError(f"--encoder {named}: {error}") from error
     where = tasks.Setting(
         encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
     )
@@ -115,15 +123,6 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
         console().print(table)
     say(f"scores: {folder.resolve() / FILE}")
     return {"folder": folder, **result.as_json()}
-
-
-def _named(encoder: str) -> Path:
-    """A directory, or what a run's `backbone` may name."""
-    try:
-        make_built_in(encoder)
-        return Path(encoder) if Path(encoder).is_dir() else backbone_directory(encoder)
-    except BackboneError as error:
-        raise BackboneError(f"--encoder {encoder}: {error}") from error
 
 
 def _score_tables(result: "Result") -> list[Table]:

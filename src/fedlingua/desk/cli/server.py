@@ -88,10 +88,10 @@ def server_start(file: ServerFileArgument) -> Answer:
             joined: set[str] = set()
             _let_join(engine, keys, joined)
             say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")
-            changed = _changed(server)
+            changed = server.federation.stat().st_mtime_ns
             while not superlink.stopped.wait(LOOK_S):
                 superlink.check()
-                if (now := _changed(server)) != changed:
+                if (now := server.federation.stat().st_mtime_ns) != changed:
                     changed = now
                     try:
                         _let_join(engine, _keys(server), joined)
@@ -129,7 +129,3 @@ def _let_join(engine: Engine, keys: dict[str, str], joined: set[str]) -> None:
             new = engine.register(Path(file.name), site)
         joined.add(key)
         say(f"site {site} may join, {key_fingerprint(key)}{'' if new else ' (registered before)'}")
-
-
-def _changed(server: ServerFile) -> int:
-    return server.federation.stat().st_mtime_ns

@@ -304,14 +304,12 @@ def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
     if site_name is None and len(names) > 1:
         raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")
     name = site_name or names[0]
-    folders = (
-        [site.run_directory(run, name)]
-        if run
-        else [path.parent for path in (site.state / "runs").glob(f"*/{name}/delivered.json")]
-    )
-    if not folders:
+    if run:
+        return site.run_directory(run, name)
+    delivered = list((site.state / "runs").glob(f"*/{name}/delivered.json"))
+    if not delivered:
         raise RunError(f"{site.state}: nothing was delivered to {name} yet; a run delivers at its end")
-    return max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if len(folders) > 1 else 0)
+    return max(delivered, key=lambda file: file.stat().st_mtime).parent
 
 
 def _site(file: Path) -> SiteFile:

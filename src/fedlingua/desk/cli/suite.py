@@ -84,7 +84,7 @@ def suite(
             computed_in(precision, device, console().print)
         carry_out(planned, jobs, nodes, profile)
         write_result(result, wanted, planned, time.monotonic() - started)
-    if result.is_relative_to(RESULTS):
+    if result.is_relative_to(RESULTS):  # committed, so it is held against the rules for that
         command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
         checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
         say(f"verified: {checked.stdout.strip() or checked.stderr.strip()}")
@@ -162,10 +162,10 @@ class RunQueue:
         unique = {run.folder: run for run in reversed(runs)}
         self.waiting = [run for run in reversed(unique.values()) if standing(run) != "completed"]
         self.runs = runs
-        self._total, self._started = len(runs), len(runs) - len(self.waiting)
+        self._started = len(runs) - len(self.waiting)
         self._seconds = _seconds(run.folder for run in runs if run.row.trains and standing(run) == "completed")
         if self._started:
-            say(f"{self._started} of {self._total} runs are there already, or are another row's")
+            say(f"{self._started} of {len(self.runs)} runs are there already, or are another row's")
 
     def work(self, engine: Engine, jobs: int) -> None:
         """Carry all of them out, until none waits and none is active."""
@@ -196,7 +196,7 @@ class RunQueue:
         if self._seconds:  # of the completed runs; for this one and those that wait
             seconds = fmean(self._seconds) * (len(self.waiting) + 1) / (len(self.active) + 1)
             left = f", about {duration(seconds)} left"
-        say(f"run {self._started} of {self._total}: {run.title}{left}")
+        say(f"run {self._started} of {len(self.runs)}: {run.title}{left}")
         try:
             settings = make_ready(run, self.runs)
         except RunError as error:

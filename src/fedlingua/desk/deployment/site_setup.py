@@ -47,9 +47,8 @@ def init_site(
     paths = {key: Path(value).resolve() for key, value in corpus.items() if key in PATHS}
     inside = {key: path.relative_to(folder) for key, path in paths.items() if path.is_relative_to(folder)}
     entry = {**who, **corpus, **{key: str(path) for key, path in {**paths, **inside}.items()}}
-    insecure = authority is None
-    server: dict[str, Any] = {"address": address, "insecure": insecure}
-    tables: dict[str, Any] = {"server": server, "node": {"state": "state", "home": "flower"}}
+    server = {"address": address, "insecure": authority is None}
+    tables = {"server": server, "node": {"state": "state", "home": "flower"}}
     head = "# Written by `fedlingua site init`; paths are relative to this file."
     text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
     directory.mkdir(parents=True, exist_ok=True)
@@ -60,7 +59,7 @@ def init_site(
     except ConfigError:
         aside.unlink()
         raise
-    joins: dict[str, Any] = dict(who)
+    joins = dict(who)
     if authority is not None:
         shutil.copyfile(authority, directory / "ca.crt")
         joins["public-key"] = make_key(directory / "keys" / "site.key").strip()

@@ -136,9 +136,10 @@ def application(models: Models, limits: Limits) -> FastAPI:
         return docs_page(app.openapi(), str(request.base_url).rstrip("/"))
 
     @app.get("/health", responses={503: {"model": Health, "description": "It does not translate any more."}})
-    async def health() -> Health:
+    async def health(response: Response) -> Health:
         """Whether the server translates, and what it has done."""
-        state = Health(
+        response.status_code = 200 if batcher.works else 503
+        return Health(
             status="ok" if batcher.works else "down",
             uptime_s=round(time.monotonic() - started, 1),
             waiting=batcher.waiting,
@@ -146,7 +147,6 @@ def application(models: Models, limits: Limits) -> FastAPI:
             sentences=batcher.sentences,
             batches=batcher.batches,
         )
-        return state if batcher.works else JSONResponse(state.model_dump(), 503)  # type: ignore[return-value]
 
     @app.get("/v1/models")
     async def all_models() -> ModelList:

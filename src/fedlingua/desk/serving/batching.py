@@ -13,12 +13,11 @@ SENTENCES_AT_ONCE = 64
 """Of the requests taken together; a longer one goes by itself."""
 
 
+@dataclass(eq=False)
 class FullError(Exception):
     """So many requests wait that another one is sent away. retry_s: when there should be room."""
 
-    def __init__(self, retry_s: int) -> None:
-        super().__init__(f"come again in {retry_s} s")
-        self.retry_s = retry_s
+    retry_s: int
 
 
 class ClosedError(Exception):
