@@ -132,7 +132,7 @@ def corpus_split(
     directions = {str(direction): account_of([Path(name).name], account, counts) | extra}
     note = "in train: pairs with a sentence that train has too"
     prepared = Prepared(splits, {"mode": rules.mode, "key": rules.key, "directions": directions}, note)
-    write_splits(prepared, to)
+    write_splits(splits, prepared.account, to)
     console().print(_splits_table(prepared))
     say(f"written: {to}")
     return {"folder": to, **prepared.account}

@@ -15,7 +15,7 @@ from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
-from fedlingua.desk.cli.corpus_prepare import write_named
+from fedlingua.desk.cli.corpus_prepare import write_splits
 from fedlingua.desk.cli.output import console, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs
 from fedlingua.runs.folder import RunFolder, run_about
@@ -102,7 +102,7 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
         }
         for site, text in texts.items()
     }
-    write_named(named, {"federation": federation.name, "sites": account}, to)
+    write_splits(named, {"federation": federation.name, "sites": account}, to)
 
 
 # --- Showing ------------------------------------------------------------------------------------------------------------------------

@@ -54,17 +54,12 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
     check_folder_to_write(target, "--to")
     with progress_bar(name) as report:
         prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
-    write_splits(prepared, target)
+    write_splits(prepared.splits, prepared.account, target)
     return target, prepared
 
 
-def write_splits(prepared: Prepared, target: Path) -> None:
-    """Write target/<direction>.<split>.tsv.gz and account.json, all at once or not at all."""
-    write_named({str(direction): splits for direction, splits in prepared.splits.items()}, prepared.account, target)
-
-
-def write_named(named: Mapping[str, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
-    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all."""
+def write_splits(named: Mapping[Any, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
+    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all. named: by site or direction."""
 
     def write(aside: Path) -> None:
         for name, splits in named.items():

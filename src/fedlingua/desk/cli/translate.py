@@ -146,11 +146,19 @@ class _Work:
         else:
             lines = read_lines(self.file, may_be_empty=True)
         while chunk := list(islice(lines, at_once)):
-            translations = self._translated([line or "" for line in chunk])
+            sentences = [line or "" for line in chunk]
+            for number, sentence in enumerate(sentences if self._into_xml else (), start=self.lines + 1):
+                if odd := not_in_xml(sentence):
+                    raise CorpusError(
+                        f"line {number} has the character {odd}, which TMX cannot hold; take it out, or give --to another ending"
+                    )
             self.missing += sum(line is None for line in chunk)
-            for number, (line, translation) in enumerate(zip(chunk, translations, strict=True), start=1):
+            self.empty += sum(not sentence.strip() for sentence in sentences)
+            self.cut += sum(self.translator.is_cut(sentences))
+            translations = self.translator.translate(sentences)
+            for number, (sentence, translation) in enumerate(zip(sentences, translations, strict=True), start=1):
                 self.at_an_end = number == len(chunk)
-                yield Pair(line or "", translation)
+                yield Pair(sentence, translation)
             self.lines += len(chunk)
             if self.console is not None and time.monotonic() - reported > QUIET_S:
                 reported = time.monotonic()
@@ -163,17 +171,6 @@ class _Work:
             yield f"{self.missing:,} of {self.lines:,} units have no text in {source!r}; they are kept, empty"
         if self.cut:
             yield f"{self.cut:,} of {self.lines:,} lines are longer than {self.translator.max_tokens} tokens; the rest of them was not read"
-
-    def _translated(self, chunk: list[str]) -> list[str]:
-        if self._into_xml:
-            for number, line in enumerate(chunk, start=self.lines + 1):
-                if odd := not_in_xml(line):
-                    raise CorpusError(
-                        f"line {number} has the character {odd}, which TMX cannot hold; take it out, or give --to another ending"
-                    )
-        self.empty += sum(not line.strip() for line in chunk)
-        self.cut += sum(self.translator.is_cut(chunk))
-        return self.translator.translate(chunk)
 
 
 def _form(to: Path) -> Any:
