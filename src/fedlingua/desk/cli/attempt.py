@@ -11,27 +11,28 @@ from fedlingua.settings.trackers import tracker_names
 STOPPED = "stopped by the user"
 
 
-def num_nodes(settings: Settings, federation: Federation, asked: int | None) -> int:
-    """Nodes of a simulation: as asked for, else one for each site; the one site of a centralized method needs one."""
-    return 1 if settings.how.pooled else asked or len(federation.sites)
-
-
 class Attempt:
-    """A run that an engine has taken. log: the last lines of its log, where the run itself could not say why it failed."""
+    """A run that an engine has taken. log: the last lines of its log, where the run itself could not say why it failed.
 
-    def __init__(self, engine: Engine, settings: Settings, folder: RunFolder, num_nodes: int, view: PlainView) -> None:
+    Args:
+        nodes: Of a simulation; None: one for each site. The one site of a centralized method needs one.
+    """
+
+    def __init__(
+        self, engine: Engine, settings: Settings, federation: Federation, folder: RunFolder, nodes: int | None, view: PlainView
+    ) -> None:
         self.folder = folder
         self.log = ""
         self._engine, self._revision = engine, git_revision()
         events = folder.directory / PROGRESS_FILE
         before = events.stat().st_size if events.is_file() else 0
+        num_nodes = 1 if settings.how.pooled else nodes or len(federation.sites)
         self._run_id = engine.submit({**settings.flat(), "run-dir": str(folder.directory)}, num_nodes)
         self._tracking = Tracking(folder.directory, tracker_names(settings.track), view.note)
         self.watch = Watch(folder.directory, lambda: engine.status(self._run_id), view, skip=before)
 
     def end(self, status: RunStatus) -> str:
         """See that run.json says how the run ended; why it failed, or "" of a completed one."""
-        self.keep_revision()
         if status.outcome == "completed":
             return ""
         if not (self.folder.read("run.json") or {}).get("reason"):
@@ -40,19 +41,11 @@ class Attempt:
         close_run(self.folder, "failed", status.details or "the run ended without a reason; the last lines of its log were shown")
         return str((self.folder.read("run.json") or {}).get("reason"))
 
-    def interrupt(self) -> None:
-        """Say in run.json that the user stopped the run; its engine has ended."""
-        close_run(self.folder, "interrupted", STOPPED)
-        self.keep_revision()
-
     def close(self) -> None:
-        """Tell the trackers how the run ended; after run.json says so."""
-        self._tracking.close()
-
-    def keep_revision(self) -> None:
-        """Enter the checkout's revision at the start: the server ran from an unpacked bundle, which is no checkout."""
-        if self.folder.read("run.json"):
+        """Enter the checkout's revision at the start, and tell the trackers how the run ended; after run.json says so."""
+        if self.folder.read("run.json"):  # the server ran from an unpacked bundle, which is no checkout
             self.folder.update(git_revision=self._revision)
+        self._tracking.close()
 
 
 def close_run(folder: RunFolder, status: str, reason: str) -> None:

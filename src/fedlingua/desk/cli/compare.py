@@ -11,8 +11,6 @@ from rich.table import Table
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import Direction
-from fedlingua.corpora.read import Pair
 from fedlingua.desk.cli.completion import metrics, run_folders
 from fedlingua.desk.cli.corpus_input import CorpusInput
 from fedlingua.desk.cli.options import CometModel
@@ -42,8 +40,8 @@ class PublicText:
     limit: Annotated[int, typer.Option(min=0, help="Of --public, at most so many pairs a direction; 0: all.")] = 0
     model: CometModel = "wmt22-comet-da"
 
-    def read(self) -> dict[Direction, list[Pair]]:
-        """Direction -> its pairs, as they stand: a test set is left as its publisher made it.
+    def translated(self, folders: Sequence[Path], metric: str) -> "list[ComparedRun]":
+        """The runs with their translations of this text, which are made here. A test set is left as its publisher made it.
 
         Raises:
             ConfigError: no direction, or a kind that is not known. CorpusError: it cannot be read.
@@ -51,14 +49,11 @@ class PublicText:
         if not self.direction:
             raise ConfigError("--public needs --direction, such as de-fr, once for each direction that is to be compared")
         corpora = [CorpusInput(str(self.public), each, self.kind, self.option) for each in self.direction]
-        return {corpus.parsed: list(islice(corpus.read(), self.limit or None)) for corpus in corpora}
-
-    def translated(self, folders: Sequence[Path], metric: str) -> "list[ComparedRun]":
-        """The runs with their translations of this text, which are made here."""
+        text = {corpus.parsed: list(islice(corpus.read(), self.limit or None)) for corpus in corpora}
         from fedlingua.desk.comparison.public import on_public_text  # loads models, which other comparisons do without
 
         with progress_bar() as report:
-            return on_public_text(folders, self.read(), metric, self.model, report)
+            return on_public_text(folders, text, metric, self.model, report)
 
 
 @commands.command(epilog=example("fedlingua compare runs/demo-adapter-local-2022 runs/demo-adapter-families-2022"))

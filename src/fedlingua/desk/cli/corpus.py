@@ -1,6 +1,5 @@
 """`fedlingua corpus`: text for the sites of a federation. What it shows of text is for the corpus's owner."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,8 +9,7 @@ from rich.text import Text
 
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_absent, check_folder_to_write
-from fedlingua.corpora.clean import Account, CleaningRules, clean
-from fedlingua.corpora.read import Pair
+from fedlingua.corpora.clean import Account, clean
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 from fedlingua.desk.cli.options import Data
@@ -23,7 +21,6 @@ from fedlingua.desk.corpora.write import target_of, write_pairs
 commands = Commands(help="Text for the sites of a federation: look at it, convert it, divide it.")
 _WIDTH = 60
 """Characters of a sample that a terminal is shown."""
-_NOTE = "in train: pairs with a sentence that train has too"
 
 
 @commands.command("prepare", epilog=example("fedlingua corpus prepare ted2020 --from downloads --to data"))
@@ -113,13 +110,29 @@ def corpus_split(
     """
     from fedlingua.desk.cli.corpus_prepare import write_splits
 
-    rules = SplitRules(mode, key, *_shares(shares))
-    pairs, cleaned = corpus.read(), cleaning.read()
+    try:
+        train, dev, test = map(float, shares.split(","))
+    except ValueError:
+        raise ConfigError(f"--shares {shares}: wanted three shares that add up to 1, as in 0.6,0.2,0.2") from None
+    rules = SplitRules(mode, key, train, dev, test)
+    read, cleaned = corpus.read(), cleaning.read()
     check_shares(rules, "--shares")
     check_absent(to)
     check_folder_to_write(to, "--to")
-    prepared = _split(corpus, pairs, cleaned, rules)
-    write_splits(prepared, to)
+    direction, account, name = corpus.parsed, Account(), corpus.corpus
+    pairs = list(clean(read, direction, cleaned, account, name))
+    account.check(name)
+    parts = split_sites({name: (direction, pairs)}, rules)[name]
+    counts = {split: len(parts[split]) for split in SPLITS}
+    if missing := [split for split in SPLITS if not parts[split]]:
+        sizes = ", ".join(f"{split} {count}" for split, count in counts.items())
+        raise CorpusError(f"{name}: no {missing[0]} sentence is left ({sizes}); give more text, or other --shares")
+    splits = {direction: {split: [without_tabs(pair) for pair in parts[split]] for split in SPLITS}}
+    extra = {"tabs": sum(map(has_tab, pairs)), "also_in_train": leaks_of_pairs(splits)[direction]}
+    directions = {str(direction): account_of([Path(name).name], account, counts) | extra}
+    note = "in train: pairs with a sentence that train has too"
+    prepared = Prepared(splits, {"mode": rules.mode, "key": rules.key, "directions": directions}, note)
+    write_splits(splits, prepared.account, to)
     console().print(_splits_table(prepared))
     say(f"written: {to}")
     return {"folder": to, **prepared.account}
@@ -144,30 +157,6 @@ def corpus_overlap(
     if where.is_dir() and (data or whole or to):
         raise typer.BadParameter("of a run only counts are known; --data, --whole and --to go with a federation file")
     return show_overlap(overlap_of_run(where) if where.is_dir() else compare_files(where, data, whole, to), to)
-
-
-def _shares(text: str) -> tuple[float, float, float]:
-    try:
-        train, dev, test = map(float, text.split(","))
-    except ValueError:
-        raise ConfigError(f"--shares {text}: wanted three shares that add up to 1, as in 0.6,0.2,0.2") from None
-    return train, dev, test
-
-
-def _split(corpus: CorpusInput, read: Iterator[Pair], cleaning: CleaningRules, rules: SplitRules) -> Prepared:
-    direction, account, name = corpus.parsed, Account(), corpus.corpus
-    pairs = list(clean(read, direction, cleaning, account, name))
-    account.check(name)
-    parts = split_sites({name: (direction, pairs)}, rules)[name]
-    for split in SPLITS:
-        if not parts[split]:
-            sizes = ", ".join(f"{part} {len(parts[part])}" for part in SPLITS)
-            raise CorpusError(f"{name}: no {split} sentence is left ({sizes}); give more text, or other --shares")
-    tabs = sum(has_tab(pair) for pair in pairs)
-    splits = {direction: {split: [without_tabs(pair) for pair in parts[split]] for split in SPLITS}}
-    counts = account_of([Path(name).name], account, {split: len(parts[split]) for split in SPLITS})
-    directions = {str(direction): {**counts, "tabs": tabs, "also_in_train": leaks_of_pairs(splits)[direction]}}
-    return Prepared(splits, {"mode": rules.mode, "key": rules.key, "directions": directions}, _NOTE)
 
 
 # --- Showing ---------------------------------------------------------------------------------------------------------------------
@@ -204,10 +193,9 @@ def _clipped(sentence: str) -> Text:
 
 def _splits_table(prepared: Prepared) -> Table:
     """The account of every direction."""
-    table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train")
+    table = Table("direction", "read", "dropped", *SPLITS, "dev in train", "test in train", caption=prepared.note)
     for direction, account in prepared.account["directions"].items():
         leaks = [str(account["also_in_train"][split]["same_site"]) for split in ("dev", "test")]
         sizes = [str(account["sizes"][split]) for split in SPLITS]
         table.add_row(direction, str(account["read"]), str(sum(account["dropped"].values())), *sizes, *leaks)
-    table.caption = prepared.note
     return table

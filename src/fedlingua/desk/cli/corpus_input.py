@@ -21,8 +21,6 @@ from fedlingua.corpora.read import Corpus, Pair, side_paths
 from fedlingua.desk.cli.output import AnsweringConsole
 from fedlingua.settings.experiment import parse_override
 
-_OFTEN = 5000
-
 
 @dataclass(frozen=True)
 class CorpusInput:
@@ -110,8 +108,4 @@ def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:
     console = AnsweringConsole(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} pairs"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(escape(Path(name).name), total=None)
-        for number, pair in enumerate(pairs, start=1):
-            if number % _OFTEN == 0:
-                progress.update(task, completed=number)
-            yield pair
+        yield from progress.track(pairs, description=escape(Path(name).name))

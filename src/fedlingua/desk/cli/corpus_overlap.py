@@ -1,7 +1,7 @@
 """`fedlingua corpus overlap`: what of one site's text stands at another. Shows counts, never text."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, read_sites
-from fedlingua.desk.cli.corpus_prepare import write_named
+from fedlingua.desk.cli.corpus_prepare import write_splits
 from fedlingua.desk.cli.output import console, say
 from fedlingua.desk.corpora.prepared import has_tab, without_tabs
 from fedlingua.runs.folder import RunFolder, run_about
@@ -59,9 +59,18 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
             f"{file}: {federation.sites[0].name} is the only site; wanted two or more, to be compared with each other"
         )
     if to is not None:
-        _check_target(to, federation)
+        check_absent(to)
+        if any(site.direction.is_one_language for site in federation.sites) or federation.rules.split.mixed:
+            kind = "mixed text" if federation.rules.split.mixed else "text in one language"
+            raise ConfigError(
+                f"--to writes what `splits` of a federation file reads, which {kind} is not; `fedlingua run --set overlap=remove` leaves "
+                "out the same"
+            )
     if whole:
-        held: Mapping[str, Mapping[str, SiteText]] = {site: {site: text} for site, text in _whole_texts(federation).items()}
+        rules = dataclasses.replace(federation.rules, limits=Sizes(), sizes=Sizes())
+        sites = tuple(dataclasses.replace(site, sizes=Sizes()) for site in federation.sites)
+        texts_of_all = read_sites(dataclasses.replace(federation, rules=rules, sites=sites), frozenset())
+        held: Mapping[str, Mapping[str, SiteText]] = {site: {site: text} for site, text in texts_of_all.items()}
     else:
         held = texts_by_site(file, data_dir)
     digests = {site: digests_of(texts.values(), OVERLAP_KEY) for site, texts in held.items()}
@@ -76,22 +85,6 @@ def compare_files(file: Path, data: Path | None, whole: bool, to: Path | None) -
         check_left(sizes, counts)
         _write(federation, {site: texts[0] for site, texts in left.items()}, to)
     return {site: {"languages": shared[site], "leaks": counts[site]} for site in held}
-
-
-def _whole_texts(federation: Federation) -> Mapping[str, SiteText]:
-    rules = dataclasses.replace(federation.rules, limits=Sizes(), sizes=Sizes())
-    sites = tuple(dataclasses.replace(site, sizes=Sizes()) for site in federation.sites)
-    return read_sites(dataclasses.replace(federation, rules=rules, sites=sites), frozenset())
-
-
-def _check_target(to: Path, federation: Federation) -> None:
-    check_absent(to)
-    if any(site.direction.is_one_language for site in federation.sites) or federation.rules.split.mixed:
-        kind = "mixed text" if federation.rules.split.mixed else "text in one language"
-        raise ConfigError(
-            f"--to writes what `splits` of a federation file reads, which {kind} is not; `fedlingua run --set overlap=remove` leaves out "
-            "the same"
-        )
 
 
 def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> None:
@@ -109,7 +102,7 @@ def _write(federation: Federation, texts: Mapping[str, SiteText], to: Path) -> N
         }
         for site, text in texts.items()
     }
-    write_named(named, {"federation": federation.name, "sites": account}, to)
+    write_splits(named, {"federation": federation.name, "sites": account}, to)
 
 
 # --- Showing ------------------------------------------------------------------------------------------------------------------------
@@ -148,25 +141,17 @@ def _pairs_table(overlaps: Overlap) -> Table:
     table = Table("site", "side", *overlaps, caption=caption)
     for site, overlap in overlaps.items():
         for language, of in _common(overlap):
-            table.add_row(site, language, *_cells(of, list(overlaps)))
+            cells = dict.fromkeys(overlaps, "")
+            for other, shared in of["at"].items():
+                trained = f" ({shared['dev']} + {shared['test']})" if shared["dev"] or shared["test"] else ""
+                cells[other] = f"{_share(shared['all'], of['sentences']['all'])}{trained}"
+            table.add_row(site, language, *cells.values())
     return table
 
 
 def _common(overlap: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The languages that another site has, too."""
     return [(language, of) for language, of in overlap["languages"].items() if of["at"]]
-
-
-def _cells(of: Mapping[str, Any], sites: Sequence[str]) -> list[str]:
-    cells = []
-    for other in sites:
-        shared = of["at"].get(other)
-        if shared is None:
-            cells.append("")
-            continue
-        trained = f" ({shared['dev']} + {shared['test']})" if shared["dev"] or shared["test"] else ""
-        cells.append(f"{_share(shared['all'], of['sentences']['all'])}{trained}")
-    return cells
 
 
 def _share(part: int, whole: int) -> str:

@@ -39,36 +39,27 @@ def prepare_corpus(name: str, source: Path, to: Path, uniform: bool, no_leaks: b
     Raises:
         ConfigError: a corpus that is not known, an option that it has not, or a folder that is there already. CorpusError: as `prepare`.
     """
-    preparing = _preparing(name, uniform, no_leaks)
+    if name not in CORPORA:
+        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
+    if no_leaks and name in WITHOUT_LEAKS:
+        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
+    if uniform and name not in PAPER_CORPORA:
+        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
+    preparing = CORPORA[name]
+    if uniform:
+        corpus = PAPER_CORPORA[name]
+        preparing = partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
     target = to / "-".join([name, *(["uniform"] if uniform else []), *(["no-leaks"] if no_leaks else [])])
     check_absent(target)
     check_folder_to_write(target, "--to")
     with progress_bar(name) as report:
         prepared = preparing(source, key, no_leaks, lambda direction, done, of: report(f"{name} {direction}", done, of))
-    write_splits(prepared, target)
+    write_splits(prepared.splits, prepared.account, target)
     return target, prepared
 
 
-def _preparing(name: str, uniform: bool, no_leaks: bool) -> Preparing:
-    if name not in CORPORA:
-        raise ConfigError(f"corpus {name!r} is not known{nearest(name, CORPORA)}; choose one of {', '.join(CORPORA)}")
-    if no_leaks and name in WITHOUT_LEAKS:
-        raise ConfigError(f"--no-leaks: {name} never has a sentence in two splits; leave the option out")
-    if not uniform:
-        return CORPORA[name]
-    if name not in PAPER_CORPORA:
-        raise ConfigError(f"--uniform: {name} has one size for all pairs; the option is for {' and '.join(PAPER_CORPORA)}")
-    corpus = PAPER_CORPORA[name]
-    return partial(prepare, dataclasses.replace(corpus, sizes=dict.fromkeys(corpus.sizes, UNIFORM)))
-
-
-def write_splits(prepared: Prepared, target: Path) -> None:
-    """Write target/<direction>.<split>.tsv.gz and account.json, all at once or not at all."""
-    write_named({str(direction): splits for direction, splits in prepared.splits.items()}, prepared.account, target)
-
-
-def write_named(named: Mapping[str, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
-    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all."""
+def write_splits(named: Mapping[Any, Mapping[Split, Sequence[Pair]]], account: Mapping[str, Any], target: Path) -> None:
+    """Write target/<name>.<split>.tsv.gz and account.json, all at once or not at all. named: by site or direction."""
 
     def write(aside: Path) -> None:
         for name, splits in named.items():

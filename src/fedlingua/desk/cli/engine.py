@@ -19,25 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, get_args
 
 import psutil
 import tomli_w
 
+from fedlingua.common import processes
 from fedlingua.common.errors import RunError
-from fedlingua.common.processes import (
-    COLOUR,
-    HOST,
-    end,
-    flower_environment,
-    free_port,
-    json_object,
-    last_lines,
-    leave,
-    marked,
-    program,
-    signals_held,
-)
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
 from fedlingua.desk.deployment.service import answers
 from fedlingua.settings.config import Scalar
@@ -53,27 +41,24 @@ _GRACE_S = 4.0
 _STATUS_TRIES = 3
 _SHORT_TEMP = 26  # bytes; below it Ray makes sockets about 80 bytes deeper, and the path of a socket ends at 107
 _ACCESS = "[uvicorn.access]"
+LOG_LINES = 40
+"""Of a log, for an error message."""
+
+State = Literal["pending", "starting", "running", "finished"]
+Outcome = Literal["completed", "failed", "stopped", ""]
 
 
 @dataclass(frozen=True)
 class RunStatus:
     """What Flower says of a run: `outcome` is "" until it has finished."""
 
-    state: Literal["pending", "starting", "running", "finished"]
-    outcome: Literal["completed", "failed", "stopped", ""]
+    state: State
+    outcome: Outcome
     details: str = ""
 
     @property
     def finished(self) -> bool:
         return self.state == "finished"
-
-    @classmethod
-    def parse(cls, text: str, details: str = "") -> Self:
-        """From Flower's "running" or "finished:failed"."""
-        state, _, outcome = text.partition(":")
-        if state not in ("pending", "starting", "running", "finished") or outcome not in ("completed", "failed", "stopped", ""):
-            raise RunError(f"Flower names a run's status '{text}', which this version does not know.")
-        return cls(cast(Any, state), cast(Any, outcome), "" if details == "N/A" else details)
 
 
 class Engine:
@@ -96,14 +81,16 @@ class Engine:
         self._environment: dict[str, str] = {}
         self._runs: list[str] = []
         self._going: set[str] = set()
-        self._files = 0
         self._old_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         # A Ctrl-C in here never reaches __exit__, and SIGTERM would end Python without it.
         try:
             atexit.register(self.close)
-            self._end_on_signals()
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGHUP):
+                    if signal.getsignal(number) is signal.SIG_DFL:  # and the program has no handlers of its own
+                        self._old_handlers[number] = signal.signal(number, processes.leave)
             self._make_home()
             if self.profile.local:
                 self._start_superlink()
@@ -119,15 +106,13 @@ class Engine:
     def submit(self, run_config: Mapping[str, Scalar], num_nodes: int) -> str:
         """Start a run and return Flower's id of it; a deployment has its own nodes."""
         # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
-        self._files += 1
-        config_file = self.home / f"run-config-{self._files}.toml"
+        config_file = self.home / "run-config.toml"
         config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
         command = ["run", str(self.app_dir), self.profile.name, "--run-config", str(config_file)]
         if self.profile.local:
-            share = (
-                f"client-resources-num-cpus={self.profile.cpus_per_node} client-resources-num-gpus={self.profile.gpus_per_node}"
-            )
-            command += ["--federation-config", f"num-supernodes={int(num_nodes)} {share}"]
+            resources = {"cpus": self.profile.cpus_per_node, "gpus": self.profile.gpus_per_node}
+            share = " ".join(f"client-resources-num-{kind}={number}" for kind, number in resources.items())
+            command += ["--federation-config", f"num-supernodes={num_nodes} {share}"]
         run_id = str(self._ask(command)["run-id"])
         self._runs.append(run_id)
         self._going.add(run_id)
@@ -137,9 +122,20 @@ class Engine:
         """How the run fares; takes about a second, so ask sparingly."""
         # `flwr ls` costs a process (0.8 s of one core). Flower's importable client would be cheaper, but it is private, and login
         # and TLS are done around it, not in it; the command's JSON is documented and the same from 1.39 on.
-        answer = self._ask_again(["ls", self.profile.name, "--run-id", run_id])
-        row = answer["runs"][0]
-        status = RunStatus.parse(str(row["status"]), str(row.get("status-details", "")))
+        command = ["ls", self.profile.name, "--run-id", run_id]
+        for left in reversed(range(_STATUS_TRIES)):
+            try:
+                row = self._ask(command)["runs"][0]
+                break
+            except RunError:  # a single lost answer must not end the watching of a run that takes hours
+                if not left:
+                    raise
+                time.sleep(1.0)
+        state, _, outcome = row["status"].partition(":")  # as "running" or "finished:failed"
+        if state not in get_args(State) or outcome not in get_args(Outcome):
+            raise RunError(f"Flower names a run's status '{row['status']}', which this version does not know.")
+        details = str(row.get("status-details", ""))
+        status = RunStatus(state, outcome, "" if details == "N/A" else details)
         if status.finished:
             self._going.discard(run_id)
         return status
@@ -154,30 +150,37 @@ class Engine:
             raise
         return True
 
-    def log_tail(self, lines: int = 40, run_id: str = "") -> str:
+    def log_tail(self, run_id: str = "") -> str:
         """The last lines that the SuperLink and a run's ServerApp printed, for an error message; the last run's unless told."""
         parts = []
         if self.profile.local:
-            parts.append("SuperLink:\n" + self._superlink_tail(lines))
+            parts.append("SuperLink:\n" + self._superlink_tail())
         if self._runs and (self._superlink is None or self._superlink.poll() is None):
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
             done = self._flwr(["log", run_id or self._runs[-1], self.profile.name, "--show"], _STOP_S)
-            parts.append("ServerApp:\n" + last_lines(done, lines))
+            parts.append("ServerApp:\n" + processes.last_lines(done, LOG_LINES))
         return "\n".join(parts)
 
     def close(self) -> None:
         """Stop what is still going and end every process that this engine started; a second Ctrl-C only makes it quicker."""
-        with signals_held() as hurry:
+        with processes.signals_held() as hurry:
             # With a SuperLink of our own the runs end with it: it keeps them in memory, and stopping them there ends nothing.
-            if not self.profile.local:
-                self._stop_runs(hurry)
-            end(self._below(), _GRACE_S, hurry)
+            for run_id in [] if self.profile.local else sorted(self._going):
+                if not hurry.is_set():
+                    with contextlib.suppress(RunError):  # it may have finished by itself
+                        self._ask(["stop", run_id, self.profile.name], _STOP_S)
+            # All processes of this engine, gathered while the family tree still stands.
+            family = set(processes.marked(MARK, self._mark))
+            if self._superlink is not None and self._superlink.poll() is None:
+                with contextlib.suppress(psutil.Error):
+                    top = psutil.Process(self._superlink.pid)
+                    family |= {top, *top.children(recursive=True)}
+            processes.end(family, _GRACE_S, hurry)
             # What was being started while the others ended: a few looks, until there is nothing.
             for _ in range(10):
-                left = marked(MARK, self._mark)
-                if not left:
+                if not (left := processes.marked(MARK, self._mark)):
                     break
-                end(left, 0.0)
+                processes.end(left, 0.0)
             if self._superlink is not None:
                 self._superlink.wait()
                 self._superlink = None
@@ -188,18 +191,23 @@ class Engine:
                 shutil.rmtree(self.home, ignore_errors=True)
             self._going.clear()
             atexit.unregister(self.close)
-        self._restore_signals()
+        if threading.current_thread() is threading.main_thread():
+            while self._old_handlers:
+                signal.signal(*self._old_handlers.popitem())
 
     # --- Starting ---
 
     def _make_home(self) -> None:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        environment = {**flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {**processes.flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
         for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
             environment.pop(key, None)
         if self.profile.local:
             environment |= beside_proxies(environment)
-            self._ray_dir = _short_directory()
+            # Ray makes sockets in it: however long `home` is, their paths have to stay short.
+            usual = tempfile.gettempdir()
+            short = usual if len(os.fsencode(usual)) <= _SHORT_TEMP else "/tmp"
+            self._ray_dir = Path(tempfile.mkdtemp(prefix="fl-", dir=short))
             environment["RAY_TMPDIR"] = str(self._ray_dir)
         self._environment = environment
 
@@ -211,36 +219,32 @@ class Engine:
         (self.home / "config.toml").write_bytes(tomli_w.dumps(document).encode())
 
     def _start_superlink(self) -> None:
+        command = [processes.program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
         # Between our look for a free port and the SuperLink's taking it, somebody else may take it: try again on another.
-        for left in reversed(range(_START_TRIES)):
-            port = free_port()
-            self.address = f"{HOST}:{port}"
-            if self._start_on(port):
-                return
-            if not left or "address already in use" not in self._superlink_tail(40).lower():
+        for _ in range(_START_TRIES):
+            port = processes.free_port()
+            self.address, deadline = f"{processes.HOST}:{port}", time.monotonic() + _START_S
+            # The caller's working directory stays: the ServerApp inherits it, and relative paths keep their meaning.
+            with (self.home / "superlink.log").open("wb") as log:
+                self._superlink = subprocess.Popen(
+                    [*command, "--host", processes.HOST, "--port", str(port)],
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            while self._superlink.poll() is None:
+                # Another's SuperLink may answer on a port that ours could not take.
+                if _listens(self._superlink.pid, port) and answers(self.address, None):
+                    return
+                if time.monotonic() > deadline:
+                    wait = f"within {_START_S:.0f} s"
+                    raise RunError(f"The SuperLink did not answer {wait}. Its log ends with:\n{self._superlink_tail()}")
+                time.sleep(0.1)
+            if "address already in use" not in self._superlink_tail().lower():
                 break
-        raise RunError(
-            f"The SuperLink ended while starting. {self.home / 'superlink.log'} ends with:\n{self._superlink_tail(40)}"
-        )
-
-    def _start_on(self, port: int) -> bool:
-        """True when the SuperLink answers, False when it has ended."""
-        command = [program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
-        command += ["--host", HOST, "--port", str(port)]
-        # The caller's working directory stays: the ServerApp inherits it, and relative paths keep their meaning.
-        with (self.home / "superlink.log").open("wb") as log:
-            self._superlink = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        deadline = time.monotonic() + _START_S
-        while time.monotonic() < deadline:
-            if self._superlink.poll() is not None:
-                return False
-            # Another's SuperLink may answer on a port that ours could not take.
-            if _listens(self._superlink.pid, port) and answers(self.address, None):
-                return True
-            time.sleep(0.1)
-        raise RunError(f"The SuperLink did not answer within {_START_S:.0f} s. Its log ends with:\n{self._superlink_tail(40)}")
+        raise RunError(f"The SuperLink ended while starting. {self.home / 'superlink.log'} ends with:\n{self._superlink_tail()}")
 
     # --- Asking Flower ---
 
@@ -248,7 +252,7 @@ class Engine:
         """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway."""
         try:
             done = subprocess.run(
-                [program("flwr"), *arguments],
+                [processes.program("flwr"), *arguments],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -259,84 +263,36 @@ class Engine:
             )
         except subprocess.TimeoutExpired as error:
             raise RunError(f"`flwr {arguments[0]}` did not answer within {timeout_s:.0f} s ({self.address}).") from error
-        return COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
+        return processes.COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
 
     def _ask(self, arguments: list[str], timeout_s: float = _CALL_S) -> dict[str, Any]:
         """The JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
         if self._superlink is not None and self._superlink.poll() is not None:
             code = self._superlink.returncode
-            raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail(40)}")
+            raise RunError(f"The SuperLink has ended (exit status {code}). Its log ends with:\n{self._superlink_tail()}")
         printed = self._flwr([*arguments, "--format", "json"], timeout_s)
-        answer = json_object(printed)
+        answer = processes.json_object(printed)
         if answer is None or not answer.get("success"):
             words = str(answer["error-message"]) if answer and "error-message" in answer else printed
             reason = "\n".join(line for line in words.splitlines() if line.strip() and not line.startswith("Using SuperLink:"))
-            raise RunError(f"`flwr {arguments[0]}` was refused:\n{reason}{self._superlink_reason()}")
+            if self.profile.local:  # its last line of error names what the command's answer leaves out
+                errors = [line for line in self._superlink_tail(10).split("\n") if line.startswith("ERROR")]
+                reason += f"\nSuperLink: {errors[-1].partition(':')[2].strip()}" if errors else ""
+            raise RunError(f"`flwr {arguments[0]}` was refused:\n{reason}")
         return answer
 
-    def _ask_again(self, arguments: list[str]) -> dict[str, Any]:
-        """As _ask; a single lost answer must not end the watching of a run that takes hours."""
-        for _ in range(_STATUS_TRIES - 1):
-            with contextlib.suppress(RunError):
-                return self._ask(arguments)
-            time.sleep(1.0)
-        return self._ask(arguments)
-
-    def _stop_runs(self, hurry: threading.Event) -> None:
-        for run_id in sorted(self._going):
-            if not hurry.is_set():
-                with contextlib.suppress(RunError):  # it may have finished by itself
-                    self._ask(["stop", run_id, self.profile.name], _STOP_S)
-
-    def _superlink_tail(self, lines: int) -> str:
+    def _superlink_tail(self, lines: int = LOG_LINES) -> str:
         try:
             text = (self.home / "superlink.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        return last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
-
-    def _superlink_reason(self) -> str:
-        """The SuperLink's last line of error, which names what the command's answer leaves out."""
-        if not self.profile.local:
-            return ""
-        errors = [line for line in self._superlink_tail(10).split("\n") if line.startswith("ERROR")]
-        return f"\nSuperLink: {errors[-1].partition(':')[2].strip()}" if errors else ""
-
-    # --- Ending ---
-
-    def _below(self) -> list[psutil.Process]:
-        """All processes of this engine, gathered while the family tree still stands."""
-        family = set(marked(MARK, self._mark))
-        if self._superlink is not None and self._superlink.poll() is None:
-            with contextlib.suppress(psutil.Error):
-                top = psutil.Process(self._superlink.pid)
-                family |= {top, *top.children(recursive=True)}
-        return list(family)
-
-    def _end_on_signals(self) -> None:
-        """Let SIGTERM and a closed terminal unwind the stack as Ctrl-C does, unless the program has handlers of its own."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                self._old_handlers[number] = signal.signal(number, leave)
-
-    def _restore_signals(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            while self._old_handlers:
-                signal.signal(*self._old_handlers.popitem())
+        return processes.last_lines("\n".join(line for line in text.split("\n") if _ACCESS not in line), lines)
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables with which loopback goes to no proxy, to which Flower's HTTP client would send even that."""
     names = ("NO_PROXY", "no_proxy")
-    return {name: ",".join(filter(None, [environment.get(name), HOST, "localhost"])) for name in names}
-
-
-def _short_directory() -> Path:
-    """A directory for Ray, which makes sockets in it: however long `home` is, their paths have to stay short."""
-    usual = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="fl-", dir=usual if len(os.fsencode(usual)) <= _SHORT_TEMP else "/tmp"))
+    return {name: ",".join(filter(None, [environment.get(name), processes.HOST, "localhost"])) for name in names}
 
 
 def _listens(pid: int, port: int) -> bool:

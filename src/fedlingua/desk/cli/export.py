@@ -1,6 +1,7 @@
 """`fedlingua export`: take what was trained away."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -10,10 +11,7 @@ from fedlingua.desk.cli.completion import sites_of_run
 from fedlingua.desk.cli.options import ExportOptions, RunOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
 from fedlingua.desk.completed import CompletedRun
-from fedlingua.desk.models import RunModels
-
-if TYPE_CHECKING:  # an unknown form, or a folder that is there, is told without torch
-    from fedlingua.desk.export.model import Export
+from fedlingua.desk.models import RunModels, TrainedModel
 
 commands = Commands()
 
@@ -35,24 +33,30 @@ def export(
     wanted = parse_direction(direction, "--direction") if direction else None
     models = RunModels(run)
     model = models.of_direction(wanted) if wanted else models.of_site(site or "")
-    from fedlingua.desk.export.model import export_model  # loads torch
-
-    return export_answer(export_model(model, how.to, how.form, run, how.force, how.quantization))
+    return take_away(model, how, run)
 
 
-def export_answer(done: "Export") -> dict[str, Any]:
-    """Say where it went and what it still needs; the same as an answer for programs."""
+def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, backbone: str = "") -> Answer:
+    """Export a model, and say where it went and what it still needs; the same as an answer for programs.
+
+    Args:
+        run: The run's folder; None: at a site, which has none.
+        backbone: What the run calls it, where the model's settings hold a path.
+    """
+    from fedlingua.desk.export.model import export_model  # an unknown form, or a folder that is there, is told without torch
+
+    done = export_model(model, how.to, how.form, run, how.force, how.quantization, backbone)
     files = sorted(done.directory.iterdir())
     say(f"{done.form}: {done.directory}")
     if done.form in ("peft", "adapter"):
         say(f"it fits on the backbone in {done.backbone}")
     say(f"how to load it: {done.directory / 'README.md'}")
-    backbone = {key: done.facts["backbone"][key] for key in ("name", "fingerprint")}
+    base = done.facts["backbone"]
     return {
         "directory": done.directory,
         "form": done.form,
         "bytes": sum(file.stat().st_size for file in files),
-        "backbone": {"name": backbone["name"], "directory": done.backbone, "fingerprint": backbone["fingerprint"]},
+        "backbone": {"name": base["name"], "directory": done.backbone, "fingerprint": base["fingerprint"]},
         "site": done.facts["site"],
         "direction": done.facts["direction"],
         "files": [file.name for file in files],

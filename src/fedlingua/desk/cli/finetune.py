@@ -84,7 +84,16 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
         raise ConfigError(f"got {'--encoder and --run' if how.run else 'no encoder'}; wanted one of --encoder and --run")
     name = (how.run or Path(how.encoder or "")).resolve().name
     folder = how.to or Path("runs") / f"{task}-{data.resolve().name}-{name}-{training.seed}"
-    _check(task, data, how, layout, folder)
+    # What can be seen to be wrong is refused before torch is loaded, or an encoder made ready; text is read for it.
+    check_new_folder(folder, "--to")
+    if how.run:
+        encoder_run(how.run, how.site)
+    else:
+        try:
+            known_backbone(how.encoder or "")
+        except BackboneError as error:
+            raise BackboneError(f"--encoder {how.encoder}: {error}") from error
+    read_annotated(task, data, layout)
     from fedlingua.desk.finetuning import tasks
     from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
     from fedlingua.desk.finetuning.loop import best_epoch
@@ -96,7 +105,15 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
             f"{duration(epoch.seconds)}, {duration(epoch.left_s)} left"
         )
 
-    encoder = encoder_directory(how.run, how.site) if how.run else _named(how.encoder or "")
+    if how.run:
+        encoder = encoder_directory(how.run, how.site)
+    else:  # a directory, or what a run's `backbone` may name
+        named = how.encoder or ""
+        try:
+            make_built_in(named)
+            encoder = Path(named) if Path(named).is_dir() else backbone_directory(named)
+        except BackboneError as error:
+            raise BackboneError(f"--encoder {named}: {error}") from error
     where = tasks.Setting(
         encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
     )
@@ -106,28 +123,6 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
         console().print(table)
     say(f"scores: {folder.resolve() / FILE}")
     return {"folder": folder, **result.as_json()}
-
-
-def _check(task: str, data: Path, how: FineTuneOptions, layout: str, folder: Path) -> None:
-    """Refuse what can be seen to be wrong before torch is loaded, or an encoder made ready; text is read for it, which takes a moment."""
-    check_new_folder(folder, "--to")
-    if how.run:
-        encoder_run(how.run, how.site)
-    else:
-        try:
-            known_backbone(how.encoder or "")
-        except BackboneError as error:
-            raise BackboneError(f"--encoder {how.encoder}: {error}") from error
-    read_annotated(task, data, layout)
-
-
-def _named(encoder: str) -> Path:
-    """A directory, or what a run's `backbone` may name."""
-    try:
-        make_built_in(encoder)
-        return Path(encoder) if Path(encoder).is_dir() else backbone_directory(encoder)
-    except BackboneError as error:
-        raise BackboneError(f"--encoder {encoder}: {error}") from error
 
 
 def _score_tables(result: "Result") -> list[Table]:

@@ -47,12 +47,14 @@ class AnsweringCommand(TyperCommand):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.params.append(_format_option())
+        words = "Of the answer; json: one document on standard output, all else on standard error."
+        choice = click.Choice([TEXT, JSON])
+        self.params.append(TyperOption(param_decls=["--format"], type=choice, default=TEXT, show_default=True, help=words))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's; a key of a run that was given as an option is told how to be given."""
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             from fedlingua.settings.table import OLD_NAMES, OPTIONS  # only once something is wrong
 
@@ -63,6 +65,8 @@ class AnsweringCommand(TyperCommand):
                     f"{error.option_name} is no option but a key: give it as --set {key}=VALUE", ctx
                 ) from error
             raise
+        ctx.meta[_META] = ctx.params.pop("format", TEXT)
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, and print its answer where JSON is asked for."""
@@ -115,10 +119,8 @@ class Commands(typer.Typer):
 def _with_grouped_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Replace each parameter that is a dataclass by an option for each of its fields, so that commands can share them."""
     signature = inspect.signature(function, eval_str=True)
-    groups: dict[str, Any] = {}
-    for name, parameter in signature.parameters.items():
-        if is_dataclass(parameter.annotation):
-            groups[name] = parameter.annotation
+    annotations = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in annotations.items() if is_dataclass(kind)}
     fields = {name: inspect.signature(group, eval_str=True).parameters for name, group in groups.items()}
     parameters = [
         each.replace(kind=each.KEYWORD_ONLY)
@@ -197,7 +199,8 @@ def print_json(answer: Answer) -> None:
 
 def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     """Carry a command line out and end with its exit code; a mistake is told without a traceback, and as JSON where that is asked for."""
-    as_json = _asked_json(arguments)
+    # Where a mistake is told has to be known before the command line is read, which may not even be one.
+    as_json = f"--format={JSON}" in arguments or ("--format", JSON) in itertools.pairwise(arguments)
     mend_words(os.environ)
     try:
         code = app(list(arguments), standalone_mode=not as_json)
@@ -208,12 +211,13 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     except BrokenPipeError:
         _unread()
     except OSError as error:
-        if error.filename is None and error.errno in OF_THE_DISK:
+        if error.filename is not None:
+            advice = "check the path, what stands there, and what this user may read and write"
+            message = f"{error.filename}: {error.strerror}; {advice}"
+        elif error.errno in OF_THE_DISK:
             message = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
-            _end(as_json, FAILED, type(error).__name__, message)
-        if error.filename is None:  # of no file that a user could look at
+        else:  # of no file that a user could look at
             _fault(as_json, error)
-        message = f"{error.filename}: {error.strerror}; check the path, what stands there, and what this user may read and write"
         _end(as_json, FAILED, type(error).__name__, message)
     except Exception as error:
         _fault(as_json, error)
@@ -250,27 +254,6 @@ def _drop_output() -> None:
     with suppress(OSError, ValueError):
         out = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), out)
-
-
-def _asked_json(arguments: Sequence[str]) -> bool:
-    """Of a command line that may not even be one: where its mistake is told has to be known before it is read."""
-    return f"--format={JSON}" in arguments or ("--format", JSON) in itertools.pairwise(arguments)
-
-
-def _format_option() -> TyperOption:
-    def keep(ctx: click.Context, parameter: click.Parameter, value: str) -> None:
-        ctx.meta[_META] = value
-
-    return TyperOption(
-        param_decls=["--format"],
-        type=click.Choice([TEXT, JSON]),
-        default=TEXT,
-        show_default=True,
-        expose_value=False,
-        is_eager=True,
-        callback=keep,
-        help="Of the answer; json: one document on standard output, all else on standard error.",
-    )
 
 
 def _plain(answer: Any) -> Any:

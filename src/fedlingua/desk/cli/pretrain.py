@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import exp
 from pathlib import Path
@@ -111,7 +111,11 @@ def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequenc
     around = loop.Around(recipe.watching, made_of(recipe, text, library_versions()), scored, describe, note)
     outcome = loop.pretrain(_material(recipe, text), recipe.training, directory, report, around)
     if outcome.chosen.bleu:
-        console().print(_table(outcome.chosen, text, recipe))
+        table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {outcome.chosen.step}")
+        for direction, pairs in dev.items():
+            table.add_row(str(direction), str(len(pairs)), f"{outcome.chosen.bleu[str(direction)]:.1f}")
+        table.add_row("mean", "", f"{fmean(outcome.chosen.bleu.values()):.2f}")
+        console().print(table)
         console().print(signatures(next(iter(text.dev)).target)[0])
     say(f"backbone: {directory}")
     return directory
@@ -170,12 +174,3 @@ def _material(recipe: Recipe, text: BaseText) -> Callable[[Path], "Material"]:
         return partial(translation_material, text.train, text.dev, recipe.model, recipe.training)
     assert isinstance(recipe.training, EncoderSettings), recipe.training  # read with the model
     return partial(masked_material, text.train, text.dev, recipe.model, recipe.training)
-
-
-def _table(chosen: Progress, text: BaseText, recipe: Recipe) -> Table:
-    table = Table("direction", "sentences", "BLEU", title=f"dev, greedy, step {chosen.step}")
-    sentences: Mapping[str, int] = {str(d): len(held) for d, held in first(text.dev, recipe.watching.dev_sentences).items()}
-    for direction, score in chosen.bleu.items():
-        table.add_row(direction, str(sentences[direction]), f"{score:.1f}")
-    table.add_row("mean", "", f"{fmean(chosen.bleu.values()):.2f}")
-    return table

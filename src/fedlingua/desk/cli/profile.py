@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.files import read_toml
@@ -41,23 +41,15 @@ class Profile:
         if certificates:  # Flower wants it absolute
             certificates = str((file.resolve().parent / certificates).resolve())
         cpus, gpus = share.get("cpus-per-node", 1), share.get("gpus-per-node", 0.0)
-        return cls(name, address, insecure, certificates, whole_cpus(cpus), _gpu_share(gpus))
+        # Flower's field is an integer, and it dies of 1.0 with words that name nothing.
+        if isinstance(cpus, bool) or not isinstance(cpus, int | float) or cpus != int(cpus) or cpus < 0:
+            raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {cpus!r}.")
+        if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < 1000:
+            raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {gpus!r}.")
+        return cls(name, address, insecure, certificates, int(cpus), float(gpus))
 
     def side_by_side(self, runs: int, cores: int) -> Self:
         """The same place for so many simulations at once: each has its part of the cores, so that no more clients work than there are
         cores. A client that finds another waiting beside it would only have loaded a model more.
         """
         return replace(self, cpus_per_node=max(self.cpus_per_node, min(runs * self.cpus_per_node, cores)))
-
-
-def whole_cpus(count: Any) -> int:
-    """Flower's field is an integer, and it dies of 1.0 with words that name nothing."""
-    if isinstance(count, bool) or not isinstance(count, int | float) or count != int(count) or count < 0:
-        raise ConfigError(f"cpus-per-node has to be a whole number from 0 on, got {count!r}.")
-    return int(count)
-
-
-def _gpu_share(share: Any) -> float:
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1000:
-        raise ConfigError(f"gpus-per-node has to be a number from 0 on, got {share!r}.")
-    return float(share)

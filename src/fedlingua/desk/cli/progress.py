@@ -6,7 +6,7 @@ to, how often to ask Flower, and the lines for logs and pipes.
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,9 @@ class Tally:
 
     def add(self, event: Event) -> bool:
         """Take an event in; False where its kind is unknown, or it is of another version's server."""
-        try:
+        with suppress(KeyError, TypeError, ValueError):
             return self._add(event)
-        except (KeyError, TypeError, ValueError):
-            return False
+        return False
 
     def _add(self, event: Event) -> bool:
         match event.get("event"):

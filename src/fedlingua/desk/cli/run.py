@@ -2,6 +2,7 @@
 
 import dataclasses
 from importlib.util import find_spec
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from fedlingua.common.files import APP_DIR, check_folder_to_write, read_toml
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.sites import Federation, check_corpora, read_federation
 from fedlingua.desk.cli import options
-from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run, num_nodes
+from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import run_folders, settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say, warn
@@ -59,15 +60,14 @@ def run(
         raise typer.BadParameter("give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):
         raise typer.BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
+    at = read_server_file(server) if server else None
     if resume is not None:
         folder = RunFolder(resume.resolve())
         chosen = _resumed_settings(resume, _given(data, set_, None))
-        at = read_server_file(server) if server else None
         federation = _federation(chosen, at)
         check_trackers(tracker_names(chosen.track))
     else:
         assert experiment is not None
-        at = read_server_file(server) if server else None
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
         folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
     if at is None:
@@ -76,7 +76,9 @@ def run(
         with folder.held():  # refused here rather than after everything has been started
             pass
     carry_out(chosen, federation, folder, profile, nodes, at)
-    return _answer(folder)
+    about, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
+    answer = {key: about.get(key) for key in ("status", "method", "seed", "rounds", "best_round", "seconds")}
+    return {"run": folder.directory, "report": folder.directory / "report.html", **answer, "scores": scores}
 
 
 def carry_out(
@@ -96,7 +98,7 @@ def carry_out(
     attempt = None
     try:
         with Engine(APP_DIR, None, place or profile) as engine:
-            attempt = Attempt(engine, settings, folder, num_nodes(settings, federation, nodes), view_on(console()))
+            attempt = Attempt(engine, settings, federation, folder, nodes, view_on(console()))
             reason = attempt.end(follow(attempt.watch))
     except RunError as error:
         if server and folder.checkpoints.rounds():  # the server may be gone, and the run with it
@@ -110,7 +112,6 @@ def carry_out(
         raise
     finally:
         if attempt:
-            attempt.keep_revision()
             attempt.close()
     page = write_report(folder.directory)
     if reason:
@@ -142,13 +143,6 @@ def _announce(settings: Settings, federation: Federation, server: ServerFile | N
     return profile_of(server)
 
 
-def _answer(folder: RunFolder) -> dict[str, Any]:
-    run, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
-    keys = ("status", "method", "seed", "rounds", "best_round", "seconds")
-    report = folder.directory / "report.html"
-    return {"run": folder.directory, "report": report, **{key: run.get(key) for key in keys}, "scores": scores}
-
-
 def check_experiment(
     experiment: Path, data: Path | None, overrides: Overrides, seed: int | None, server: ServerFile | None = None
 ) -> tuple[Settings, Federation]:
@@ -170,7 +164,14 @@ def check_experiment(
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")
     federation = _federation(settings, server)
     check_settings(settings, federation, server is not None, lambda text: warn(text, style=""))
-    _check_strategy(settings.strategy)
+    strategy = settings.strategy
+    module = strategy.partition(":")[0]
+    # What stands in a strategy of one's own is read by the server; here its file has to be there.
+    if strategy and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
+        near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
+        raise ConfigError(
+            f"strategy = {strategy!r}: there is no {module}.py{near}; it has to lie beside {APP_DIR / 'pyproject.toml'}"
+        )
     return settings, federation
 
 
@@ -196,16 +197,6 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     return _at_home_anywhere(settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)}))
 
 
-def _check_strategy(strategy: str) -> None:
-    """Refuse a strategy of one's own whose file is not there; what stands in it is read by the server."""
-    module = strategy.partition(":")[0]
-    if strategy and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
-        near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
-        raise ConfigError(
-            f"strategy = {strategy!r}: there is no {module}.py{near}; it has to lie beside {APP_DIR / 'pyproject.toml'}"
-        )
-
-
 def _at_home_anywhere(settings: Settings) -> Settings:
     """The settings with an absolute data-dir: server and sites work in other directories than this command; COMET's model too."""
     from fedlingua.evaluation.comet.scores import is_checkpoint
@@ -216,12 +207,8 @@ def _at_home_anywhere(settings: Settings) -> Settings:
 
 
 def _given(data: Path | None, overrides: Overrides, seed: int | None) -> dict[str, Scalar]:
-    given: dict[str, Scalar] = given_settings(overrides or ())
-    if seed is not None:
-        given["seed"] = seed
-    if data is not None:
-        given["data-dir"] = str(data)
-    return given
+    named: dict[str, Any] = {"seed": seed, "data-dir": data and str(data)}
+    return {**given_settings(overrides or ()), **{key: value for key, value in named.items() if value is not None}}
 
 
 def _federation(settings: Settings, server: ServerFile | None) -> Federation:
@@ -247,7 +234,5 @@ def _new_folder(experiment: Path, settings: Settings, to: Path | None, runs: Pat
         check_folder_to_write(to, "--to")
         return to.resolve()
     stem = f"{experiment.stem}-{settings.method}-{settings.seed}"
-    number = 1
-    while (folder := runs / (stem if number == 1 else f"{stem}-{number}")).exists():
-        number += 1
-    return folder.resolve()
+    folders = (runs / name for name in chain([stem], (f"{stem}-{number}" for number in count(2))))
+    return next(folder for folder in folders if not folder.exists()).resolve()

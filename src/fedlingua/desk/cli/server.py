@@ -88,10 +88,10 @@ def server_start(file: ServerFileArgument) -> Answer:
             joined: set[str] = set()
             _let_join(engine, keys, joined)
             say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")
-            changed = _changed(server)
+            changed = server.federation.stat().st_mtime_ns
             while not superlink.stopped.wait(LOOK_S):
                 superlink.check()
-                if (now := _changed(server)) != changed:
+                if (now := server.federation.stat().st_mtime_ns) != changed:
                     changed = now
                     try:
                         _let_join(engine, _keys(server), joined)
@@ -109,9 +109,7 @@ def profile_of(server: ServerFile) -> Profile:
 
 def _keys(server: ServerFile) -> dict[str, str]:
     """site -> public key; a site without one cannot join a server that tells nodes apart by their keys."""
-    if server.insecure:
-        return {}
-    if "[[site]]" not in server.federation.read_text(encoding="utf-8"):
+    if server.insecure or "[[site]]" not in server.federation.read_text(encoding="utf-8"):
         return {}
     keys = {site.name: site.public_key for site in read_federation(server.federation, Path()).sites}
     for site, key in keys.items():
@@ -131,7 +129,3 @@ def _let_join(engine: Engine, keys: dict[str, str], joined: set[str]) -> None:
             new = engine.register(Path(file.name), site)
         joined.add(key)
         say(f"site {site} may join, {key_fingerprint(key)}{'' if new else ' (registered before)'}")
-
-
-def _changed(server: ServerFile) -> int:
-    return server.federation.stat().st_mtime_ns

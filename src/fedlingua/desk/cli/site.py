@@ -288,18 +288,14 @@ def site_memory(
 @commands.command("export", epilog=example("fedlingua site export --site site --to hospital-model"))
 def site_export(how: ExportOptions, file: SiteOption = Path("site"), name: NodeSite = None, run: Delivery = None) -> Answer:
     """Take away what the federation has delivered to this site, with its model card; needs no server."""
-    from fedlingua.desk.cli.export import export_answer
+    from fedlingua.desk.cli.export import take_away
     from fedlingua.desk.models import TrainedModel
 
     how.check()
     site = _site(file)
     model = TrainedModel.of_delivery(_newest(site, name, run))
-    from fedlingua.desk.export.model import export_model  # loads torch
-
-    # What the run calls the backbone that lies here under a path.
     names = {str(path): name for name, path in site.backbones.items()}
-    backbone = names.get(model.settings.backbone, "")
-    return export_answer(export_model(model, how.to, how.form, force=how.force, quantization=how.quantization, name=backbone))
+    return take_away(model, how, backbone=names.get(model.settings.backbone, ""))
 
 
 def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
@@ -308,14 +304,12 @@ def _newest(site: SiteFile, site_name: str | None, run: str | None) -> Path:
     if site_name is None and len(names) > 1:
         raise ConfigError(f"this node speaks for {', '.join(names)}; name one with --name")
     name = site_name or names[0]
-    folders = (
-        [site.run_directory(run, name)]
-        if run
-        else [path.parent for path in (site.state / "runs").glob(f"*/{name}/delivered.json")]
-    )
-    if not folders:
+    if run:
+        return site.run_directory(run, name)
+    delivered = list((site.state / "runs").glob(f"*/{name}/delivered.json"))
+    if not delivered:
         raise RunError(f"{site.state}: nothing was delivered to {name} yet; a run delivers at its end")
-    return max(folders, key=lambda folder: (folder / "delivered.json").stat().st_mtime if len(folders) > 1 else 0)
+    return max(delivered, key=lambda file: file.stat().st_mtime).parent
 
 
 def _site(file: Path) -> SiteFile:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.files import APP_DIR, check_folder_to_write
 from fedlingua.desk.cli import options
-from fedlingua.desk.cli.attempt import Attempt, close_run, num_nodes
+from fedlingua.desk.cli.attempt import STOPPED, Attempt, close_run
 from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
@@ -83,21 +84,16 @@ def suite(
             computed_in(precision, device, console().print)
         carry_out(planned, jobs, nodes, profile)
         write_result(result, wanted, planned, time.monotonic() - started)
-    if result.is_relative_to(RESULTS):
-        _verify(result.relative_to(RESULTS).as_posix())
+    if result.is_relative_to(RESULTS):  # committed, so it is held against the rules for that
+        command = [sys.executable, "-m", "experiments.verify", result.relative_to(RESULTS).as_posix()]
+        checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
+        say(f"verified: {checked.stdout.strip() or checked.stderr.strip()}")
     page = write_suite_report(result, runs.resolve() / wanted.name)
     _show_result(result)
     say(f"report: {page}")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
         raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command tries them again")
     return _answer(result)
-
-
-def _verify(name: str) -> None:
-    """Say what `experiments/verify.py` finds wrong with a result that is committed."""
-    command = [sys.executable, "-m", "experiments.verify", name]
-    checked = subprocess.run(command, cwd=APP_DIR, capture_output=True, text=True, check=False)
-    say(f"verified: {checked.stdout.strip() or checked.stderr.strip()}")
 
 
 def _answer(result: Path) -> Answer:
@@ -148,7 +144,10 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -
         with Engine(APP_DIR, None, place) as engine:
             queue.work(engine, jobs)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
-        queue.interrupt()
+        for folder in queue.active:
+            close_run(RunFolder(folder), "interrupted", STOPPED)
+        for attempt in queue.active.values():
+            attempt.close()
         warn("interrupted; all that was started has ended; the same command goes on", style="")
         raise
 
@@ -163,10 +162,10 @@ class RunQueue:
         unique = {run.folder: run for run in reversed(runs)}
         self.waiting = [run for run in reversed(unique.values()) if standing(run) != "completed"]
         self.runs = runs
-        self._total, self._started = len(runs), len(runs) - len(self.waiting)
+        self._started = len(runs) - len(self.waiting)
         self._seconds = _seconds(run.folder for run in runs if run.row.trains and standing(run) == "completed")
         if self._started:
-            say(f"{self._started} of {self._total} runs are there already, or are another row's")
+            say(f"{self._started} of {len(self.runs)} runs are there already, or are another row's")
 
     def work(self, engine: Engine, jobs: int) -> None:
         """Carry all of them out, until none waits and none is active."""
@@ -182,45 +181,33 @@ class RunQueue:
                     attempt.close()
                     continue
                 if status is not None:
-                    self._end(folder, attempt.end(status), attempt.log)
+                    del self.active[folder]
+                    reason = attempt.end(status)
+                    if attempt.log:  # otherwise the run itself has said it
+                        say(f"{folder.name} failed: {reason}\n{attempt.log}")
+                    if not reason:
+                        self._seconds += _seconds([folder])
                     attempt.close()
             time.sleep(self.poll_s if self.active else 0.0)
 
-    def interrupt(self) -> None:
-        """Say of what was active that the user stopped it."""
-        for attempt in self.active.values():
-            attempt.interrupt()
-        for attempt in self.active.values():
-            attempt.close()
-
     def _begin(self, engine: Engine, run: Run, side_by_side: bool) -> None:
         self._started += 1
-        left = self._left_s()
-        say(f"run {self._started} of {self._total}: {run.title}" + (f", about {duration(left)} left" if left else ""))
+        left = ""
+        if self._seconds:  # of the completed runs; for this one and those that wait
+            seconds = fmean(self._seconds) * (len(self.waiting) + 1) / (len(self.active) + 1)
+            left = f", about {duration(seconds)} left"
+        say(f"run {self._started} of {len(self.runs)}: {run.title}{left}")
         try:
             settings = make_ready(run, self.runs)
         except RunError as error:
             say(f"{run.title} is left out: {error}")
             return
         view = PlainView(console(), f"{run.title}: " if side_by_side else "  ")
-        nodes = num_nodes(settings, run.federation, self.nodes)
         try:
-            self.active[run.folder] = Attempt(engine, settings, RunFolder(run.folder), nodes, view)
+            folder = RunFolder(run.folder)
+            self.active[run.folder] = Attempt(engine, settings, run.federation, folder, self.nodes, view)
         except RunError as error:
             _give_up(run.folder, error)
-
-    def _end(self, folder: Path, reason: str, log: str) -> None:
-        del self.active[folder]
-        if log:  # otherwise the run itself has said it
-            say(f"{folder.name} failed: {reason}\n{log}")
-        if not reason:
-            self._seconds += _seconds([folder])
-
-    def _left_s(self) -> float:
-        """Time for this run and those that wait, from the completed ones; 0 where none is."""
-        if not self._seconds:
-            return 0.0
-        return sum(self._seconds) / len(self._seconds) * (len(self.waiting) + 1) / (len(self.active) + 1)
 
 
 def _give_up(folder: Path, error: RunError) -> None:

@@ -139,13 +139,26 @@ class _Work:
         """Every line with its translation. at_an_end is set at the last one of those that are translated together."""
         at_once = AT_ONCE_OF_A_FILE if self.file else 1 if sys.stdin.isatty() else AT_ONCE
         reported = started = time.monotonic()
-        lines = self._read()
+        if self.file is None:
+            lines: Iterator[str | None] = lines_of(sys.stdin.buffer, "standard input")
+        elif self.file.name.removesuffix(".gz").endswith(".tmx"):
+            lines = read_tmx_side(self.file, self.translator.direction.source)
+        else:
+            lines = read_lines(self.file, may_be_empty=True)
         while chunk := list(islice(lines, at_once)):
-            translations = self._translated([line or "" for line in chunk])
+            sentences = [line or "" for line in chunk]
+            for number, sentence in enumerate(sentences if self._into_xml else (), start=self.lines + 1):
+                if odd := not_in_xml(sentence):
+                    raise CorpusError(
+                        f"line {number} has the character {odd}, which TMX cannot hold; take it out, or give --to another ending"
+                    )
             self.missing += sum(line is None for line in chunk)
-            for number, (line, translation) in enumerate(zip(chunk, translations, strict=True), start=1):
+            self.empty += sum(not sentence.strip() for sentence in sentences)
+            self.cut += sum(self.translator.is_cut(sentences))
+            translations = self.translator.translate(sentences)
+            for number, (sentence, translation) in enumerate(zip(sentences, translations, strict=True), start=1):
                 self.at_an_end = number == len(chunk)
-                yield Pair(line or "", translation)
+                yield Pair(sentence, translation)
             self.lines += len(chunk)
             if self.console is not None and time.monotonic() - reported > QUIET_S:
                 reported = time.monotonic()
@@ -158,24 +171,6 @@ class _Work:
             yield f"{self.missing:,} of {self.lines:,} units have no text in {source!r}; they are kept, empty"
         if self.cut:
             yield f"{self.cut:,} of {self.lines:,} lines are longer than {self.translator.max_tokens} tokens; the rest of them was not read"
-
-    def _translated(self, chunk: list[str]) -> list[str]:
-        if self._into_xml:
-            for number, line in enumerate(chunk, start=self.lines + 1):
-                if odd := not_in_xml(line):
-                    raise CorpusError(
-                        f"line {number} has the character {odd}, which TMX cannot hold; take it out, or give --to another ending"
-                    )
-        self.empty += sum(not line.strip() for line in chunk)
-        self.cut += sum(self.translator.is_cut(chunk))
-        return self.translator.translate(chunk)
-
-    def _read(self) -> Iterator[str | None]:
-        if self.file is None:
-            return lines_of(sys.stdin.buffer, "standard input")
-        if self.file.name.removesuffix(".gz").endswith(".tmx"):
-            return read_tmx_side(self.file, self.translator.direction.source)
-        return read_lines(self.file, may_be_empty=True)
 
 
 def _form(to: Path) -> Any:

@@ -1,7 +1,7 @@
 """`fedlingua watch`: a run as it goes, from its folder alone, whoever runs it and wherever."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,17 +17,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.common.terminal import one_line
 from fedlingua.desk.cli.completion import run_folders
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
-from fedlingua.desk.cli.progress import (
-    PROGRESS_FILE,
-    Event,
-    PlainView,
-    SiteStatus,
-    Tally,
-    duration,
-    event_line,
-    read_events,
-    tally,
-)
+from fedlingua.desk.cli.progress import PROGRESS_FILE, Event, PlainView, Tally, duration, event_line, read_events, tally
 from fedlingua.desk.cli.status import headline, last_seen
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.runs.folder import RunFolder
@@ -59,17 +49,21 @@ def watch(
     while wait and not once and not (run / "run.json").is_file():
         time.sleep(LOOK_S)
     stamp = _stamp(run)  # before the look: what is written meanwhile is looked at again
-    snapshot, screen = look(run), console()
+    screen, first = console(), look(run)
+    snapshot = first
     if once:
         screen.print(frame(snapshot, screen, time.time(), silence))
     elif screen.is_terminal:
         with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
-            snapshot = _follow(
-                run, snapshot, stamp, silence, lambda seen: live.update(frame(seen, screen, time.time(), silence), refresh=True)
-            )
+            for snapshot in _follow(run, first, stamp, silence):
+                live.update(frame(snapshot, screen, time.time(), silence), refresh=True)
     else:
         say(headline(snapshot.run, snapshot.alive))
-        snapshot = _follow(run, snapshot, stamp, silence, _plain_lines(screen))
+        view, shown = PlainView(screen), 0
+        for snapshot in _follow(run, first, stamp, silence):
+            for event in snapshot.events[shown:]:
+                view.show(event)
+            shown = len(snapshot.events)
     if snapshot.broken_off(silence, time.time()) and not once:
         raise RunError(
             f"{run}: no server holds the run, and nothing was written for {duration(time.time() - snapshot.written)}: it is broken "
@@ -147,31 +141,17 @@ def look(run_dir: Path) -> Snapshot:
     return Snapshot(read.run, read.rounds, events, total, alive, written)
 
 
-def _plain_lines(screen: Console) -> Callable[[Snapshot], None]:
-    view, shown = PlainView(screen), 0
-
-    def show(seen: Snapshot) -> None:
-        nonlocal shown
-        for event in seen.events[shown:]:
-            view.show(event)
-        shown = len(seen.events)
-
-    return show
-
-
-def _follow(
-    run_dir: Path, snapshot: Snapshot, seen: list[tuple[int, int]], silent_s: float, show: Callable[[Snapshot], None]
-) -> Snapshot:
-    """Look and show until the run has ended or is broken off. A folder that cannot be read for a moment shows as it was before.
+def _follow(run_dir: Path, snapshot: Snapshot, seen: list[tuple[int, int]], silent_s: float) -> Iterator[Snapshot]:
+    """Look until the run has ended or is broken off. A folder that cannot be read for a moment shows as it was before.
 
     Args:
         seen: the folder's stamp from before it was looked at for `snapshot`.
     """
     pause = LOOK_S
     while True:
-        show(snapshot)
+        yield snapshot
         if snapshot.status != "running" or snapshot.broken_off(silent_s, time.time()):
-            return snapshot
+            return
         time.sleep(pause)
         if (now := _stamp(run_dir)) != seen or RunFolder(run_dir).is_held() != snapshot.alive:
             seen, started = now, time.monotonic()
@@ -199,23 +179,18 @@ def frame(snapshot: Snapshot, screen: Console, now: float, silent_s: float) -> R
     lines = [headline(snapshot.run, snapshot.alive or elsewhere)]
     if elsewhere:
         lines[0] += f" (no server holds its folder here; silent for {duration(silent)})"
-    lines += [_work(snapshot), _loss_line(snapshot, screen), _traffic(snapshot)]
+    total = snapshot.tally
+    if snapshot.status == "running":
+        work = f"{total.phase}: {total.answered} of {total.asked} sites" if total.phase else "starting"
+        lines.append(work + (f"; about {duration(total.left_s)} left" if total.left_s else ""))
+    lines += [_loss_line(snapshot, screen), _traffic(snapshot)]
     # Where there is no ellipsis, what is too long is cut off.
     overflow: OverflowMethod = "crop" if screen.options.ascii_only else "ellipsis"
-    notes = [event_line(event, snapshot.tally) for event in snapshot.events if event["event"] in ("note", "failure", "end")]
+    notes = [event_line(event, total) for event in snapshot.events if event["event"] in ("note", "failure", "end")]
     above = [Text(one_line(line), no_wrap=True, overflow=overflow) for line in lines if line]
     below = [Text(f"- {note}", no_wrap=True, overflow=overflow, style="dim") for note in notes if note][-NOTES:]
     room = max(1, screen.height - FIXED_LINES)
-    return Group(*above, *([_table(snapshot, room, now, overflow)] if snapshot.tally.sites else []), *below)
-
-
-def _work(snapshot: Snapshot) -> str:
-    """What is being done, and how long it will take yet."""
-    total = snapshot.tally
-    if snapshot.status != "running":
-        return ""
-    work = f"{total.phase}: {total.answered} of {total.asked} sites" if total.phase else "starting"
-    return work + (f"; about {duration(total.left_s)} left" if total.left_s else "")
+    return Group(*above, *([_table(snapshot, room, now, overflow)] if total.sites else []), *below)
 
 
 def _loss_line(snapshot: Snapshot, screen: Console) -> str:
@@ -252,17 +227,14 @@ def _table(snapshot: Snapshot, room: int, now: float, overflow: OverflowMethod) 
     for column in ("round", "phase", "loss", "seen", "sent", "failures"):
         table.add_column(column, no_wrap=True, justify="left" if column == "phase" else "right")
     for name in names:
-        table.add_row(Text(one_line(name)), *_cells(sites[name], losses.get(name), now))
+        site, loss = sites[name], losses.get(name)
+        shown = "" if loss is None else f"{loss:.4f}"
+        words = (name, str(site.round), site.phase, shown, last_seen(site, now), units.data(site.uplink_bytes))
+        # Text, since a site's own words are neither markup nor control characters for this terminal.
+        table.add_row(*map(Text, map(one_line, words)), Text(str(site.failures), style="bold red" if site.trouble else ""))
     if len(names) < len(sites):
         table.add_row(Text(f"and {len(sites) - len(names)} more", style="dim"))
     return table
-
-
-def _cells(site: SiteStatus, loss: float | None, now: float) -> list[Text]:
-    """Text, since a site's own words are neither markup nor control characters for this terminal."""
-    shown = "" if loss is None else f"{loss:.4f}"
-    cells = (str(site.round), one_line(site.phase), shown, last_seen(site, now), units.data(site.uplink_bytes))
-    return [*map(Text, cells), Text(str(site.failures), style="bold red" if site.trouble else "")]
 
 
 def sparkline(values: Sequence[float], width: int, sparks: str = SPARKS) -> str:

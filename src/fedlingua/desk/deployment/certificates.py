@@ -45,8 +45,6 @@ UNREACHABLE: dict[type[OSError], str] = {
 }
 """What stops a connection, the first that fits, and what to do."""
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
 
 # --- Making them ------------------------------------------------------------------------------------------------------------------
 
@@ -89,42 +87,39 @@ def subject_alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     """
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(host.lower() for host in hosts):
-        address = _address(host)
-        if address is None and not _is_dns_name(host):
+        name = _general_name(host)
+        if name is None:
             raise ConfigError(
                 f"host {host!r} is neither a DNS name nor an IP address; wanted 'fl.example.org', '192.0.2.7' or '2001:db8::7', "
                 "without scheme and port; a name in other letters than a-z in its 'xn--' form"
             )
-        names.append(x509.DNSName(host) if address is None else x509.IPAddress(address))
+        names.append(name)
     return names
 
 
-def _address(host: str) -> Address | None:
+def _general_name(host: str) -> x509.GeneralName | None:
+    """None for a host that is neither an IP address nor a DNS name."""
     try:
         # A scope ("%eth0") names an interface of one machine and has no place in a certificate.
-        return None if "%" in host else ipaddress.ip_address(host)
+        return None if "%" in host else x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return None
-
-
-def _is_dns_name(host: str) -> bool:
-    labels = host.split(".")
-    # A last label of digits alone is a mistyped IP address.
-    return len(host) <= 253 and all(LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
+        labels = host.split(".")
+        # A last label of digits alone is a mistyped IP address.
+        is_name = len(host) <= 253 and all(map(LABEL.fullmatch, labels)) and not labels[-1].isdigit()
+        return x509.DNSName(host) if is_name else None
 
 
 def _read_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
     """The authority in `directory`; None when there is none."""
     certificate_file, key_file = directory / "ca.crt", directory / "ca.key"
-    there = [file for file in (certificate_file, key_file) if file.exists()]
-    if not there:
+    for there, missing in ((certificate_file, key_file), (key_file, certificate_file)):
+        if there.exists() and not missing.exists():
+            raise ConfigError(
+                f"{there} is there and {missing.name} is not; put {missing.name} back, or give another directory for a new "
+                "authority (every site then needs its new ca.crt)"
+            )
+    if not key_file.exists():
         return None
-    if len(there) == 1:
-        missing = key_file if there[0] == certificate_file else certificate_file
-        raise ConfigError(
-            f"{there[0]} is there and {missing.name} is not; put {missing.name} back, or give another directory for a new authority "
-            "(every site then needs its new ca.crt)"
-        )
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
         key = load_pem_private_key(key_file.read_bytes(), password=None)
@@ -203,7 +198,12 @@ def check_certificate(address: str, authority: Path, timeout_s: float = 5.0) -> 
         ConfigError: an address without host or port, or no authority in the file.
         DeploymentError: no server, no TLS, or a certificate that a site would refuse; says which, and what to do.
     """
-    host, port = _host_and_port(address)
+    named, _, port_text = address.rpartition(":")
+    host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
+    # An IPv6 address without brackets cannot be told from one with a port.
+    is_host = _general_name(host) is not None and (":" in named) == (host != named)
+    if not is_host or not port_text.isascii() or not port_text.isdigit() or not 0 < (port := int(port_text)) < 65536:
+        raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and host name
     context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC's servers want the first, HTTP servers know either
     try:
@@ -222,16 +222,6 @@ def check_certificate(address: str, authority: Path, timeout_s: float = 5.0) -> 
         raise DeploymentError(f"{address}: {_refusal(host, leaf, authority, authorities, error)}") from error
     leaf = x509.load_der_x509_certificate(presented)
     return CertificateFacts(_hosts(leaf), leaf.not_valid_after_utc, tls_version)
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    # An IPv6 address without brackets cannot be told from one with a port.
-    well_formed = (_address(bare) is not None) if ":" in host else _is_dns_name(host) or _address(host) is not None
-    if not well_formed or (":" in host and bare == host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
-    return bare, int(port)
 
 
 def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
@@ -254,23 +244,20 @@ def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) 
                 f"{where} takes the connection and says nothing to a TLS greeting within {timeout_s:g} s; wanted a server with TLS: "
                 "start it with its certificate, or check that the port is the right one"
             ) from error
-        except (ssl.SSLError, OSError) as error:
-            raise DeploymentError(f"{where} {_no_tls(error)}") from error
+        except OSError as error:
+            # An alert is TLS itself speaking; any other failure at this point is a server that took the greeting for something else.
+            reason = getattr(error, "reason", None) or str(error)
+            if "ALERT" in reason or "PROTOCOL_VERSION" in reason or "NO_SHARED" in reason:
+                raise DeploymentError(
+                    f"{where} speaks TLS and breaks off the handshake ({reason}); wanted TLS 1.2 or 1.3 without a client certificate"
+                ) from error
+            raise DeploymentError(
+                f"{where} speaks no TLS (plain text, or another protocol: {reason}); start the server with its certificate and key, or "
+                "check that the port is the right one"
+            ) from error
     assert presented is not None  # a TLS server always presents one
     assert version is not None
     return presented, version
-
-
-def _no_tls(error: OSError) -> str:
-    """What went wrong in a handshake that came to no certificate."""
-    # An alert is TLS itself speaking; any other failure at this point is a server that took the greeting for something else.
-    reason = getattr(error, "reason", None) or str(error)
-    if "ALERT" in reason or "PROTOCOL_VERSION" in reason or "NO_SHARED" in reason:
-        return f"speaks TLS and breaks off the handshake ({reason}); wanted TLS 1.2 or 1.3 without a client certificate"
-    return (
-        f"speaks no TLS (plain text, or another protocol: {reason}); start the server with its certificate and key, or check that the port "
-        "is the right one"
-    )
 
 
 def _refusal(

@@ -1,11 +1,11 @@
 """What a site proves to itself before it joins. Each check gives one finding; nothing leaves the site but a TLS handshake and a knock."""
 
+import contextlib
 import math
 import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +54,9 @@ def check_site(
 
     settings: of the run that the site is to take part in, on this site's own backbone and device.
     """
-    rules = federation.rules if federation else _likely_rules(site)
+    # Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on.
+    divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
+    rules = federation.rules if federation else TextRules(SplitRules("given" if divided else "shared-side"))
     yield run_check("corpora", lambda: _corpora(site, rules, settings))
     yield run_check("scores", lambda: _scores(site, settings))
     if federation:
@@ -76,12 +78,6 @@ def check_site(
         yield run_check("certificate", lambda: _certificate(site))
     if knock:
         yield run_check("server", lambda: _knock(site))
-
-
-def _likely_rules(site: SiteFile) -> TextRules:
-    """Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on."""
-    divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
-    return TextRules(SplitRules("given" if divided else "shared-side"))
 
 
 def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
@@ -124,13 +120,14 @@ def _federation(site: SiteFile, federation: Federation) -> str:
             raise DeploymentError(
                 f"site {mine.name}: the federation file says {theirs.direction}, the site's file {mine.direction}"
             )
-        if theirs.public_key and not site.insecure:
-            ours = site.key.with_suffix(".pub").read_bytes()
-            if not same_key(theirs.public_key, ours):
-                raise DeploymentError(
-                    f"site {mine.name}: the federation file has the key {key_fingerprint(theirs.public_key)}, "
-                    f"this site has {key_fingerprint(ours.decode())}; send the join file again"
-                )
+        if site.insecure or not theirs.public_key:
+            continue
+        ours = site.key.with_suffix(".pub").read_bytes()
+        if not same_key(theirs.public_key, ours):
+            raise DeploymentError(
+                f"site {mine.name}: the federation file has the key {key_fingerprint(theirs.public_key)}, "
+                f"this site has {key_fingerprint(ours.decode())}; send the join file again"
+            )
     return f"{federation.name}: {', '.join(mine.name for mine in site.sites)} as the server has it"
 
 
@@ -245,9 +242,8 @@ def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
         raise DeploymentError("device = 'cuda', but torch sees no GPU here; say device = 'cpu' in the site's file")
     check_processes(settings)
     free, total = min(map(torch.cuda.mem_get_info, range(settings.processes)))
-    wanted = (
-        int(MARGIN * sum(size for name, size in memory_estimate(settings, built[0]).items() if name != "process")) if built else 0
-    )
+    sizes = memory_estimate(settings, built[0]) if built else {}
+    wanted = int(MARGIN * sum(size for name, size in sizes.items() if name != "process"))
     memory = f"{torch.cuda.get_device_name()}, {units.data(free)} of {units.data(total)} are free, about {units.data(wanted)} are wanted"
     if wanted > free:
         raise DeploymentError(f"{memory}; {LESS_MEMORY}")
@@ -266,11 +262,9 @@ def _knock(site: SiteFile) -> str:
     with tempfile.TemporaryDirectory(prefix="fedlingua-knock-") as folder:
         command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
         with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
-            ends = time.monotonic() + KNOCK_S
-            while "SuperNode ID" not in supernode.printed():
-                if supernode.ended or time.monotonic() > ends or supernode.stopped.wait(0.2):
-                    break
-            else:
+            with contextlib.suppress(DeploymentError):  # it ended, or takes too long
+                supernode.wait_until(lambda: "SuperNode ID" in supernode.printed(), "its joining", KNOCK_S)
+            if "SuperNode ID" in supernode.printed():
                 return f"{site.address} lets this site join"
         raise DeploymentError(
             f"{site.address} did not let this site join; is its key entered there, and does the clock of this machine agree with the "

@@ -24,7 +24,13 @@ APPROVALS, REFUSED = "FEDLINGUA_APPROVALS", "FEDLINGUA_REFUSED"
 
 def main() -> None:
     """Run one message as Flower does, once its bundle has been approved."""
-    _show_own_lines()
+    # Our own log lines go where Flower's go; Flower sees to its own, and the rest of the libraries are not asked for theirs.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    own = logging.getLogger("fedlingua")
+    own.addHandler(handler)
+    own.setLevel(logging.INFO)
+    own.propagate = False
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
     flower: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
@@ -52,24 +58,10 @@ def main() -> None:
         return install(content, *arguments, **options)
 
     flower.pull_task_input, flower.install_from_fab = pull_and_remember, install_approved
-    _forget_this_install()
-    flwr_clientapp()
-
-
-def _show_own_lines() -> None:
-    """Our own log lines go where Flower's go; Flower sees to its own, and the rest of the libraries are not asked for theirs."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    own = logging.getLogger("fedlingua")
-    own.addHandler(handler)
-    own.setLevel(logging.INFO)
-    own.propagate = False
-
-
-def _forget_this_install() -> None:
-    """Let the bundle import its own fedlingua: what this process has loaded so far is the site's install, maybe another version."""
+    # Let the bundle import its own fedlingua: what this process has loaded so far is the site's install, maybe another version.
     for name in [name for name in sys.modules if name.partition(".")[0] == "fedlingua"]:
         del sys.modules[name]
+    flwr_clientapp()
 
 
 def write_programs(folder: Path) -> None:

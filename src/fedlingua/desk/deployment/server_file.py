@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -71,7 +72,8 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
         # The server asks its own control API under the address that it listens on.
         listens_on = control.rpartition(":")[0]
         make_certificates(directory / "certificates", [*hosts, *([] if listens_on in ("0.0.0.0", "[::]") else [listens_on])])
-    (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=_quoted(name)), encoding="utf-8")
+    quoted = tomli_w.dumps({"name": name}).removeprefix("name = ").rstrip("\n")
+    (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=quoted), encoding="utf-8")
     content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
     replace_text(file, f"# Written by `fedlingua server init`; paths are relative to this file.\n{tomli_w.dumps(content)}")
     return read_server_file(file)
@@ -97,20 +99,12 @@ def read_server_file(path: Path) -> ServerFile:
         raise ConfigError(f"{path.name}: insecure = {insecure!r}; wanted true or false")
     if not isinstance(hosts, list):
         raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
-    addresses = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}
+    addresses: dict[str, Any] = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}
     for what, address in addresses.items():
         check_address(address, f"{path.name}: {what} =")
-    return ServerFile(
-        path=path.resolve(),
-        federation=folder / str(raw.get("federation", "federation.toml")),
-        hosts=tuple(str(host) for host in hosts),
-        fleet=addresses["fleet"],
-        control=addresses["control"],
-        insecure=insecure,
-        certificates=folder / str(raw.get("certificates", "certificates")),
-        home=folder / str(raw.get("home", "flower")),
-        runs=folder / str(raw.get("runs", "runs")),
-    )
+    names = {"federation": "federation.toml", "certificates": "certificates", "home": "flower", "runs": "runs"}
+    places: dict[str, Any] = {key: folder / str(raw.get(key, name)) for key, name in names.items()}
+    return ServerFile(path=path.resolve(), hosts=tuple(map(str, hosts)), insecure=insecure, **addresses, **places)
 
 
 def add_site(server: ServerFile, join_file: Path) -> str:
@@ -141,8 +135,3 @@ def add_site(server: ServerFile, join_file: Path) -> str:
     added = "".join(f"\n{site_table(entry)}" for entry in entries)
     replace_text(server.federation, f"{text}\n{added}")
     return ", ".join(str(entry["name"]) for entry in entries)
-
-
-def _quoted(text: str) -> str:
-    """A string as TOML writes it."""
-    return tomli_w.dumps({"text": text}).removeprefix("text = ").rstrip("\n")

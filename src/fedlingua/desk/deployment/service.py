@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import IO, Self
 
 import psutil
@@ -58,7 +58,7 @@ class Service:
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, self._stop)
+            self._handlers[number] = signal.signal(number, lambda *_: self.stopped.set())
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.start()
         return self
@@ -135,9 +135,6 @@ class Service:
                 self._heard.append(line)
                 sys.stderr.write(printable(line.decode("utf-8", errors="replace")))  # its log quotes what others sent
                 sys.stderr.flush()
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stopped.set()
 
     def _family(self) -> list[psutil.Process]:
         """Every process of the program's, also one whose parent is gone: what runs beneath a SuperLink outlives its kill -9."""

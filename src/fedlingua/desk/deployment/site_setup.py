@@ -42,10 +42,13 @@ def init_site(
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
-    entry = {**who, **_from(directory, corpus)}
-    insecure = authority is None
-    server: dict[str, Any] = {"address": address, "insecure": insecure}
-    tables: dict[str, Any] = {"server": server, "node": {"state": "state", "home": "flower"}}
+    # A path inside the site's folder is written relative to it, so that the folder can be moved; another one absolute.
+    folder = directory.resolve()
+    paths = {key: Path(value).resolve() for key, value in corpus.items() if key in PATHS}
+    inside = {key: path.relative_to(folder) for key, path in paths.items() if path.is_relative_to(folder)}
+    entry = {**who, **corpus, **{key: str(path) for key, path in {**paths, **inside}.items()}}
+    server = {"address": address, "insecure": authority is None}
+    tables = {"server": server, "node": {"state": "state", "home": "flower"}}
     head = "# Written by `fedlingua site init`; paths are relative to this file."
     text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
     directory.mkdir(parents=True, exist_ok=True)
@@ -56,7 +59,7 @@ def init_site(
     except ConfigError:
         aside.unlink()
         raise
-    joins: dict[str, Any] = dict(who)
+    joins = dict(who)
     if authority is not None:
         shutil.copyfile(authority, directory / "ca.crt")
         joins["public-key"] = make_key(directory / "keys" / "site.key").strip()
@@ -67,11 +70,3 @@ def init_site(
     )
     os.replace(aside, file)
     return read_site_file(file), join_file
-
-
-def _from(directory: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
-    """The corpus's paths as the site's file gives them: relative inside the site's folder, so that it can be moved; else absolute."""
-    folder = directory.resolve()
-    paths = {key: Path(value).resolve() for key, value in corpus.items() if key in PATHS}
-    inside = {key: path.relative_to(folder) for key, path in paths.items() if path.is_relative_to(folder)}
-    return {**corpus, **{key: str(path) for key, path in {**paths, **inside}.items()}}

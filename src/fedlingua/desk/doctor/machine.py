@@ -4,10 +4,8 @@ import importlib.util
 import os
 import runpy
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from fedlingua.common import units
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import ConfigError, DeploymentError
-from fedlingua.common.processes import HOST, check_free
+from fedlingua.common.processes import HOST, check_free, free_port
 from fedlingua.desk.check_result import Remark
 
 LEAST_MEMORY, LITTLE_MEMORY = 10**9, 4 * 10**9
@@ -26,25 +24,6 @@ LEAST_DISK, LITTLE_DISK = 10**9, 5 * 10**9
 LITTLE_SHARED_MEMORY = 256 * 10**6
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 """There where a driver of a GPU is loaded: NVIDIA's, AMD's."""
-
-
-@dataclass(frozen=True)
-class Build:
-    """What torch was built for; cuda and hip are versions, "" without."""
-
-    version: str
-    cuda: str
-    hip: str
-
-
-@dataclass(frozen=True)
-class Device:
-    """A GPU as torch sees it; bytes of its memory."""
-
-    name: str
-    free: int
-    total: int
-    bf16: bool
 
 
 def check_cores() -> str:
@@ -113,8 +92,7 @@ def check_loopback() -> str:
         DeploymentError: none can be had.
     """
     try:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
+        free_port()
     except OSError as error:
         raise DeploymentError(f"no port can be opened on {HOST} ({error}); a simulation needs some") from error
     return f"free ports on {HOST}, as a simulation takes them"
@@ -129,8 +107,8 @@ def check_port(address: str, what: str) -> str:
     return f"{address} is free, {what}"
 
 
-def torch_build() -> Build:
-    """Read from torch's files, without importing it.
+def torch_build() -> tuple[str, str]:
+    """Version and platform of torch, as "CUDA 13.0", "" for CPUs alone; read from its files, without importing it.
 
     Raises:
         ConfigError: it is not installed.
@@ -139,26 +117,28 @@ def torch_build() -> Build:
     if spec is None or not spec.origin:
         raise ConfigError("torch is not installed")
     said: dict[str, Any] = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
-    return Build(str(said["__version__"]), str(said.get("cuda") or ""), str(said.get("hip") or ""))
+    names = {"CUDA": said.get("cuda"), "ROCm": said.get("hip")}
+    return str(said["__version__"]), next((f"{name} {version}" for name, version in names.items() if version), "")
 
 
-def torch_devices() -> list[Device]:
-    """The GPUs that torch sees, which it is imported for."""
+def torch_devices() -> list[str]:
+    """The GPUs that torch sees, which it is imported for: name, memory, and whether they have bf16."""
     import torch
 
     devices = []
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         with torch.cuda.device(number):
             free, total = torch.cuda.mem_get_info()
-            devices.append(
-                Device(torch.cuda.get_device_name(), free, total, torch.cuda.is_bf16_supported(including_emulation=False))
-            )
+            memory = f"{units.data(free)} of {units.data(total)} free"
+            has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+            bf16 = "bf16" if has_bf16 else "no bf16, so precision = fp32"
+            devices.append(f"{torch.cuda.get_device_name()}, {memory}, {bf16}")
     return devices
 
 
 def check_gpu(
-    build: Callable[[], Build] = torch_build,
-    devices: Callable[[], list[Device]] = torch_devices,
+    build: Callable[[], tuple[str, str]] = torch_build,
+    devices: Callable[[], list[str]] = torch_devices,
     drivers: Sequence[str] = DRIVERS,
 ) -> str:
     """Which GPUs device = "cuda" would take; none is good, too.
@@ -166,10 +146,10 @@ def check_gpu(
     Raises:
         ConfigError: torch is not installed. DeploymentError: it cannot be imported, or its GPUs cannot be asked.
     """
-    torch, driver = build(), next((each for each in drivers if Path(each).exists()), "")
-    made_for = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs alone"
-    text = f"torch {torch.version} is built for {made_for}"
-    if not (torch.cuda or torch.hip):
+    version, platform = build()
+    driver = next((each for each in drivers if Path(each).exists()), "")
+    text = f"torch {version} is built for {platform or 'CPUs alone'}"
+    if not platform:
         if driver:
             return Remark(
                 f"{text}, yet a GPU's driver is loaded ({driver}); `make demo TORCH_INDEX=` takes the build that uses it"
@@ -184,8 +164,4 @@ def check_gpu(
         ) from error
     if not seen:
         return Remark(f"{text} and sees no GPU: device = 'cpu'" + (f"; check the driver ({driver} is there)" if driver else ""))
-    listed = "; ".join(
-        f"{each.name}, {units.data(each.free)} of {units.data(each.total)} free, {'bf16' if each.bf16 else 'no bf16, so precision = fp32'}"
-        for each in seen
-    )
-    return f"{listed}; {text}"
+    return "; ".join([*seen, text])

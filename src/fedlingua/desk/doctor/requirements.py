@@ -54,23 +54,21 @@ class Wanted:
         """
         file, pinned = app / "pyproject.toml", app / "constraints.txt"
         if not file.is_file():
-            return cls(*_of_package(), {})
+            try:
+                about = metadata.metadata("fedlingua")
+            except metadata.PackageNotFoundError as error:
+                raise ConfigError(
+                    "fedlingua is neither installed nor run from its checkout; pip install -e . in the checkout"
+                ) from error
+            required = [Requirement(text) for text in metadata.requires("fedlingua") or []]
+            extras = {extra: tuple(_of_extra(required, extra)) for extra in about.get_all("Provides-Extra") or []}
+            packages = tuple(each for each in required if each.marker is None or each.marker.evaluate({"extra": ""}))
+            return cls(SpecifierSet(about["Requires-Python"]), packages, extras, {})
         project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         extras = {name: tuple(map(Requirement, each)) for name, each in project.get("optional-dependencies", {}).items()}
         lines = pinned.read_text(encoding="utf-8").split() if pinned.is_file() else []
         pins = {str(canonicalize_name(name)): pin for name, _, pin in (line.partition("==") for line in lines) if pin}
         return cls(SpecifierSet(project["requires-python"]), tuple(map(Requirement, project["dependencies"])), extras, pins)
-
-
-def _of_package() -> tuple[SpecifierSet, tuple[Requirement, ...], dict[str, tuple[Requirement, ...]]]:
-    try:
-        about = metadata.metadata("fedlingua")
-    except metadata.PackageNotFoundError as error:
-        raise ConfigError("fedlingua is neither installed nor run from its checkout; pip install -e . in the checkout") from error
-    required = [Requirement(text) for text in metadata.requires("fedlingua") or []]
-    extras = {extra: tuple(_of_extra(required, extra)) for extra in about.get_all("Provides-Extra") or []}
-    packages = tuple(each for each in required if each.marker is None or each.marker.evaluate({"extra": ""}))
-    return SpecifierSet(about["Requires-Python"]), packages, extras
 
 
 def check_python(wanted: Wanted) -> str:

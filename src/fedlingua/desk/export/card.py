@@ -12,21 +12,7 @@ from fedlingua.desk.templates import markdown
 from fedlingua.settings.metrics import METRICS, OF_TEXT
 
 Facts = Mapping[str, Any]
-"""What export.json holds."""
-OF_THE_RUN = (
-    "rounds",
-    "sites",
-    "directions",
-    "sentences",
-    "together_with",
-    "trained_parameters",
-    "exchanged_parameters",
-    "scored_on",
-    "scores",
-    "bytes",
-    "run",
-)
-"""Facts that only the server knows; a card that is made at a site says less."""
+"""What export.json holds; at a site it lacks what only the server knows, and the card says less."""
 
 
 def model_card(facts: Facts) -> str:
@@ -35,19 +21,8 @@ def model_card(facts: Facts) -> str:
     `ModelCard.from_template` would fill the template, too, but takes a misspelt name for an empty one.
     """
     direction = parse_written(facts["direction"])
-    return markdown(
-        Path(__file__).with_name("card.md.jinja"),
-        **dict.fromkeys(OF_THE_RUN) | dict(facts),
-        header=_header(facts).to_yaml(),
-        source=language_name(direction.source),
-        target=language_name(direction.target),
-        score_rows=_score_rows(facts["task"], facts.get("scores") or {}),
-    )
-
-
-def _header(facts: Facts) -> ModelCardData:
     translates, name, form = facts["task"] == "translation", facts["backbone"]["name"], facts["form"]
-    return ModelCardData(
+    header = ModelCardData(
         language=facts["languages"],
         license="other",
         library_name="fedlingua" if form == "adapter" else form,
@@ -55,6 +30,14 @@ def _header(facts: Facts) -> ModelCardData:
         base_model=name if "/" in name else None,
         metrics=["bleu", "chrf"] if translates and facts.get("scores") else None,
         tags=["fedlingua", "federated-learning", *(["lora"] if facts["tensor_set"] == "lora" else [])],
+    )
+    return markdown(
+        Path(__file__).with_name("card.md.jinja"),
+        **facts,
+        header=header.to_yaml(),
+        source=language_name(direction.source),
+        target=language_name(direction.target),
+        score_rows=_score_rows(facts["task"], facts.get("scores") or {}),
     )
 
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors.numpy import save_file
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
+from transformers import AutoTokenizer, GenerationConfig
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.controllers import merge_controllers
@@ -44,25 +44,21 @@ def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) ->
     if trained.settings.trained_set == "controllers":
         model = merge_controllers(model)
     if trained.settings.task == "translation":
-        model.generation_config = _generation(model, trained, trainable.backbone.codec)
+        published = model.generation_config
+        assert published is not None
+        options = {  # as the run decodes, with the target's token first
+            **published.to_diff_dict(),
+            "forced_bos_token_id": trainable.backbone.codec.language_id(trained.direction.target),
+            "num_beams": trained.settings.beam,
+            "early_stopping": trained.settings.beam > 1,
+            "do_sample": False,
+            "max_length": None,
+            "max_new_tokens": trained.settings.max_decode_tokens,
+        }
+        public = {key: value for key, value in options.items() if not key.startswith("_")}
+        model.generation_config = GenerationConfig.from_dict(public)
     model.save_pretrained(directory)
     write_tokenizer(directory, trainable.backbone, trained.direction)
-
-
-def _generation(model: PreTrainedModel, trained: TrainedModel, codec: Codec) -> GenerationConfig:
-    """As the run decodes, with the target's token first."""
-    settings, published = trained.settings, model.generation_config
-    assert published is not None
-    options = {
-        **published.to_diff_dict(),
-        "forced_bos_token_id": codec.language_id(trained.direction.target),
-        "num_beams": settings.beam,
-        "early_stopping": settings.beam > 1,
-        "do_sample": False,
-        "max_length": None,
-        "max_new_tokens": settings.max_decode_tokens,
-    }
-    return GenerationConfig.from_dict({key: value for key, value in options.items() if not key.startswith("_")})
 
 
 def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, tensors: Tensors, base: str, revision: str) -> None:
@@ -115,21 +111,16 @@ def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainab
         except (ValueError, RuntimeError) as error:
             reason = f"backbone = {trained.settings.backbone!r} cannot be converted: CTranslate2 says {str(error).strip()!r}"
             raise BackboneError(f"{reason}; export with --form transformers") from error
-        _name_the_start(converted / "config.json", str(trainable.backbone.codec.tokenizer.convert_ids_to_tokens(0)))
+        config = json.loads((converted / "config.json").read_text(encoding="utf-8"))
+        if config.get("bos_token", "") is None:
+            # CTranslate2 wants the name of a token to begin with, which mBART-50's tokenizer in transformers 5 does not have: <s>.
+            # It begins no target with it: mBART-50's begin with </s>.
+            first = str(trainable.backbone.codec.tokenizer.convert_ids_to_tokens(0))
+            replace_text(converted / "config.json", json_text(config | {"bos_token": first}))
         tokenizer = [plain / name for name in tokenizer_files(trainable.backbone.codec)]
         for file in [*converted.iterdir(), *tokenizer]:
             if file.is_file():
                 shutil.copyfile(file, directory / file.name)
-
-
-def _name_the_start(file: Path, first: str) -> None:
-    """CTranslate2 wants the name of a token to begin with, which mBART-50's tokenizer in transformers 5 does not have: `first`, <s>.
-
-    It begins no target with it: mBART-50's begin with </s>.
-    """
-    config = json.loads(file.read_text(encoding="utf-8"))
-    if config.get("bos_token", "") is None:
-        replace_text(file, json_text(config | {"bos_token": first}))
 
 
 def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -> None:
@@ -149,7 +140,12 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
         replace_text(file, json_text(config))
     codec = backbone.codec
     trained_on = codec.pieces([PROBE]) if direction.is_one_language else codec.encode([PROBE], direction.source, 512)
-    if _ids(directory, direction) != trained_on:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        ids = tokenizer([PROBE], add_special_tokens=not direction.is_one_language)["input_ids"]
+    except (OSError, ValueError):
+        ids = None
+    if ids != trained_on:
         raise BackboneError(
             f"backbone = {backbone.name!r}: its tokenizer, written out and loaded by transformers alone, gives other ids than the model "
             "was trained on; export with --form adapter, which needs no tokenizer"
@@ -159,11 +155,3 @@ def write_tokenizer(directory: Path, backbone: Backbone, direction: Direction) -
 def tokenizer_files(codec: Codec) -> list[str]:
     """Names of the files that a tokenizer of this kind may have; whatever else lies beside a backbone stays there."""
     return sorted(OF_ANY_TOKENIZER | set(codec.tokenizer.vocab_files_names.values()))
-
-
-def _ids(directory: Path, direction: Direction) -> object:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        return error
-    return tokenizer([PROBE], add_special_tokens=not direction.is_one_language)["input_ids"]

@@ -17,7 +17,6 @@ from fedlingua.desk.export.forms import FILE, check_place, chosen_form
 from fedlingua.desk.models import TrainedModel
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import check_tensors
-from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import json_text, replace_text
 
 CARD = "README.md"
@@ -62,7 +61,12 @@ def export_model(
     write_tensors(trainable.model, tensors)
     backbone = trainable.backbone.directory
     name = name or public_name(model.settings.backbone)
-    about = {"form": form, "quantization": quantization or None, **facts(model, backbone, name, run_dir)}
+    use = None
+    if not model.direction.is_one_language:  # what the model is given to translate: the token of the target language
+        codec = trainable.backbone.codec
+        number = codec.language_id(model.direction.target)
+        use = {"target_id": number, "target_token": str(codec.tokenizer.convert_ids_to_tokens(number))}
+    about = {"form": form, "quantization": quantization or None, **facts(model, backbone, name, run_dir), "use": use}
 
     def write(aside: Path) -> None:
         more: Mapping[str, Any] = {}
@@ -75,7 +79,6 @@ def export_model(
             write_plain(aside, model, trainable)
         else:
             write_ctranslate2(aside, model, trainable, quantization)
-        about["use"] = _target_token(model, trainable)
         replace_text(aside / CARD, model_card(about))
         replace_text(aside / FILE, json_text({**about, **more}))
 
@@ -86,12 +89,3 @@ def export_model(
             f"--to {to} cannot be written ({error}); nothing of it is left, and what was there before still is"
         ) from error
     return Export(final, form, backbone, about)
-
-
-def _target_token(model: TrainedModel, trainable: Trainable) -> dict[str, Any] | None:
-    """What the model is given to translate: the token of the target language."""
-    if model.direction.is_one_language:
-        return None
-    codec = trainable.backbone.codec
-    number = codec.language_id(model.direction.target)
-    return {"target_id": number, "target_token": str(codec.tokenizer.convert_ids_to_tokens(number))}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -88,10 +88,6 @@ class Refusal(BaseModel):
     error: str
 
 
-class TooLongError(Exception):
-    """A sentence has more tokens than are read."""
-
-
 REFUSALS: dict[int | str, dict[str, Any]] = {
     403: {"model": Refusal, "description": "Asked for by a name that is not this server's, or by a page of another site."},
     404: {"model": Refusal, "description": "No such site or language, or a direction that nobody answers."},
@@ -107,12 +103,12 @@ def application(models: Models, limits: Limits) -> FastAPI:
     """The endpoints over a run's models; the thread that translates lives as long as the application."""
     started = time.monotonic()
 
-    def refuse(sentences: list[str]) -> Exception | None:
-        number = models.too_long(sentences)
-        most = models.translator.max_tokens
-        return TooLongError(f"sentence {number} has more than {most} tokens; cut it into sentences") if number else None
+    def check(sentences: list[str]) -> None:
+        if number := models.too_long(sentences):
+            most = models.translator.max_tokens
+            raise _no(422, f"sentence {number} has more than {most} tokens; cut it into sentences")
 
-    batcher = Batcher(models.translate, limits.waiting, refuse)
+    batcher = Batcher(models.translate, limits.waiting, check)
 
     @asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
@@ -130,21 +126,20 @@ def application(models: Models, limits: Limits) -> FastAPI:
         lifespan=living,
     )
     listed = _listed(models, about, limits)
-    page = translation_page(about["name"])
 
     @app.get("/", include_in_schema=False)
     async def typing() -> Response:
-        return HTMLResponse(page.html, headers=page.headers)
+        return translation_page(about["name"])
 
     @app.get("/docs", include_in_schema=False)
     async def documentation(request: Request) -> Response:
-        docs = docs_page(app.openapi(), str(request.base_url).rstrip("/"))
-        return HTMLResponse(docs.html, headers=docs.headers)
+        return docs_page(app.openapi(), str(request.base_url).rstrip("/"))
 
     @app.get("/health", responses={503: {"model": Health, "description": "It does not translate any more."}})
-    async def health() -> Health:
+    async def health(response: Response) -> Health:
         """Whether the server translates, and what it has done."""
-        state = Health(
+        response.status_code = 200 if batcher.works else 503
+        return Health(
             status="ok" if batcher.works else "down",
             uptime_s=round(time.monotonic() - started, 1),
             waiting=batcher.waiting,
@@ -152,7 +147,6 @@ def application(models: Models, limits: Limits) -> FastAPI:
             sentences=batcher.sentences,
             batches=batcher.batches,
         )
-        return state if batcher.works else JSONResponse(state.model_dump(), 503)  # type: ignore[return-value]
 
     @app.get("/v1/models")
     async def all_models() -> ModelList:
@@ -176,8 +170,6 @@ def application(models: Models, limits: Limits) -> FastAPI:
             raise _no(
                 504, f"not answered within {limits.timeout_s:g} s; send fewer sentences at a time, or come again later"
             ) from None
-        except TooLongError as error:
-            raise _no(422, str(error)) from None
         return Answer(translations=translations, answered_by=_answering(variant), seconds=round(time.monotonic() - began, 4))
 
     app.add_exception_handler(HTTPException, _in_the_same_form)

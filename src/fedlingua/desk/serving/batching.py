@@ -13,12 +13,11 @@ SENTENCES_AT_ONCE = 64
 """Of the requests taken together; a longer one goes by itself."""
 
 
+@dataclass(eq=False)
 class FullError(Exception):
     """So many requests wait that another one is sent away. retry_s: when there should be room."""
 
-    def __init__(self, retry_s: int) -> None:
-        super().__init__(f"come again in {retry_s} s")
-        self.retry_s = retry_s
+    retry_s: int
 
 
 class ClosedError(Exception):
@@ -38,17 +37,17 @@ class _Waiting:
 class Batcher:
     """Answers requests in the order they came; with the oldest go those behind it that want the same variant.
 
-    translate: (variant, sentences) -> translations. refuse: what speaks against a request's sentences, None: nothing. Both are called
-    from one thread alone.
+    translate: (variant, sentences) -> translations. check: raises what speaks against a request's sentences. Both are called from one
+    thread alone.
     """
 
     def __init__(
         self,
         translate: Callable[[TrainedModel, list[str]], list[str]],
         most_waiting: int,
-        refuse: Callable[[list[str]], Exception | None] = lambda sentences: None,
+        check: Callable[[list[str]], None] = lambda sentences: None,
     ) -> None:
-        self._translate, self._refuse, self._most_waiting = translate, refuse, most_waiting
+        self._translate, self._check, self._most_waiting = translate, check, most_waiting
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -102,20 +101,17 @@ class Batcher:
             self.batches += 1  # before anybody has an answer, who may ask for the counts next
             self.requests += len(batch)
             self.sentences += sum(len(request.sentences) for request in batch)
-            allowed = [request for request in batch if not self._is_refused(request)]
+            allowed = []
+            for request in batch:
+                try:
+                    self._check(request.sentences)
+                    allowed.append(request)
+                except Exception as error:
+                    request.future.set_exception(error)
             if not self._answer(allowed) and len(allowed) > 1:
                 for request in allowed:  # what one request brought about is no fault of the others
                     self._answer([request])
             self._request_s = 0.8 * self._request_s + 0.2 * (time.monotonic() - started) / len(batch)
-
-    def _is_refused(self, request: _Waiting) -> bool:
-        try:
-            reason = self._refuse(request.sentences)
-        except Exception as error:
-            reason = error
-        if reason is not None:
-            request.future.set_exception(reason)
-        return reason is not None
 
     def _answer(self, batch: list[_Waiting]) -> bool:
         """Whether all of them have their translations, or one alone its error."""

@@ -9,6 +9,7 @@ whole request would keep everybody out, where here the oldest of them makes room
 import asyncio
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -88,10 +89,6 @@ class Connection(H11Protocol):
             self.header = self.loop.call_later(HEADER_S, self.transport.close)
 
 
-class _GoneError(Exception):
-    """Nobody is there any more to say the rest of a request."""
-
-
 class _RefusedError(Exception):
     """A request that the application never sees, with the answer to it."""
 
@@ -128,9 +125,16 @@ class Guard:
         try:
             headers = Headers(scope=scope)
             self._check_sender(headers)
-            await self.app(scope, _replayed(await self._body(headers, receive), receive), guarded)
-        except _GoneError:
-            return
+            body = await self._body(headers, receive)
+            if body is None:
+                return
+            request: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def replayed() -> Message:
+                """The request, which has come already, and then what comes after it."""
+                return request.pop() if request else await receive()
+
+            await self.app(scope, replayed, guarded)
         except _RefusedError as refused:
             await refused.answer(scope, receive, guarded)
         except Exception as error:
@@ -141,7 +145,9 @@ class Guard:
 
     def _check_sender(self, headers: Headers) -> None:
         host = headers.get("host", "")
-        if self.hosts is not None and _name(host) not in self.hosts:
+        # Without the port: [::1]:8000 -> ::1.
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if self.hosts is not None and name.lower() not in self.hosts:
             names = ", ".join(sorted(self.hosts))
             raise _RefusedError(403, f"this server is for {names} alone; it was asked for by another name")
         origin = headers.get("origin")
@@ -151,7 +157,8 @@ class Guard:
                 403, "this server takes nothing from another site's page (Origin); ask from its own, or from a program"
             )
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+        """All of it; None: nobody is there any more to say the rest."""
         wanted = f"a request has at most {self.body_bytes:,} bytes; send fewer sentences at a time"
         too_large = _RefusedError(413, wanted, CLOSE)
         length = headers.get("content-length", "0")
@@ -164,7 +171,7 @@ class Guard:
                 while more and len(body) <= self.body_bytes:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise _GoneError
+                        return None
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
         except TimeoutError:
@@ -176,33 +183,12 @@ class Guard:
         return body
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A request that has come already, and then what comes after it."""
-    given = False
-
-    async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replayed
-
-
 async def _drain(receive: Receive) -> None:
     left = DRAINED_BYTES
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(DRAINED_S):
             while left > 0:
                 message = await receive()
                 left -= len(message.get("body", b""))
                 if message["type"] == "http.disconnect" or not message.get("more_body", False):
                     return
-    except TimeoutError:
-        return
-
-
-def _name(host: str) -> str:
-    """Of a Host header, without the port: [::1]:8000 -> ::1."""
-    return (host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]).lower()

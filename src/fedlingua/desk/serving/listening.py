@@ -1,6 +1,7 @@
 """The socket that is listened at, had before anything loads."""
 
 import ipaddress
+import os
 import socket
 
 from fedlingua.common.errors import ConfigError, DeploymentError
@@ -15,22 +16,19 @@ def listen(host: str, port: int) -> socket.socket:
         ConfigError: no such host. DeploymentError: the port is in use, or not ours to take.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as error:
         raise ConfigError(
             f"--host {host}: there is no such address ({error}); wanted one of this machine, as 127.0.0.1"
         ) from error
-    listening = socket.socket(family, kind, protocol)
+    both = family == socket.AF_INET6  # "::" is all addresses, those of IPv4 too
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        listening.close()
+        why = os.strerror(error.errno or 0)
         raise DeploymentError(
-            f"--host {host} --port {port} cannot be listened at ({error.strerror}); give another --port, or 0 for any that is free"
+            f"--host {host} --port {port} cannot be listened at ({why}); give another --port, or 0 for any that is free"
         ) from error
-    return listening
 
 
 def is_loopback(listening: socket.socket) -> bool:

@@ -5,30 +5,23 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from starlette.responses import HTMLResponse
 
 from fedlingua.desk.templates import environment
 
 TEMPLATES = environment(Path(__file__).parent / "pages")
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page, and the headers that are sent with it."""
-
-    html: str
-    headers: dict[str, str]
-
-
-def translation_page(run: str) -> Page:
+def translation_page(run: str) -> HTMLResponse:
     """The page to type in, for a run of that name."""
     return _page("translate.html", f"{run} – fedlingua translate", run=run)
 
 
-def docs_page(openapi: Mapping[str, Any], base: str) -> Page:
+def docs_page(openapi: Mapping[str, Any], base: str) -> HTMLResponse:
     """The HTTP interface. base: what the addresses in its examples begin with."""
     # FastAPI's own schemas of errors are answered by none.
     schemas = {
@@ -39,13 +32,13 @@ def docs_page(openapi: Mapping[str, Any], base: str) -> Page:
     )
 
 
-def _page(template: str, title: str, **values: object) -> Page:
+def _page(template: str, title: str, **values: object) -> HTMLResponse:
     """Its policy knows style and script by their hashes, so nothing else runs; a script may ask this server, and nobody else."""
     html = TEMPLATES.get_template(template).render(title=title, **values)
-    hashes = {
-        tag: " ".join(_hash(text) for text in re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)) or "'none'"
-        for tag in ("style", "script")
-    }
+    hashes = {}
+    for tag in ("style", "script"):
+        digests = [hashlib.sha256(text.encode()).digest() for text in re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)]
+        hashes[tag] = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests) or "'none'"
     policy = {
         "default-src": "'none'",
         "style-src": hashes["style"],
@@ -56,11 +49,8 @@ def _page(template: str, title: str, **values: object) -> Page:
         "form-action": "'none'",
         "frame-ancestors": "'none'",
     }
-    return Page(html, {"Content-Security-Policy": "; ".join(f"{what} {where}" for what, where in policy.items())})
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    header = "; ".join(f"{what} {where}" for what, where in policy.items())
+    return HTMLResponse(html, headers={"Content-Security-Policy": header})
 
 
 def schema_name(body: Mapping[str, Any]) -> str:

@@ -152,7 +152,10 @@ def main() -> int:
 
     def waits(pause_s: float) -> bool:
         ready, _, _ = select.select([0], [], [], pause_s)
-        return not (ready and not os.read(0, 1024))
+        if not ready or os.read(0, 1024):
+            return True
+        signal.alarm(seconds)  # a tracker that hangs is not waited for: the signal ends this process
+        return False
 
     held = folder / FOLDER / f".{name}.lock"
     held.parent.mkdir(parents=True, exist_ok=True)
@@ -162,14 +165,7 @@ def main() -> int:
         except BlockingIOError:
             say(f"{name} is being told of this run already, by another process")
             return 1
-
-        def until_the_end(pause_s: float) -> bool:
-            goes_on = waits(pause_s)
-            if not goes_on:
-                signal.alarm(seconds)  # a tracker that hangs is not waited for: the signal ends this process
-            return goes_on
-
-        done = follow(Feed(folder, name, TRACKERS[name]), until_the_end, say)
+        done = follow(Feed(folder, name, TRACKERS[name]), waits, say)
         channel.flush()
         os._exit(0 if done else 1)  # trackers leave threads and farewells of their own, which may hang
 

@@ -21,7 +21,11 @@ def round_values(line: Mapping[str, Any]) -> Values:
     values |= _numbers("seconds/", {"round": line.get("seconds"), **_object(line.get("phase_s"))})
     values |= _numbers("seconds/server ", _object(line.get("server_s")))
     values |= _numbers("threshold/", _object(line.get("threshold")))
-    values |= {f"bytes/{way}": float(count) for way, count in _bytes(line).items()}
+    # Of a line from before all kinds of message were counted, those of training.
+    messages = [message for site in _object(line.get("bytes")).values() for message in _object(site).values()]
+    counts = [_object(each) for each in messages or _object(line.get("sites")).values()]
+    for way in ("up", "down"):
+        values[f"bytes/{way}"] = float(sum(int(each.get(f"{way}link_bytes") or 0) for each in counts))
     failures = line.get("failures")
     values["failures"] = float(len(failures)) if isinstance(failures, list) else 0.0
     for site, content in _object(line.get("sites")).items():
@@ -63,13 +67,6 @@ def read_rounds(file: Path, after: int) -> dict[int, dict[str, Any]]:
         if isinstance(line.get("round"), int) and line["round"] > after:
             rounds[int(line["round"])] = line
     return dict(sorted(rounds.items()))
-
-
-def _bytes(line: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes up and down of all sites and kinds of message; of a line from before they were counted, those of training."""
-    messages = [message for site in _object(line.get("bytes")).values() for message in _object(site).values()]
-    counts = [_object(each) for each in messages or _object(line.get("sites")).values()]
-    return {way: sum(int(each.get(f"{way}link_bytes") or 0) for each in counts) for way in ("up", "down")}
 
 
 def _numbers(prefix: str, values: Mapping[str, Any]) -> Values:

@@ -60,7 +60,7 @@ try:
     main()
 finally:
     from fedlingua.desk.doctor import machine
-    assert "torch" not in sys.modules or machine.torch_build().cuda or machine.torch_build().hip, "torch was loaded"
+    assert "torch" not in sys.modules or machine.torch_build()[1], "torch was loaded"
 """
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "HF_"))},

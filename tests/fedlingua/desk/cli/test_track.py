@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.corpora.sites import read_federation
 from fedlingua.desk.cli.attempt import Attempt
 from fedlingua.desk.cli.progress import PlainView
 from fedlingua.desk.cli.track import track
@@ -70,8 +71,9 @@ def test_an_attempt_is_tracked_to_its_end_and_its_other_files_are_as_without(
     left: dict[str, dict[str, str]] = {}
     for name in ("", "tensorboard"):
         settings = settings_from({**run_config, "track": name})
+        federation = read_federation(settings.federation_path, Path())
         folder, out = RunFolder(tmp_path / (name or "none") / "demo"), io.StringIO()
-        attempt = Attempt(RecordingEngine(), settings, folder, 2, PlainView(Console(file=out)))
+        attempt = Attempt(RecordingEngine(), settings, federation, folder, None, PlainView(Console(file=out)))
         attempt.end(attempt._engine.status("1"))
         attempt.close()
         assert out.getvalue() == ""

@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +13,6 @@ from fedlingua.common.errors import DeploymentError
 from fedlingua.desk.check_result import Remark, run_check
 from fedlingua.desk.doctor import machine
 from fedlingua.desk.doctor.machine import (
-    Build,
-    Device,
     check_disk,
     check_gpu,
     check_memory,
@@ -22,8 +21,7 @@ from fedlingua.desk.doctor.machine import (
     torch_build,
 )
 
-CPU, CUDA, ROCM = Build("2.13.0+cpu", "", ""), Build("2.13.0", "13.0", ""), Build("2.13.0", "", "7.0")
-H100 = Device("NVIDIA H100", 70 * 10**9, 80 * 10**9, True)
+CPU, CUDA, ROCM = ("2.13.0+cpu", ""), ("2.13.0", "CUDA 13.0"), ("2.13.0", "ROCm 7.0")
 
 
 def test_the_line_of_the_processors_says_whether_they_have_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +30,7 @@ def test_the_line_of_the_processors_says_whether_they_have_bf16(monkeypatch: pyt
         assert told in machine.check_cores()
 
 
-def gpu(build: Build, *devices: Device, drivers: tuple[str, ...] = ()) -> str:
+def gpu(build: tuple[str, str], *devices: str, drivers: tuple[str, ...] = ()) -> str:
     return check_gpu(lambda: build, lambda: list(devices), drivers)
 
 
@@ -47,9 +45,23 @@ def test_a_gpu_that_torch_is_not_built_for_is_noted(tmp_path: Path) -> None:
     assert "TORCH_INDEX=" in told
 
 
-def test_gpus_are_told_with_their_memory() -> None:
-    assert gpu(CUDA, H100) == "NVIDIA H100, 70.00 GB of 80.00 GB free, bf16; torch 2.13.0 is built for CUDA 13.0"
-    assert "no bf16, so precision = fp32; torch 2.13.0 is built for ROCm 7.0" in gpu(ROCM, Device("old", 1, 2, False))
+def test_gpus_are_told_with_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    names, entered = ["NVIDIA H100", "old"], list[int]()
+    for name, answer in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "device": lambda number: entered.append(number) or nullcontext(),
+        "get_device_name": lambda: names[entered[-1]],
+        "mem_get_info": lambda: (70 * 10**9, 80 * 10**9),
+        "is_bf16_supported": lambda including_emulation: names[entered[-1]] != "old",
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    memory = "70.00 GB of 80.00 GB free"
+    devices = f"NVIDIA H100, {memory}, bf16; old, {memory}, no bf16, so precision = fp32"
+    assert check_gpu(lambda: CUDA, drivers=()) == f"{devices}; torch 2.13.0 is built for CUDA 13.0"
+    assert gpu(ROCM, "old") == "old; torch 2.13.0 is built for ROCm 7.0"
 
 
 def test_a_build_for_gpus_that_sees_none_is_noted() -> None:
@@ -62,7 +74,7 @@ def test_a_build_for_gpus_that_sees_none_is_noted() -> None:
     "error", [ImportError("libcudnn.so.9: cannot open"), RuntimeError("CUDA error: unknown error\nCompile with")]
 )
 def test_gpus_that_cannot_be_asked_are_wrong(error: Exception) -> None:
-    def devices() -> list[Device]:
+    def devices() -> list[str]:
         raise error
 
     found = run_check("gpu", lambda: check_gpu(lambda: CUDA, devices, ()))
@@ -76,7 +88,8 @@ def test_gpus_that_cannot_be_asked_are_wrong(error: Exception) -> None:
 def test_torchs_build_is_read_without_importing_it() -> None:
     import torch
 
-    assert torch_build() == Build(torch.__version__, torch.version.cuda or "", torch.version.hip or "")
+    platforms = {f"CUDA {torch.version.cuda}": torch.version.cuda, f"ROCm {torch.version.hip}": torch.version.hip, "": True}
+    assert torch_build() == (torch.__version__, next(name for name, built in platforms.items() if built))
 
 
 def free(amount: int) -> SimpleNamespace:

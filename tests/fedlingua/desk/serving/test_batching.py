@@ -43,7 +43,11 @@ def gate() -> Gate:
 
 @pytest.fixture
 def batcher(gate: Gate) -> Iterator[Batcher]:
-    made = Batcher(gate, 6, lambda sentences: ValueError("refused") if "no" in sentences else None)
+    def check(sentences: list[str]) -> None:
+        if "no" in sentences:
+            raise ValueError("refused")
+
+    made = Batcher(gate, 6, check)
     yield made
     gate.open.set()
     made.close(10)
