@@ -6,11 +6,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedlingua.common.errors import RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.report.communication import training_seconds
 from fedlingua.desk.report.convergence import as_json, dev_losses, thinned
-from fedlingua.desk.report.keep import kept_run, read_kept_runs, run_line, without_place, write_kept_runs
+from fedlingua.desk.report.keep import kept_run, run_line, without_place, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds
 from fedlingua.desk.suites.read import Suite
@@ -52,23 +51,8 @@ def rebuild(result_dir: Path) -> tuple[str, str]:
     Raises:
         RunError: no suite's result there.
     """
-    table = SuiteTable(*read_result(result_dir))
+    table = SuiteTable.of(result_dir)
     return table.csv(), table.markdown()
-
-
-def read_result(result_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """suite.json, and "<row>-<seed>" -> scores.json of the runs that have one.
-
-    Raises:
-        RunError: no suite's result there.
-    """
-    suite = RunFolder(result_dir).read("suite.json")
-    if suite is None:
-        raise RunError(
-            f"{result_dir} holds no suite's result: it has no suite.json; give a folder that `fedlingua suite` has written"
-        )
-    lines = read_kept_runs(result_dir)
-    return suite, {name: lines[name]["scores"] for name in suite["runs"] if name in lines}
 
 
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
