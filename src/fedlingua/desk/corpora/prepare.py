@@ -22,16 +22,8 @@ from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, strip
 from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.desk.corpora import prepared
 from fedlingua.desk.corpora.opus import OpusCorpus, find_all
-from fedlingua.desk.corpora.prepared import (
-    IN_TRAIN_OF_THE_PAPER,
-    Prepared,
-    Report,
-    check_sizes,
-    gathered,
-    kept_apart,
-    leaks,
-)
 
 CLEANING = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
 UNIFORM = Sizes(train=5000, dev=1500, test=1500)
@@ -96,7 +88,7 @@ _Taken = dict[Split, list[int]]
 """split -> line numbers, in the order of the shuffle."""
 
 
-def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
+def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: prepared.Report) -> prepared.Prepared:
     """Read every pair twice: once to decide, once to take.
 
     Raises:
@@ -115,7 +107,7 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
     paper = _take(corpora, orders, sizes, no_leaks=False)
     taken = _take(corpora, orders, sizes, no_leaks=True) if no_leaks else paper
     accounts = {direction: lines.account for direction, lines in corpora.items()}
-    check_sizes(taken, sizes, accounts)
+    prepared.check_sizes(taken, sizes, accounts)
     pairs = {}
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
         report(direction, done, 2 * len(files))
@@ -123,7 +115,9 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
     sides = {d: {split: list(map(corpora[d].sides, lines)) for split, lines in splits.items()} for d, splits in paper.items()}
-    return gathered(corpus.opus.name, key, no_leaks, pairs, paths, accounts, IN_TRAIN_OF_THE_PAPER, leaks(sides))
+    return prepared.gathered(
+        corpus.opus.name, key, no_leaks, pairs, paths, accounts, prepared.IN_TRAIN_OF_THE_PAPER, prepared.leaks(sides)
+    )
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:
@@ -157,7 +151,7 @@ def _take(
 ) -> dict[Direction, _Taken]:
     """The front of every split's usable lines; test is the same whether leaks are kept out or not."""
     usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
-    return kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)
+    return prepared.kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)
 
 
 def _collect(files: LineFiles, taken: _Taken) -> dict[Split, list[Pair]]:

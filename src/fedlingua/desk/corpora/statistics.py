@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.corpora.clean import Account, CleaningRules, judge, judged, length, normalized
 from fedlingua.corpora.read import Pair
@@ -77,23 +79,13 @@ def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
 
 def summary(counts: Mapping[int, int], language: str) -> dict[str, Any]:
     """Least, median, mean, 95th percentile and most of the lengths; in words, or in characters where there are no spaces."""
-    total = sum(counts.values())
-    ordered = sorted(counts.items())
-
-    def quantile(share: float) -> int:
-        """The least length that so many of all sentences do not exceed."""
-        reached = 0
-        for value, count in ordered:
-            reached += count
-            if reached >= share * total:
-                return value
-        return 0
-
+    lengths, weights = [*counts] or [0], [*counts.values()] or [1]
+    least, median, p95, most = np.quantile(lengths, (0.0, 0.5, 0.95, 1.0), weights=weights, method="inverted_cdf").tolist()
     return {
         "unit": "characters" if without_spaces(language) else "words",
-        "least": quantile(0.0),
-        "median": quantile(0.5),
-        "mean": round(sum(value * count for value, count in ordered) / max(total, 1), 2),
-        "p95": quantile(0.95),
-        "most": ordered[-1][0] if ordered else 0,
+        "least": least,
+        "median": median,
+        "mean": round(float(np.average(lengths, weights=weights)), 2),
+        "p95": p95,
+        "most": most,
     }

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import mean
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -29,14 +28,9 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
         name = escape(site)
         for way, curve in zip(WAYS, ways, strict=True):
             hover = f"{name.replace('%{', '% {')}, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
-            look: dict[str, Any] = {
-                "width": 1.2,
-                "color": canvas.colour(index),
-                "dash": _DASH[way],
-                "mode": "lines",
-                "legendgroup": name,
-            }
-            canvas.line(figure, curve, name, hover, showlegend=way == "joined", opacity=0.7, **look)
+            look: canvas.Look = {"width": 1.2, "color": canvas.colour(index), "dash": _DASH[way], "mode": "lines"}
+            look |= {"legendgroup": name, "showlegend": way == "joined", "opacity": 0.7}
+            canvas.line(figure, curve, name, hover, **look)
     for place, way in enumerate(WAYS):
         least = mean_of_least([ways[place] for ways in curves.values()])
         hover = f"mean of the sites' least so far, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"

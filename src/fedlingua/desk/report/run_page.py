@@ -41,7 +41,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     communication = run_communication(folder, bandwidth_mbps)
     colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
     trees = {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
-    keeps_translations = (whole(config.get("keep-translations")) or 0) > 0
+    translations, lost_translations = read_translations(folder.path, [site.name for site in folder.sites])
     return render_page(
         "run.html",
         folder.name,
@@ -60,7 +60,9 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         choice_rows=choice_rows(folder),
         better_off=better_off(folder),
         communication=communication,
-        translations=read_translations(folder.path, keeps_translations, [site.name for site in folder.sites]),
+        translations=translations,
+        lost_translations=lost_translations,
+        keeps_translations=(whole(config.get("keep-translations")) or 0) > 0,
         shown_sentences=SHOWN_SENTENCES,
         shown_lines=lambda of, sentence: shown_lines(of, sentence, folder.best_rounds.get(of.site, folder.best_round)),
         sent=sent,

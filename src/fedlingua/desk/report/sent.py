@@ -285,17 +285,7 @@ def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts:
 
 def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:
     """A line from bottom to top, and no shape: so it has its name in the legend and can be pointed at."""
-    first = not any(trace.name == "threshold" for trace in figure.data)
-    figure.add_scatter(
-        x=[theta, theta],
-        y=[0, top],
-        name="threshold",
-        legendgroup="threshold",
-        legendrank=2000,
-        showlegend=first,
-        mode="lines",
-        line={"color": canvas.INK, "width": 2.5},
-        hovertemplate="threshold %{x:.3g}<extra></extra>",
-        row=row,
-        col=1,
-    )
+    legend = {"legendgroup": "threshold", "legendrank": 2000}
+    legend |= {"showlegend": not any(trace.name == "threshold" for trace in figure.data)}
+    style = {"mode": "lines", "line": {"color": canvas.INK, "width": 2.5}}
+    canvas.marks(figure, [theta, theta], [0, top], "threshold", "threshold %{x:.3g}", row, **style, **legend)
