@@ -36,7 +36,7 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
             nothing, or leaves nothing at the server. BackboneError: its backbone knows one of the languages not, or is not here.
     """
     names = metric_names(",".join(["bleu", "chrf", metric]))
-    check_measuring(names, model, _silent)
+    check_measuring(names, model, lambda _: None)
     for direction, pairs in texts.items():
         if not pairs:
             raise ConfigError(f"no pair of {direction} is left of the public text; give one with at least a sentence")
@@ -64,7 +64,8 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
             report(f"{run.name}, {direction}", first, len(sources))
             written += translator.translate(sources[first : first + AT_ONCE])
         made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
-    measured = measure(made, metrics, model, _silent)
+    # The bar shows that something goes on while COMET's environment is made.
+    measured = measure(made, metrics, model, lambda _: None)
     entries = {name: _entry(name, made[name], measured[name]) for name in made}
     scores = {f"macro_{BLEU.key}": fmean(entry[BLEU.key] for entry in entries.values()), "sites": entries}
     costs = {key: run.scores[key] for key in COSTS if key in run.scores}
@@ -75,7 +76,3 @@ def _entry(direction: str, text: Translated, measured: Mapping[str, Measured]) -
     """As scores.json has a site's."""
     values = {OF_TEXT[name].key: metric.corpus for name, metric in measured.items()}
     return {"direction": direction, "sentences": len(text.sources), "signature": measured["bleu"].signature, **values}
-
-
-def _silent(_: str) -> None:
-    """Report nothing while COMET's environment is made; the bar shows that something goes on."""

@@ -17,22 +17,16 @@ from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A pair that is dropped. number: of the pair in the corpus, from 1."""
-
-    number: int
-    pair: Pair
-
-
 @dataclass
 class Statistics:
-    """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before."""
+    """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before.
+    samples: reason -> some pairs that it drops, each with its number in the corpus, from 1.
+    """
 
     account: Account = field(default_factory=Account)
     lengths: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))
     repeated: dict[str, int] = field(default_factory=lambda: {"pairs": 0, "sources": 0, "targets": 0})
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    samples: dict[str, list[tuple[int, Pair]]] = field(default_factory=dict)
 
 
 def corpus_statistics(
@@ -48,7 +42,7 @@ def corpus_statistics(
         if against is not None:
             samples = statistics.samples.setdefault(against, [])
             if len(samples) < most_samples:
-                samples.append(Sample(statistics.account.read + 1, pair))
+                samples.append((statistics.account.read + 1, pair))
         return against
 
     for pair, _ in judged(normalized(in_order(pairs, direction, where), rules), sampled, statistics.account):
@@ -71,7 +65,7 @@ def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
         "lengths": {language: summary(counts, language) for language, counts in lengths},
         "repeated": statistics.repeated,
         "samples": {
-            reason: [{"pair": sample.number, **sample.pair._asdict()} for sample in samples]
+            reason: [{"pair": number, **pair._asdict()} for number, pair in samples]
             for reason, samples in statistics.samples.items()
         },
     }

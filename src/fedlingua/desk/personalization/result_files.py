@@ -19,21 +19,14 @@ MOST_POINTS = 200
 
 def store(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
     """Write all of it, personalization.json last: where it is, all is. Returns what that file says."""
+    run, settings, own = start.run.about, phase_settings(how, start.settings), result.choice["candidates"]["own"]
     folder = start.run.folder.directory / "sites" / site / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
     save_tensors(result.personal, folder / "personal.safetensors")
     save_tensors(result.interpolated, folder / "interpolated.safetensors")
     save_tensors(result.final, folder / "kept.safetensors")
-    about = description(start, site, trainable, how, result)
-    replace_text(folder / FILE, json_text(about))
-    return about
-
-
-def description(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
-    """Describe all that decided the result, and all of it but the tensors."""
-    run, settings, own = start.run.about, phase_settings(how, start.settings), result.choice["candidates"]["own"]
-    return {
+    about = {
         "site": site,
         "direction": str(start.texts[site][site].direction),
         "run": start.run.folder.directory.name,
@@ -57,6 +50,8 @@ def description(start: Start, site: str, trainable: Trainable, how: Personalizin
         "versions": library_versions(),
         "seconds": round(result.seconds, 3),
     }
+    replace_text(folder / FILE, json_text(about))
+    return about
 
 
 def thinned(path: Sequence[float]) -> list[list[float]]:

@@ -129,8 +129,7 @@ class _Training:
 
     @property
     def ended(self) -> bool:
-        settings = self.settings
-        return self.step >= settings.steps or (settings.minutes > 0 and self.seconds > 60 * settings.minutes)
+        return self.done >= 1.0
 
     @property
     def done(self) -> float:

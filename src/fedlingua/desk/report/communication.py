@@ -46,8 +46,9 @@ class Cost:
 
     @property
     def share(self) -> float | None:
-        """Transfer as a share of the round, 0 to 1."""
-        return None if self.training_s is None else transfer_share(self.transfer_s, self.training_s)
+        """Transfer time / (transfer time + training time) of one round, 0 to 1; None for a round that takes no time."""
+        whole = self.transfer_s + self.training_s if self.training_s is not None else 0.0
+        return self.transfer_s / whole if whole else None
 
     @property
     def in_words(self) -> str:
@@ -76,12 +77,6 @@ def transfer_seconds(site_bytes: float, num_sites: int, bandwidth_mbps: float) -
     `site_bytes`: one site, one round, one way. `bandwidth_mbps`: 10^6 bits a second, shared by all sites.
     """
     return num_sites * site_bytes * 8 / (bandwidth_mbps * 1e6)
-
-
-def transfer_share(transfer_s: float, training_s: float) -> float | None:
-    """Transfer time / (transfer time + training time) of one round, 0 to 1; None for a round that takes no time."""
-    whole = transfer_s + training_s
-    return transfer_s / whole if whole else None
 
 
 def round_cost(traffic: Traffic, num_sites: int, bandwidth_mbps: float, training_s: float | None = None) -> Cost:

@@ -64,7 +64,7 @@ def render_comparison(comparison: Comparison) -> str:
     return render_page(
         "comparison.html",
         _title(comparison),
-        _figures(comparison),
+        figures(comparison),
         heading=_title(comparison),
         comparison=comparison,
         metric=metric,
@@ -107,13 +107,16 @@ def _title(comparison: Comparison) -> str:
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
-def _figures(comparison: Comparison) -> dict[str, go.Figure | None]:
-    runs = comparison.runs
+def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
+    """The plots by name; None where there is nothing to draw."""
+    price = bytes_of(comparison.runs)
+    size, unit = units.byte_unit(max(price.values(), default=0.0))
+    scaled = {name: value / size for name, value in price.items()}
     return {
         "scores": score_plot(comparison),
         "differences": difference_plot(comparison),
-        "bytes": bytes_plot(comparison) if len(bytes_of(runs)) >= FEWEST_POINTS else None,
-        "seconds": seconds_plot(comparison) if len(seconds_of(runs)) >= FEWEST_POINTS else None,
+        "bytes": _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}"),
+        "seconds": _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run"),
         "gains": gain_plot(comparison) if any(fair.gains for fair in comparison.fairness) else None,
     }
 
@@ -129,22 +132,16 @@ def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
 
 def score_plot(comparison: Comparison) -> go.Figure:
     """Every run's score at each site, a mark a run."""
-    scores = [
-        [comparison.metric.scale * of_site[place] for of_site in comparison.scores.values()]
-        for place in range(len(comparison.runs))
-    ]
-    series = [(place, run.name, scores[place]) for place, run in enumerate(comparison.runs)]
+    scale, by_site = comparison.metric.scale, comparison.scores.values()
+    series = [(place, run.name, [scale * of_site[place] for of_site in by_site]) for place, run in enumerate(comparison.runs)]
     return _site_marks(comparison, series, comparison.metric.name)
 
 
 def gain_plot(comparison: Comparison) -> go.Figure:
     """By how much each site fares better with a run than with its own model; only runs that can be held against one."""
+    scale, sites = comparison.metric.scale, comparison.scores
     series = [
-        (
-            place,
-            run.name,
-            [comparison.metric.scale * fair.gains[site] if site in fair.gains else None for site in comparison.scores],
-        )
+        (place, run.name, [scale * fair.gains[site] if site in fair.gains else None for site in sites])
         for place, (run, fair) in enumerate(zip(comparison.runs, comparison.fairness, strict=True))
         if fair.gains
     ]
@@ -159,12 +156,8 @@ def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]
     hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
     for place, (index, name, values) in enumerate(series):
         rows = [row + _offset(place, len(series)) for row in range(len(values))]
-        look: Look = {
-            "size": 10,
-            "color": colour(index),
-            "symbol": _mark(index),
-            "text": [escape(site) for site in comparison.scores],
-        }
+        look: Look = {"size": 10, "color": colour(index), "symbol": _mark(index)}
+        look["text"] = [escape(site) for site in comparison.scores]
         marks(figure, values, rows, short(name, LONGEST_RUN), hover, **look)
     _frame_rows(figure, list(comparison.scores), len(series), x_title)
     return figure
@@ -205,19 +198,11 @@ def _add_differences(
         error["array"] = [scale * high - value for (_, high), value in zip(ends, values, strict=True)]
         error["arrayminus"] = [value - scale * low for (low, _), value in zip(ends, values, strict=True)]
     by_chance = [each.p is not None and each.p >= SIGNIFICANT for each in differences]
-    marks(
-        figure,
-        values,
-        [place for place, *_ in known],
-        short(name, LONGEST_RUN),
-        "%{text}<br>%{fullData.name}",
-        size=9,
-        color=color,
-        symbol=[f"{mark}-open" if hollow else mark for hollow in by_chance],
-        marker={"line": {"width": 2, "color": color}},
-        error_x=error,
-        text=[_in_words(row, each, scale) for _, row, each in known],
-    )
+    look: Look = {"size": 9, "color": color, "symbol": [f"{mark}-open" if hollow else mark for hollow in by_chance]}
+    look |= {"marker": {"line": {"width": 2, "color": color}}, "error_x": error}
+    said = [_in_words(row, each, scale) for _, row, each in known]
+    rows = [place for place, *_ in known]
+    marks(figure, values, rows, short(name, LONGEST_RUN), "%{text}<br>%{fullData.name}", text=said, **look)
 
 
 def _in_words(row: str, difference: Difference, scale: float) -> str:
@@ -266,19 +251,10 @@ def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
     return {name: seconds for name, seconds in known.items() if seconds is not None}
 
 
-def bytes_plot(comparison: Comparison) -> go.Figure:
-    price = bytes_of(comparison.runs)
-    size, unit = units.byte_unit(max(price.values(), default=0.0))
-    scaled = {name: value / size for name, value in price.items()}
-    return _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}")
-
-
-def seconds_plot(comparison: Comparison) -> go.Figure:
-    return _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run")
-
-
-def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure:
-    """The mean over sites against a price. price: run -> what it cost, of those runs where it is known."""
+def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure | None:
+    """The mean over sites against a price, of two runs or more. price: run -> what it cost, of those runs where it is known."""
+    if len(price) < FEWEST_POINTS:
+        return None
     scores = {run.name: macro_of(comparison, run) for run in comparison.runs if run.name in price}
     points = [Point(name, price[name], score, hover=f"{escape(name)}<br>{units.score(score)}") for name, score in scores.items()]
     return pareto_plot(points, comparison.metric, False, x_title)

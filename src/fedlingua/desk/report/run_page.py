@@ -40,6 +40,7 @@ def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
 def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     communication = run_communication(folder, bandwidth_mbps)
     colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
+    accounts = [account for site in folder.sites for account in site.accounts]
     trees = {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
     translations, lost_translations = read_translations(folder.path, [site.name for site in folder.sites])
     return render_page(
@@ -72,7 +73,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         not_drawn=not_drawn(sent.deviations) if sent else (0, 0),
         cuts={known.part: cut_height(known) for known in folder.site_signatures},
         note=partial(_note, folder),
-        reasons=_drop_reasons(folder),
+        reasons=list(dict.fromkeys(reason for account in accounts for reason in account.dropped)),
         colours=colours,
         members=_cluster_members(folder),
         metric_signatures=_metric_signatures(folder.scores),
@@ -101,11 +102,6 @@ def _note(folder: RunFolder, name: str) -> str:
     """Why a section has nothing to show."""
     note = folder.notes.get(name, f"{name} holds nothing to show.")
     return f"{note} The run is still going." if folder.status == "running" else note
-
-
-def _drop_reasons(folder: RunFolder) -> list[str]:
-    accounts = [account for site in folder.sites for account in site.accounts]
-    return list(dict.fromkeys(reason for account in accounts for reason in account.dropped))
 
 
 def _cluster_members(folder: RunFolder) -> list[str]:

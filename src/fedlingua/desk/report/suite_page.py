@@ -43,7 +43,7 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
     # The full model was not trained: the mean of all rows stands for its training.
     training[FULL] = known_mean(training.values())
     costs = {row: round_cost(each, result.num_sites, bandwidth, training[row]) for row, each in traffic.items()}
-    printed = [(column, figure) for row, scores in paper["rows"].items() if row != BASE for column, figure in scores.items()]
+    printed = [(row, column, figure) for row, scores in paper["rows"].items() for column, figure in scores.items()]
     return render_page(
         "suite.html",
         result.suite["title"],
@@ -54,20 +54,19 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         failed={name: run for name, run in result.suite["runs"].items() if run["status"] != "completed"},
         accuracy_of=ACCURACY_OF,
         macro_accuracy=MACRO_ACCURACY,
-        paper=paper if any(paper["rows"].values()) else None,
-        paper_columns=sorted(_columns(paper["rows"]), key=lambda column: column not in ("macro", "micro")),
-        paper_best={column: max(figure for other, figure in printed if other == column) for column, _ in printed},
+        paper=paper if printed else None,
+        paper_columns=sorted({column: 0 for _, column, _ in printed}, key=lambda column: column not in ("macro", "micro")),
+        paper_best={
+            column: max(figure for row, other, figure in printed if other == column and row != BASE)
+            for row, column, _ in printed
+            if row != BASE
+        },
         traffic=traffic,
         costs=costs,
         bandwidth_mbps=bandwidth,
         base_in_view=base_in_view(result),
         note=lambda name: f"{name} holds nothing to show.",
     )
-
-
-def _columns(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Those that any row has, in order of appearance."""
-    return list(dict.fromkeys(column for scores in rows.values() for column in scores))
 
 
 def row_traffic(result: SuiteTable) -> dict[str, Traffic]:

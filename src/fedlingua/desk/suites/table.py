@@ -260,8 +260,7 @@ class SuiteTable:
             rows.append([line.name])
             for column in columns:
                 score = line.scores.get(column)
-                deviation = f" ± {score.sd:.2f}" if score and len(line.seeds) > 1 else ""
-                text = f"{score.shown:.2f}{deviation}" if score else units.NOTHING
+                text = _shown(score.mean, score.sd if line.seeds[1:] else None) if score else units.NOTHING
                 rows[-1].append(mark(text) if score and line.trains and score.shown == best[column] else text)
             if line.name in printed:
                 rows.append([f"{line.name} (paper)", *(units.score(printed[line.name].get(column)) for column in columns)])
@@ -280,7 +279,7 @@ class SuiteTable:
 
     def parts_rows(self) -> list[list[str]]:
         """Header and rows: mean ± standard deviation over the parts of each site's text; empty where no row tells."""
-        rows = [[line.name, *map(_mean_and_sd, [self.parts(line, site) for site in self.sites])] for line in self.lines]
+        rows = [[line.name, *(_shown(*(self.parts(line, site) or [None])) for site in self.sites)] for line in self.lines]
         return [["method", *self.sites], *rows] if any(f"{PARTS_OF}{site}" in self.columns for site in self.sites) else []
 
     def metric_rows(self, metric: Metric) -> list[list[str]]:
@@ -290,8 +289,7 @@ class SuiteTable:
             columns = [*(line.values(site, metric.key) for site in self.sites), line.averages(f"macro_{metric.key}")]
             rows.append([line.name])
             for values in ([metric.scale * value for value in column if value is not None] for column in columns):
-                deviation = f" ± {units.score(stdev(values))}" if len(values) > 1 else ""
-                rows[-1].append(units.score(fmean(values) if values else None) + deviation)
+                rows[-1].append(_shown(known_mean(values), stdev(values) if len(values) > 1 else None))
         return rows
 
     def signatures(self, metric: Metric) -> list[str]:
@@ -416,5 +414,6 @@ def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
     return scale * fmean(known) if known and len(known) == len(values) else None
 
 
-def _mean_and_sd(pair: tuple[float, float] | None) -> str:
-    return units.NOTHING if pair is None else f"{units.score(pair[0])} ± {units.score(pair[1])}"
+def _shown(mean: float | None, sd: float | None = None) -> str:
+    """A mean, with its standard deviation where there is one."""
+    return units.score(mean) + ("" if sd is None else f" ± {units.score(sd)}")
