@@ -21,7 +21,7 @@ from fedlingua.desk.pretraining.demo import make_built_in
 
 if TYPE_CHECKING:  # a mistake is told without torch
     from fedlingua.desk.finetuning.loop import Epoch
-    from fedlingua.desk.finetuning.result import Result
+    from fedlingua.desk.finetuning.tasks import Result
 
 commands = Commands(help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 
@@ -88,7 +88,7 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
     from fedlingua.desk.finetuning import tasks
     from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
     from fedlingua.desk.finetuning.loop import best_epoch
-    from fedlingua.desk.finetuning.result import FILE
+    from fedlingua.desk.finetuning.tasks import FILE
 
     def report(epoch: "Epoch") -> None:
         console().print(

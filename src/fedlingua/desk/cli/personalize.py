@@ -7,8 +7,7 @@ import typer
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
 from fedlingua.desk.cli.progress import duration
-from fedlingua.desk.personalization.settings import Personalizing
-from fedlingua.desk.personalization.start import Start
+from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table
 from fedlingua.runs.folder import replace_text
 
@@ -32,8 +31,7 @@ def personalize(
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
     # What loads torch comes after all that can be refused without it.
-    from fedlingua.desk.personalization.personalize import personalize
-    from fedlingua.desk.personalization.result_files import FOLDER, store
+    from fedlingua.desk.personalization.personalize import FOLDER, personalize, store
     from fedlingua.desk.report.personal_page import write_personal_page
     from fedlingua.personalization.phase import FOLDER as CHOICE
 

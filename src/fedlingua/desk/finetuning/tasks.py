@@ -1,8 +1,14 @@
-"""The two tasks from data to result: tagging of entities, and labels of marked mentions."""
+"""The two tasks from data to result: tagging of entities, and labels of marked mentions.
+
+What is left behind: finetuning.json, the model, and its predictions for the user's own eyes. What loads is what was scored. `model/` is a
+plain model of transformers. One with adapters is none, so it lies in `model-with-adapters/`: transformers alone would load it without
+them; `load_encoder` and `fedlingua finetune --encoder` put them in again.
+"""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +16,21 @@ import torch
 
 from fedlingua.common.files import check_new_folder
 from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.desk.finetuning.encoder import load_encoder
+from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
+from fedlingua.desk.finetuning.encoder_of_run import save_with_adapters
 from fedlingua.desk.finetuning.examples import add_markers, pair_examples, predicted_tags, tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
-from fedlingua.desk.finetuning.loop import Epoch, Example, answers, fine_tune
-from fedlingua.desk.finetuning.result import Result, write_result
+from fedlingua.desk.finetuning.loop import Epoch, Example, answers, best_epoch, fine_tune
 from fedlingua.desk.finetuning.scores import Scores, label_scores, tagging_scores
 from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
 from fedlingua.desk.pace import Pace
+from fedlingua.runs.folder import json_text, library_versions, replace_text
+
+FILE = "finetuning.json"
+MODEL, WITH_ADAPTERS = "model", "model-with-adapters"
+PREDICTIONS = "predictions.tsv"
+LIBRARIES = ("tokenizers", "nervaluate", "scikit-learn")
+"""Beside those of every run: what ids and scores depend on."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,52 @@ class Setting:
     name: str = ""
     note: Callable[[str], None] = lambda text: None
     layout: str = "iob"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One fine-tuning, done. scores: of dev and test, by the best epoch's weights. data: the folder's name, without its path."""
+
+    task: str
+    data: str
+    labels: list[str]
+    encoder: Encoder
+    how: FineTuning
+    settings: dict[str, Any]
+    sizes: dict[str, Any]
+    epochs: list[Epoch]
+    scores: dict[str, Scores]
+    seconds: float
+
+    @property
+    def model(self) -> str:
+        return WITH_ADAPTERS if self.encoder.adapters else MODEL
+
+    def as_json(self) -> dict[str, Any]:
+        """As finetuning.json holds it: figures and names, no text."""
+        return {
+            "task": self.task,
+            "data": self.data,
+            "encoder": {"name": self.encoder.name, "fingerprint": self.encoder.fingerprint},
+            "model": self.model,
+            "seed": self.how.seed,
+            "settings": {**asdict(self.how), "max_tokens": self.encoder.max_tokens, **self.settings},
+            "labels": self.labels,
+            "sizes": self.sizes,
+            "epochs": [
+                {
+                    "epoch": epoch.number,
+                    "train_loss": epoch.loss,
+                    "dev_micro_f1": epoch.dev_f1,
+                    "seconds": round(epoch.seconds, 1),
+                }
+                for epoch in self.epochs
+            ],
+            "best_epoch": best_epoch(self.epochs).number,
+            **{split: self.scores[split].as_json() for split in SPLITS if split in self.scores},
+            "versions": {**library_versions(), **{library: version(library) for library in LIBRARIES}},
+            "seconds": round(self.seconds, 1),
+        }
 
 
 def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch], None]) -> Result:
@@ -99,3 +158,18 @@ def _rows(texts: Sequence[Any], predictions: Sequence[Any]) -> Iterator[Sequence
             yield ()
         else:
             yield text.label, prediction
+
+
+def write_result(folder: Path, result: Result, predictions: Iterable[Sequence[str]]) -> None:
+    """Write the model, the test split's predictions, and last finetuning.json: where it is, all is.
+
+    predictions: rows of columns; an empty row is a blank line.
+    """
+    encoder, directory = result.encoder, folder / result.model
+    if encoder.adapters:
+        save_with_adapters(encoder.model, encoder.adapters, directory)
+    else:
+        encoder.model.save_pretrained(directory)
+    encoder.tokenizer.save_pretrained(directory)
+    replace_text(folder / PREDICTIONS, "".join("\t".join(row) + "\n" for row in predictions))
+    replace_text(folder / FILE, json_text(result.as_json()))

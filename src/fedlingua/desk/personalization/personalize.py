@@ -4,6 +4,7 @@ Beside what the phase chooses among: 21 mixtures of the site's own model and the
 much of its own model the site uses. The test text judges, once.
 """
 
+import math
 import shutil
 import tempfile
 import time
@@ -19,22 +20,28 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import RunError
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.personalization.apfl import learn_in_mixture
-from fedlingua.desk.personalization.settings import Personalizing
+from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import TEXT_SCORERS, translations
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import write_tensors
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.passes import DIVERGED
 from fedlingua.personalization.phase import SiteModel, choose_model, of_a_pass
+from fedlingua.runs.folder import json_text, library_versions, replace_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
+
+FOLDER = "personal"
+FILE = "personalization.json"
+MOST_POINTS = 200
+"""Of alpha's path, besides its end."""
 
 
 def phase_settings(how: Personalizing, settings: Settings) -> Settings:
@@ -167,3 +174,47 @@ def _alike(first: Tensors, second: Tensors) -> bool:
 def chosen_alpha(sweep: Mapping[float, float]) -> float:
     """The alpha with the least dev loss; of equal ones the least, which is nearer to what all sites share."""
     return min(sweep, key=lambda alpha: (sweep[alpha], alpha))
+
+
+def store(start: Start, site: str, trainable: Trainable, how: Personalizing, result: Personalized) -> dict[str, Any]:
+    """Write all of it, personalization.json last: where it is, all is. Returns what that file says."""
+    run, settings, own = start.run.about, phase_settings(how, start.settings), result.choice["candidates"]["own"]
+    folder = start.run.folder.directory / "sites" / site / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
+    save_tensors(result.personal, folder / "personal.safetensors")
+    save_tensors(result.interpolated, folder / "interpolated.safetensors")
+    save_tensors(result.final, folder / "kept.safetensors")
+    about = {
+        "site": site,
+        "direction": str(start.texts[site][site].direction),
+        "run": start.run.folder.directory.name,
+        "run_id": run.get("id"),
+        "task": start.settings.task,
+        "method": start.settings.method,
+        "config_hash": start.settings.hash(),
+        "fingerprint": trainable.fingerprint,
+        "round": start.number,
+        "seed": how.seed_of(start.settings),
+        "epochs": own["best"],
+        "optimizer": settings.optimizer,
+        "learning_rate": settings.step_learning_rate,
+        "alpha_rate": how.alpha_rate,
+        "choice": {key: value for key, value in result.choice.items() if key != "seconds"},
+        "apfl": {"alpha": result.alphas["apfl"], "dev_loss": result.apfl_dev_loss, "path": thinned(result.path)},
+        "sweep": [{"alpha": alpha, "dev_loss": loss} for alpha, loss in result.sweep.items()],
+        "chosen_alpha": result.alphas["chosen"],
+        "test": dict(result.test),
+        "test_split": dict(result.about_test),
+        "versions": library_versions(),
+        "seconds": round(result.seconds, 3),
+    }
+    replace_text(folder / FILE, json_text(about))
+    return about
+
+
+def thinned(path: Sequence[float]) -> list[list[float]]:
+    """[step, alpha] of a path: every one of a short path, evenly spaced ones of a long one, and always the last."""
+    last = len(path) - 1
+    stride = max(1, math.ceil(last / MOST_POINTS))
+    return [[step, path[step]] for step in dict.fromkeys([*range(0, last, stride), last])]

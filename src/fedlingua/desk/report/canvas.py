@@ -50,6 +50,13 @@ def stacked(titles: Sequence[str], spacing: float) -> go.Figure:
     return make_subplots(rows=len(titles), cols=1, shared_xaxes=True, vertical_spacing=spacing, subplot_titles=titles)
 
 
+def beside(titles: Sequence[str], widths: Sequence[float], spacing: float) -> go.Figure:
+    """Panels beside each other over the same y-axis. widths: shares of the whole."""
+    panels = {"cols": len(titles), "column_widths": list(widths), "subplot_titles": titles}
+    figure = make_subplots(shared_yaxes=True, horizontal_spacing=spacing, **panels)
+    return figure.update_annotations(font={"size": 13, "color": INK})
+
+
 def frame_stacked(figure: go.Figure, height: int, x_title: str) -> None:
     """Frame panels one below the other; their titles stand as the text around them, from their left edge, and x at the lowest."""
     frame(figure, height)

@@ -7,11 +7,24 @@ from html import escape
 from statistics import fmean
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.report.canvas import DOWN, INK, PALETTE, SHARES, TWO_PANELS, UP, Look, bars, frame, keep_wide, marks, row_axis
+from fedlingua.desk.report.canvas import (
+    DOWN,
+    INK,
+    PALETTE,
+    SHARES,
+    TWO_PANELS,
+    UP,
+    Look,
+    bars,
+    beside,
+    frame,
+    keep_wide,
+    marks,
+    row_axis,
+)
 from fedlingua.desk.report.read import RunFolder
 from fedlingua.desk.report.values import mapping, number
 
@@ -152,13 +165,8 @@ def cost_plot(
     """
     known = [cost for costs in series.values() for cost in costs if cost is not None]
     panels = 1 + any(cost.share is not None for cost in known)
-    figure = make_subplots(
-        cols=panels,
-        shared_yaxes=True,
-        horizontal_spacing=0.06,
-        column_widths=[0.62, 0.38][:panels],
-        subplot_titles=["transfer time of a round", "its share of the round"][:panels],
-    )
+    titles = ["transfer time of a round", "its share of the round"]
+    figure = beside(titles[:panels], [0.62, 0.38][:panels], 0.06)
     places = list(range(len(rows)))
     for index, (name, costs) in enumerate(series.items()):
         color = COLOURS[index % len(COLOURS)]
@@ -176,7 +184,6 @@ def cost_plot(
             look |= {"size": 9, "symbol": MARKS[index % len(MARKS)], "color": color}
             marks(figure, shares, places, col=2, **look, **style)
     frame(figure, height=110 + (14 + 22 * len(series)) * len(rows))
-    figure.update_annotations(font={"size": 13, "color": INK})
     figure.update_layout(barmode="group", bargap=0.3, showlegend=len(series) > 1, legend_traceorder="normal")
     row_axis(figure, rows, longest)
     figure.update_xaxes(**_time_axis([cost.transfer_s for cost in known], log), row=1, col=1)

@@ -82,7 +82,6 @@ def render_comparison(comparison: Comparison) -> str:
         differing={key: [text(without_place(value), units.NOTHING) for value in values] for key, values in differing.items()},
         folders=folders,
         signatures=_signatures(comparison),
-        note=lambda name: f"{name} holds nothing to show.",
     )
 
 

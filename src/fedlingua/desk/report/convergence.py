@@ -45,11 +45,6 @@ def thinned(losses: Losses) -> Losses:
     return {index: losses[index] for index in dict.fromkeys([*rounds[::step], *rounds[-1:]])}
 
 
-def as_json(losses: Losses) -> dict[str, dict[str, list[float | int]]]:
-    """As suite.json holds them."""
-    return {str(index): {text: [*sums] for text, sums in texts.items()} for index, texts in losses.items()}
-
-
 def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:
     """Of one text, in the rounds that measured it; of ALL where a run measured every one of the sites, or all of them as one."""
     curve = {}

@@ -46,7 +46,7 @@ def render_page(template: str, title: str, figures: Mapping[str, go.Figure | Non
         figures=drawn,
         # Nothing to draw, nothing to draw it with: a page without plots stays small.
         plotly=Markup(get_plotlyjs()) if drawn else "",
-        **values,
+        **{"note": lambda name: f"{name} holds nothing to show.", **values},
     )
 
 

@@ -266,21 +266,11 @@ def _counts(of_round: Mapping[str, SiteDeviations], sites: Sequence[str], edges:
 
 def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts: Sequence[int], place: int, row: int) -> None:
     bins = list(pairwise(edges))
-    canvas.bars(
-        figure,
-        [(low + high) / 2 for low, high in bins],
-        counts,
-        escape(site),
-        canvas.colour(place),
-        "%{fullData.name}: %{y} tensors<br>deviation %{customdata}",
-        width=[high - low for low, high in bins],
-        legendgroup=site,
-        showlegend=row == 1,
-        marker={"line": {"width": 0}},
-        customdata=[f"{low:.2g} to {high:.2g}" for low, high in bins],
-        row=row,
-        col=1,
-    )
+    centres, widths = [(low + high) / 2 for low, high in bins], [high - low for low, high in bins]
+    style: canvas.Look = {"width": widths, "marker": {"line": {"width": 0}}, "row": row, "col": 1}
+    style |= {"legendgroup": site, "showlegend": row == 1, "customdata": [f"{low:.2g} to {high:.2g}" for low, high in bins]}
+    hover = "%{fullData.name}: %{y} tensors<br>deviation %{customdata}"
+    canvas.bars(figure, centres, counts, escape(site), canvas.colour(place), hover, **style)
 
 
 def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
@@ -75,13 +74,13 @@ def read_site_signatures(path: Path) -> list[SiteSignatures]:
     if not isinstance(content, dict):
         raise ValueError(f"it holds a JSON {type(content).__name__}, not an object")
     parts = mapping(content.get("parts")) or {"": {}}
-    return [_of_part(part, {**content, **mapping(of_part)}) for part, of_part in parts.items()]
-
-
-def _of_part(part: str, content: dict[str, Any]) -> SiteSignatures:
-    count = len(sequence(content.get("sites")))
-    distances, merges = _distances(content.get("distances"), count), _merges(content.get("merges"), count)
-    return read_as(SiteSignatures, content, part=part, distances=distances, merges=merges)
+    read = []
+    for part, of_part in parts.items():
+        of_part = {**content, **mapping(of_part)}
+        count = len(sequence(of_part.get("sites")))
+        distances, merges = _distances(of_part.get("distances"), count), _merges(of_part.get("merges"), count)
+        read.append(read_as(SiteSignatures, of_part, part=part, distances=distances, merges=merges))
+    return read
 
 
 def _distances(value: Any, count: int) -> list[list[float]]:
@@ -109,13 +108,7 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     """Distances on the left and the tree on the right, over the same rows; `colours`: cluster -> colour."""
     order, branches = _layout(signatures)
     names = [signatures.sites[leaf] for leaf in order]
-    figure = make_subplots(
-        cols=2,
-        shared_yaxes=True,
-        horizontal_spacing=0.05,
-        column_widths=[0.52, 0.48],
-        subplot_titles=["distance of each two sites", "joined at this mean distance"],
-    )
+    figure = canvas.beside(["distance of each two sites", "joined at this mean distance"], [0.52, 0.48], 0.05)
     _add_distances(figure, signatures, order)
     tree = canvas.joined(list(zip(*branch, strict=True)) for branch in branches)
     style = {"color": canvas.INK, "width": 2}
@@ -132,7 +125,6 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     height = 200 + legend + 26 * len(order)
     canvas.frame(figure, height)
     figure.update_traces(colorbar={"y": legend / height}, selector={"type": "heatmap"})
-    figure.update_annotations(font={"size": 13, "color": canvas.INK})
     canvas.keep_wide(figure, canvas.TWO_PANELS)
     canvas.row_axis(figure, names)
     ticks = {"tickvals": list(range(len(names))), "ticktext": [canvas.short(name, 12) for name in names]}

@@ -65,7 +65,6 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         costs=costs,
         bandwidth_mbps=bandwidth,
         base_in_view=base_in_view(result),
-        note=lambda name: f"{name} holds nothing to show.",
     )
 
 
@@ -80,7 +79,7 @@ def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
 
 def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
     """The plots that there is something to draw for."""
-    base, own, curves = result.base_sites, result.own_models, convergence_curves(result)
+    base, own, curves = result.base, result.own_models, convergence_curves(result)
     return {
         "macro": macro_plot(result) if result.scores else None,
         "gains": gain_plot(result, base, BASE) if base and result.best_line else None,
@@ -117,8 +116,8 @@ def macro_plot(result: SuiteTable) -> go.Figure:
         diamond = {"size": 11, "symbol": "diamond-open", "color": canvas.WORSE, "line": {"width": 2}}
         canvas.marks(figure, of_paper, places, "the paper's", "%{text}, the paper's<br>%{x:.2f}", text=names, marker=diamond)
     canvas.frame(figure, height=120 + 30 * len(lines), x_title=f"macro {result.metric.name}")
-    if result.base_macro is not None:
-        canvas.dotted(figure, x=result.base_macro)
+    if result.base.get("macro") is not None:
+        canvas.dotted(figure, x=result.base.get("macro"))
     canvas.row_axis(figure, [line.name for line in lines], LONGEST_ROW)
     return figure
 
@@ -219,15 +218,18 @@ def _point(line: Line, x: float) -> Point:
 
 def saving_plot(result: SuiteTable) -> go.Figure:
     """Macro score against the share of numbers not sent: what is sent less lies to the right."""
-    return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base_macro)
+    return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base.get("macro"))
 
 
 def uplink_plot(result: SuiteTable) -> go.Figure:
     """Macro score against bytes: what is sent less lies to the left."""
     points, unit = uplink_points(result)
-    return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base_macro)
+    return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base.get("macro"))
 
 
 def base_in_view(result: SuiteTable) -> bool:
     """Whether the base's line is drawn: not where the rows would be left less than half of the height."""
-    return result.base_macro is not None and heights(saving_points(result) or uplink_points(result)[0], result.base_macro)[2]
+    return (
+        result.base.get("macro") is not None
+        and heights(saving_points(result) or uplink_points(result)[0], result.base.get("macro"))[2]
+    )

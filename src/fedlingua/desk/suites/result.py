@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.report.communication import training_seconds
-from fedlingua.desk.report.convergence import as_json, dev_losses, thinned
+from fedlingua.desk.report.convergence import Losses, dev_losses, thinned
 from fedlingua.desk.report.keep import kept_run, run_line, without_place, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds
@@ -117,11 +117,11 @@ def run_entry(run: Run) -> dict[str, Any]:
     }
 
 
-def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
+def _dev_losses(run: Run, measured: Sequence[Round]) -> Losses:
     """A pooled run is measured on the text that it trains on: everybody's, or less."""
     how = run.settings.how
     of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
-    return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
+    return thinned(dev_losses(measured, of if how.pooled else None))
 
 
 def _versions(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:

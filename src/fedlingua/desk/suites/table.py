@@ -366,21 +366,16 @@ class SuiteTable:
     def line(self, name: str) -> Line | None:
         return next((line for line in self.lines if line.name == name), None)
 
-    @property
-    def base_sites(self) -> dict[str, float]:
-        """Score of the base at each site: the table's row, or else what the runs scored before training."""
-        if base := self.line(BASE):
-            return {site: score.mean for site, score in base.scores.items() if site in self.sites}
-        key = f"base_{self.metric.key}"
-        of_runs = [(site, entry[key]) for site, entry in self._entries() if key in entry]
-        return {site: fmean(value for name, value in of_runs if name == site) for site, _ in of_runs}
-
-    @property
-    def base_macro(self) -> float | None:
-        """Macro score of the base, from the same place."""
-        base = self.line(BASE)
-        key = f"base_macro_{self.metric.key}"
-        return base.mean("macro") if base else known_mean(run.get(key) for run in self.scores.values())
+    @cached_property
+    def base(self) -> dict[str, float]:
+        """Score of the base at each site, and "macro": the table's row, or else what the runs scored before training."""
+        if line := self.line(BASE):
+            return {column: score.mean for column, score in line.scores.items()}
+        key = self.metric.key
+        before = [(site, entry.get(f"base_{key}")) for site, entry in self._entries()]
+        before += [("macro", run.get(f"base_macro_{key}")) for run in self.scores.values()]
+        known = [(column, value) for column, value in before if value is not None]
+        return {column: fmean(value for other, value in known if other == column) for column, _ in known}
 
     @property
     def num_sites(self) -> int:

@@ -15,10 +15,8 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.app import main
 from fedlingua.desk.cli.personalize import personalize as personalize_command
-from fedlingua.desk.personalization.personalize import chosen_alpha, personalize
-from fedlingua.desk.personalization.result_files import MOST_POINTS, thinned
-from fedlingua.desk.personalization.settings import Personalizing
-from fedlingua.desk.personalization.start import Start
+from fedlingua.desk.personalization.personalize import MOST_POINTS, chosen_alpha, personalize, thinned
+from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.runs.folder import RunFolder
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedlingua.desk.report.convergence import ALL, as_json, dev_losses, mean_curve, perplexities, perplexity, thinned
+from fedlingua.desk.report.convergence import ALL, dev_losses, mean_curve, perplexities, perplexity, thinned
 from fedlingua.desk.report.read import Round, SiteRound
 
 SITES = ["es", "ru"]
@@ -42,7 +42,7 @@ def test_what_is_pooled_is_all_text_or_one_sites_and_never_both() -> None:
 
 def test_they_are_kept_as_sums() -> None:
     losses = dev_losses([measured(0, **MEASURED)])
-    assert as_json(losses) == {"0": {"es": [41.589, 30], "ru": [27.726, 10]}}
+    assert losses == {0: {"es": (41.589, 30), "ru": (27.726, 10)}}
 
 
 def test_of_many_rounds_every_second_or_fourth_is_kept_and_the_last() -> None:

@@ -157,9 +157,9 @@ WITHOUT_BASE = {name: runs for name, runs in TABLE.items() if name != "base"}
 @pytest.mark.parametrize("table", [TABLE, WITHOUT_BASE], ids=["base in the table", "base from the runs"])
 def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: Rows) -> None:
     result = SuiteTable.of(write(tmp_path, table))
-    (heat,) = gain_plot(result, result.base_sites, "base").data
+    (heat,) = gain_plot(result, result.base, "base").data
     assert [list(line) for line in heat.z] == [[-2.0, 6.0], [-4.0, 10.0]]
-    assert result.base_macro == 20.0
+    assert result.base["macro"] == 20.0
 
 
 def test_the_cost_of_a_row_is_that_of_all_its_sites(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_of_perplexities_the_lowest_is_the_best_and_a_fall_is_a_gain(perplexitie
     assert (result.metric, result.sites) == (PERPLEXITY, ["north", EVIL])
     assert result.best_line is not None
     assert result.best_line.name == "adapter-local"
-    (heat,) = gain_plot(result, result.base_sites, "base").data
+    (heat,) = gain_plot(result, result.base, "base").data
     assert [list(line) for line in heat.z] == [[2.0, -6.0], [4.0, -10.0]]
 
 
