@@ -300,20 +300,20 @@ def _read_run_file(path: Path) -> dict[str, Any]:
     )
 
 
-def read_object(path: Path, notes: dict[str, str], absent: str = "is not there yet") -> dict[str, Any]:
+def read_object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
     """A JSON object from a file that need not be there; what is wrong with it goes into the notes, under its name."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        notes[path.name] = _why_not(path, error, absent)
+        notes[path.name] = _why_not(path, error)
         return {}
     if not isinstance(content, dict):
         notes[path.name] = f"{path.name} holds a JSON {type(content).__name__}, not an object."
     return mapping(content)
 
 
-def _why_not(path: Path, error: Exception, absent: str = "is not there yet") -> str:
-    return f"{path.name} {absent}." if isinstance(error, FileNotFoundError) else f"{path.name} cannot be read: {error}"
+def _why_not(path: Path, error: Exception) -> str:
+    return f"{path.name} is not there yet." if isinstance(error, FileNotFoundError) else f"{path.name} cannot be read: {error}"
 
 
 def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:

@@ -95,7 +95,8 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     Raises:
         ConfigError: an unknown key, a wrong value, a name given twice, no seed, or the paper's figures in another setting.
     """
-    file, variant = _file_and_variant(file)
+    name, _, variant = str(file).rpartition(":")
+    file, variant = (file, "") if file.exists() or not Path(name).is_file() else (Path(name), variant)
     raw, where = read_toml(file), file.name
     if not is_suite(raw):
         raise ConfigError(f"{where} has no [[row]], so it is no suite; `fedlingua run` runs an experiment file")
@@ -130,11 +131,6 @@ def variants(file: Path) -> list[str]:
     raw = read_toml(file)
     names = list(table(raw, "variant", file.name))
     return names if names and "title" not in raw else ["", *names]
-
-
-def _file_and_variant(file: Path) -> tuple[Path, str]:
-    name, colon, variant = str(file).rpartition(":")
-    return (Path(name), variant) if colon and not file.exists() and Path(name).is_file() else (file, "")
 
 
 def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str, Any]:
