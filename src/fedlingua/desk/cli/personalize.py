@@ -33,17 +33,17 @@ def personalize(
     # What loads torch comes after all that can be refused without it.
     from fedlingua.desk.personalization.personalize import FOLDER, personalize, store
     from fedlingua.desk.report.personal_page import write_personal_page
-    from fedlingua.personalization.phase import FOLDER as CHOICE
 
     trainable = start.run.trainable()
     results = []
     for name in start.sites:
-        federated, chosen = start.federated(name, trainable), start.run.folder.directory / "sites" / name / CHOICE
-        result = personalize(name, start.texts[name], federated, trainable, start.settings, how, start.number, chosen)
-        results.append(store(start, name, trainable, how, result))
-        page = write_personal_page(results[-1], start.run.folder.directory / "sites" / name / FOLDER)
-        alphas = f"alpha {result.alphas['apfl']:.2f} learned, {result.alphas['chosen']:.2f} chosen on dev"
-        say(f"{name}: keeps {result.choice['kept']}; {alphas}, {duration(result.seconds)}; {page}")
+        folder = start.run.folder.directory / "sites" / name / FOLDER
+        tensors, about = personalize(start, name, trainable, how)
+        store(folder, tensors, about)
+        results.append(about)
+        page = write_personal_page(about, folder)
+        alphas = f"alpha {about['apfl']['alpha']:.2f} learned, {about['chosen_alpha']:.2f} chosen on dev"
+        say(f"{name}: keeps {about['choice']['kept']}; {alphas}, {duration(about['seconds'])}; {page}")
     console().print(personal_table(results))
     if not site:
         table = start.run.folder.directory / TABLE

@@ -6,7 +6,7 @@ them; `load_encoder` and `fedlingua finetune --encoder` put them in again.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 
 from fedlingua.common.files import check_new_folder
 from fedlingua.corpora.split import SPLITS, Split
-from fedlingua.desk.finetuning.encoder import Encoder, load_encoder
+from fedlingua.desk.finetuning.encoder import load_encoder
 from fedlingua.desk.finetuning.encoder_of_run import save_with_adapters
 from fedlingua.desk.finetuning.examples import add_markers, pair_examples, predicted_tags, tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
@@ -55,54 +55,11 @@ class Setting:
     layout: str = "iob"
 
 
-@dataclass(frozen=True)
-class Result:
-    """One fine-tuning, done. scores: of dev and test, by the best epoch's weights. data: the folder's name, without its path."""
-
-    task: str
-    data: str
-    labels: list[str]
-    encoder: Encoder
-    how: FineTuning
-    settings: dict[str, Any]
-    sizes: dict[str, Any]
-    epochs: list[Epoch]
-    scores: dict[str, Scores]
-    seconds: float
-
-    @property
-    def model(self) -> str:
-        return WITH_ADAPTERS if self.encoder.adapters else MODEL
-
-    def as_json(self) -> dict[str, Any]:
-        """As finetuning.json holds it: figures and names, no text."""
-        return {
-            "task": self.task,
-            "data": self.data,
-            "encoder": {"name": self.encoder.name, "fingerprint": self.encoder.fingerprint},
-            "model": self.model,
-            "seed": self.how.seed,
-            "settings": {**asdict(self.how), "max_tokens": self.encoder.max_tokens, **self.settings},
-            "labels": self.labels,
-            "sizes": self.sizes,
-            "epochs": [
-                {
-                    "epoch": epoch.number,
-                    "train_loss": epoch.loss,
-                    "dev_micro_f1": epoch.dev_f1,
-                    "seconds": round(epoch.seconds, 1),
-                }
-                for epoch in self.epochs
-            ],
-            "best_epoch": best_epoch(self.epochs).number,
-            **{split: self.scores[split].as_json() for split in SPLITS if split in self.scores},
-            "versions": {**library_versions(), **{library: version(library) for library in LIBRARIES}},
-            "seconds": round(self.seconds, 1),
-        }
-
-
-def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch], None]) -> Result:
+def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch], None]) -> dict[str, Any]:
     """Fine-tune an encoder for a task, "ner" or "pairs", score dev and test by the best epoch's weights, and write the folder.
+
+    Returns:
+        What finetuning.json holds: figures and names, no text.
 
     Raises:
         ConfigError, CorpusError, BackboneError: before anything trains.
@@ -141,35 +98,43 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
     with Pace(where.note) as pace:
         epochs = fine_tune(encoder.model, examples["train"], pad_id, how, dev_f1, report, pace)
         final: dict[Split, list[Any]] = {"dev": predicted("dev"), "test": predicted("test")}
-    scores: dict[str, Scores] = {split: score(split, predictions) for split, predictions in final.items()}
+    model = WITH_ADAPTERS if encoder.adapters else MODEL
     layout = {"layout": where.layout} if task == "ner" else {}
-    settings = {**layout, "device": where.device, "threads": where.threads}
-    seconds = time.monotonic() - started
-    result = Result(task, where.data.resolve().name, labels, encoder, how, settings, sizes, epochs, scores, seconds)
-    write_result(folder, result, _rows(corpus.splits["test"], final["test"]))
-    return result
+    settings = {"max_tokens": encoder.max_tokens, **layout, "device": where.device, "threads": where.threads}
+    about = {
+        "task": task,
+        "data": where.data.resolve().name,
+        "encoder": {"name": encoder.name, "fingerprint": encoder.fingerprint},
+        "model": model,
+        "seed": how.seed,
+        "settings": {**asdict(how), **settings},
+        "labels": labels,
+        "sizes": sizes,
+        "epochs": [
+            {"epoch": epoch.number, "train_loss": epoch.loss, "dev_micro_f1": epoch.dev_f1, "seconds": round(epoch.seconds, 1)}
+            for epoch in epochs
+        ],
+        "best_epoch": best_epoch(epochs).number,
+        **{split: score(split, predictions).as_json() for split, predictions in final.items()},
+        "versions": {**library_versions(), **{library: version(library) for library in LIBRARIES}},
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    if encoder.adapters:
+        save_with_adapters(encoder.model, encoder.adapters, folder / model)
+    else:
+        encoder.model.save_pretrained(folder / model)
+    encoder.tokenizer.save_pretrained(folder / model)
+    rows = _rows(corpus.splits["test"], final["test"])
+    replace_text(folder / PREDICTIONS, "".join("\t".join(row) + "\n" for row in rows))
+    replace_text(folder / FILE, json_text(about))  # last: where it is, all is
+    return about
 
 
 def _rows(texts: Sequence[Any], predictions: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """Of a tagged sentence token, gold tag, predicted tag, and a blank line after it; of a marked text both labels."""
+    """Columns of a tagged sentence's token, gold tag, predicted tag, and a blank line after it; of a marked text both labels."""
     for text, prediction in zip(texts, predictions, strict=True):
         if isinstance(text, Tagged):
             yield from zip(text.tokens, text.tags, prediction, strict=True)
             yield ()
         else:
             yield text.label, prediction
-
-
-def write_result(folder: Path, result: Result, predictions: Iterable[Sequence[str]]) -> None:
-    """Write the model, the test split's predictions, and last finetuning.json: where it is, all is.
-
-    predictions: rows of columns; an empty row is a blank line.
-    """
-    encoder, directory = result.encoder, folder / result.model
-    if encoder.adapters:
-        save_with_adapters(encoder.model, encoder.adapters, directory)
-    else:
-        encoder.model.save_pretrained(directory)
-    encoder.tokenizer.save_pretrained(directory)
-    replace_text(folder / PREDICTIONS, "".join("\t".join(row) + "\n" for row in predictions))
-    replace_text(folder / FILE, json_text(result.as_json()))

@@ -154,14 +154,10 @@ def test_what_is_judged_is_judged_with_the_tensors_that_are_kept(translating):
     """The four models once more, by hand, from the files."""
     (about,), _ = go_on(translating, "bank", learning_rate=0.05, epochs=3)
     start = Start.of(translating.directory, ["bank"])
-    trainable = start.run.trainable()
-    again = personalize(
-        *("bank", start.texts["bank"], start.federated("bank", trainable), trainable, start.settings),
-        Personalizing(learning_rate=0.05, epochs=3),
-    )
-    assert {name: dict(values) for name, values in again.test.items()} == about["test"]
+    tensors, again = personalize(start, "bank", start.run.trainable(), Personalizing(learning_rate=0.05, epochs=3))
+    assert again["test"] == about["test"]
     kept = load_file(left(translating, "bank") / "personal.safetensors")
-    assert all(np.array_equal(array, kept[name]) for name, array in again.personal.items())
+    assert all(np.array_equal(array, kept[name]) for name, array in tensors["personal"].items())
 
 
 def test_of_equal_losses_the_alpha_nearest_to_the_federations_model_is_chosen():
