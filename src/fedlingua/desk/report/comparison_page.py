@@ -111,11 +111,12 @@ def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
     price = bytes_of(comparison.runs)
     size, unit = units.byte_unit(max(price.values(), default=0.0))
     scaled = {name: value / size for name, value in price.items()}
+    seconds = {run.name: took for run in comparison.runs if (took := run.costs["seconds"]) is not None}
     return {
         "scores": score_plot(comparison),
         "differences": difference_plot(comparison),
         "bytes": _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}"),
-        "seconds": _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run"),
+        "seconds": _price_plot(comparison, seconds, "seconds of the whole run"),
         "gains": gain_plot(comparison) if any(fair.gains for fair in comparison.fairness) else None,
     }
 
@@ -242,12 +243,6 @@ def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
         if not run.method.startswith((CENTRALIZED, SILO)) and up is not None and down is not None and rounds is not None:
             total[run.name] = (up + down) * rounds
     return total
-
-
-def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
-    """Run -> seconds that it took, where it says so."""
-    known = {run.name: run.costs["seconds"] for run in runs}
-    return {name: seconds for name, seconds in known.items() if seconds is not None}
 
 
 def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure | None:

@@ -1,7 +1,7 @@
 """A suite's result on disk: `suite.json` and `runs.jsonl`, which are the account, and `table.csv` and `table.md`, made from them."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -124,13 +124,10 @@ def _dev_losses(run: Run, measured: Sequence[Round]) -> Losses:
     return thinned(dev_losses(measured, of if how.pooled else None))
 
 
-def _versions(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _versions(runs: Collection[Mapping[str, Any]]) -> dict[str, str]:
     """Library -> its version, all of them where the runs had several."""
-    versions: dict[str, list[str]] = {}
-    for run in runs:
-        for library, number in run["versions"].items():
-            versions.setdefault(library, []).append(number)
-    return {library: " and ".join(_different(numbers)) for library, numbers in versions.items()}
+    libraries = dict.fromkeys(library for run in runs for library in run["versions"])
+    return {library: " and ".join(_different(run["versions"].get(library) for run in runs)) for library in libraries}
 
 
 def _different(values: Iterable[str | None]) -> list[str]:

@@ -86,17 +86,13 @@ class Line:
         """Of a site, or an average."""
         return self.scores[column].mean if column in self.scores else None
 
-    def values(self, site: str, key: str) -> list[float | None]:
-        """What each seed scored at a site by another metric."""
-        return [run["sites"].get(site, {}).get(key) for run in self.runs]
-
-    def averages(self, name: str) -> list[float | None]:
-        """What each seed has of an average by another metric, such as "macro_comet"."""
-        return [run.get(name) for run in self.runs]
+    def values(self, key: str, site: str = "") -> list[float | None]:
+        """What each seed has at a site by another metric, or of an average, such as "macro_comet"."""
+        return [(run["sites"].get(site, {}) if site else run).get(key) for run in self.runs]
 
     def saving(self, name: str) -> float | None:
         """Share of an update that was not sent, 0-1, of a row that selects."""
-        return _mean(self.averages(name))
+        return _mean(self.values(name))
 
     @property
     def train_seconds(self) -> float | None:
@@ -174,14 +170,14 @@ class SuiteTable:
         columns[f"macro_{key}"] = [line.mean("macro") for line in lines]
         columns[f"macro_{key}_sd"] = [line.scores["macro"].sd if "macro" in line.scores else None for line in lines]
         columns |= {f"{name}_{key}": [line.mean(name) for line in lines] for name in ("micro", "pooled")}
-        columns |= _known({f"macro_{side}": [_mean(line.averages(f"macro_{side}_{key}")) for line in lines] for side in SIDES})
+        columns |= _known({f"macro_{side}": [_mean(line.values(f"macro_{side}_{key}")) for line in lines] for side in SIDES})
         columns |= {cost: [line.costs.get(cost) for line in lines] for cost in COSTS}
         columns |= _known({saving: [line.saving(saving) for line in lines] for saving in SAVINGS})
         columns |= _known({f"{part}_seconds": [line.seconds.get(part) for line in lines] for part in SECONDS})
         columns |= _known(self._masked_columns() if self.metric is PERPLEXITY else {})
         for metric in self.more_metrics:  # the mean over sites, and its standard deviation over seeds
             name = f"macro_{metric.key}"
-            measured = [[value for value in line.averages(name) if value is not None] for line in lines]
+            measured = [[value for value in line.values(name) if value is not None] for line in lines]
             columns[name] = [fmean(values) if values else None for values in measured]
             columns[f"{name}_sd"] = [stdev(values) if len(values) > 1 else None for values in measured]
         return columns
@@ -196,7 +192,7 @@ class SuiteTable:
         for line in self.lines:
             alone, federated = (self.value(line, f"macro_{side}") for side in SIDES)
             if federated is not None:
-                base, final = _mean(line.averages(f"base_macro_{self.metric.key}")), line.mean("macro")
+                base, final = _mean(line.values(f"base_macro_{self.metric.key}")), line.mean("macro")
                 values = [units.score(value) for value in (base, alone, federated, final)]
                 rows.append([line.name, *values, units.gain(self.metric.gain(final, alone))])
         return rows if rows[1:] else []
@@ -209,12 +205,12 @@ class SuiteTable:
         """
         lines, scale = self.lines, ACCURACY.scale
         columns = {
-            f"{ACCURACY_OF}{site}": [_mean(line.values(site, ACCURACY.key), scale) for line in lines] for site in self.sites
+            f"{ACCURACY_OF}{site}": [_mean(line.values(ACCURACY.key, site), scale) for line in lines] for site in self.sites
         }
-        columns[MACRO_ACCURACY] = [_mean(line.averages(f"macro_{ACCURACY.key}"), scale) for line in lines]
+        columns[MACRO_ACCURACY] = [_mean(line.values(f"macro_{ACCURACY.key}"), scale) for line in lines]
         for site in self.sites:
             for before, key in ((PARTS_OF, "perplexity_of_parts"), (PARTS_SD_OF, "perplexity_of_parts_sd")):
-                columns[f"{before}{site}"] = [_mean(line.values(site, key)) for line in lines]
+                columns[f"{before}{site}"] = [_mean(line.values(key, site)) for line in lines]
         return columns
 
     @property
@@ -286,7 +282,7 @@ class SuiteTable:
         """Header and rows of another metric: sites and the mean over them, mean ± standard deviation over seeds."""
         rows = [["method", *self.sites, "macro"]]
         for line in self.lines:
-            columns = [*(line.values(site, metric.key) for site in self.sites), line.averages(f"macro_{metric.key}")]
+            columns = [*(line.values(metric.key, site) for site in self.sites), line.values(f"macro_{metric.key}")]
             rows.append([line.name])
             for values in ([metric.scale * value for value in column if value is not None] for column in columns):
                 rows[-1].append(_shown(known_mean(values), stdev(values) if len(values) > 1 else None))
