@@ -43,7 +43,8 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
     # The full model was not trained: the mean of all rows stands for its training.
     training[FULL] = known_mean(training.values())
     costs = {row: round_cost(each, result.num_sites, bandwidth, training[row]) for row, each in traffic.items()}
-    printed = [(row, column, figure) for row, scores in paper["rows"].items() for column, figure in scores.items()]
+    columns = dict.fromkeys(column for scores in paper["rows"].values() for column in scores)
+    methods = [scores for row, scores in paper["rows"].items() if row != BASE]
     return render_page(
         "suite.html",
         result.suite["title"],
@@ -54,13 +55,9 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         failed={name: run for name, run in result.suite["runs"].items() if run["status"] != "completed"},
         accuracy_of=ACCURACY_OF,
         macro_accuracy=MACRO_ACCURACY,
-        paper=paper if printed else None,
-        paper_columns=sorted({column: 0 for _, column, _ in printed}, key=lambda column: column not in ("macro", "micro")),
-        paper_best={
-            column: max(figure for row, other, figure in printed if other == column and row != BASE)
-            for row, column, _ in printed
-            if row != BASE
-        },
+        paper=paper if columns else None,
+        paper_columns=sorted(columns, key=lambda column: column not in ("macro", "micro")),
+        paper_best={column: max((scores[column] for scores in methods if column in scores), default=None) for column in columns},
         traffic=traffic,
         costs=costs,
         bandwidth_mbps=bandwidth,
@@ -185,10 +182,14 @@ def saving_points(result: SuiteTable) -> list[Point]:
     """x: % of an update's numbers that were not sent; rows that exchange whole updates lie at 0. Empty where no row selects."""
     if "number_saving" not in result.columns:
         return []
-    # The table's share, and 0 of a row that exchanges and does not select.
-    shares = [(line, 0.0 if line.costs.get("uplink_bytes") else None) for line in result.lines if _is_drawn(line)]
-    known = [(line, otherwise if (share := line.saving("number_saving")) is None else share) for line, otherwise in shares]
-    return [_point(line, 100 * share) for line, share in known if share is not None]
+    points = []
+    for line in filter(_is_drawn, result.lines):
+        share = line.saving("number_saving")
+        if share is None and line.costs.get("uplink_bytes"):
+            share = 0.0  # it exchanges, and does not select
+        if share is not None:
+            points.append(_point(line, 100 * share))
+    return points
 
 
 def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
@@ -229,7 +230,4 @@ def uplink_plot(result: SuiteTable) -> go.Figure:
 
 def base_in_view(result: SuiteTable) -> bool:
     """Whether the base's line is drawn: not where the rows would be left less than half of the height."""
-    return (
-        result.base.get("macro") is not None
-        and heights(saving_points(result) or uplink_points(result)[0], result.base.get("macro"))[2]
-    )
+    return heights(saving_points(result) or uplink_points(result)[0], result.base.get("macro"))[2]

@@ -40,14 +40,9 @@ class Text:
     sentences: list[Sentence]
 
     @property
-    def source(self) -> str:
-        """Code of the language that is translated."""
-        return written_sides(self.direction)[0]
-
-    @property
-    def target(self) -> str:
-        """Code of the language that it is translated into."""
-        return written_sides(self.direction)[1]
+    def languages(self) -> tuple[str, str]:
+        """Codes of the language that is translated, and of the one that it is translated into."""
+        return written_sides(self.direction)
 
     @property
     def rounds(self) -> list[int]:
@@ -108,7 +103,7 @@ def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
 
 def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
     """The shown rounds of a sentence, each compared with the one above it."""
-    between = "" if without_spaces(text.target) else " "
+    between = "" if without_spaces(text.languages[1]) else " "
     lines: list[Line] = []
     before: str | None = None
     for index in shown_rounds(text.rounds, best):

@@ -61,7 +61,7 @@ def test_sentences_are_read_over_all_rounds_in_the_order_of_the_sites(tmp_path: 
             [Sentence("Satz 1", "phrase 1", {0: "a", 10: "c"}), Sentence("Satz 2", "phrase 2", {0: "b", 2: "x"})],
         ),
     ]
-    assert (texts[2].source, texts[2].target, texts[2].rounds) == ("de", "fr", [0, 2, 10])
+    assert (texts[2].languages, texts[2].rounds) == (("de", "fr"), [0, 2, 10])
 
 
 @pytest.mark.parametrize(
