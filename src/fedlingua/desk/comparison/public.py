@@ -12,7 +12,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.desk.comparison.runs import ComparedRun, read_completed
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
-from fedlingua.evaluation.measuring import Measured, check_measuring, measure
+from fedlingua.evaluation.measuring import check_measuring, measure
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
@@ -66,13 +66,10 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
         made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
     # The bar shows that something goes on while COMET's environment is made.
     measured = measure(made, metrics, model, lambda _: None)
-    entries = {name: _entry(name, made[name], measured[name]) for name in made}
+    entries: dict[str, dict[str, Any]] = {}  # as scores.json has a site's
+    for name, text in made.items():
+        about = {"direction": name, "sentences": len(text.sources), "signature": measured[name]["bleu"].signature}
+        entries[name] = about | {OF_TEXT[metric].key: each.corpus for metric, each in measured[name].items()}
     scores = {f"macro_{BLEU.key}": fmean(entry[BLEU.key] for entry in entries.values()), "sites": entries}
     costs = {key: run.scores[key] for key in COSTS if key in run.scores}
     return replace(run, scores={**scores, **costs}, texts=made)
-
-
-def _entry(direction: str, text: Translated, measured: Mapping[str, Measured]) -> dict[str, Any]:
-    """As scores.json has a site's."""
-    values = {OF_TEXT[name].key: metric.corpus for name, metric in measured.items()}
-    return {"direction": direction, "sentences": len(text.sources), "signature": measured["bleu"].signature, **values}

@@ -18,6 +18,7 @@ from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import Split, position
 from fedlingua.desk.corpora import prepared
+from fedlingua.desk.corpora.prepared import Prepared, Report, leaks_of_pairs, sides
 
 EN_FR, EN_JA = Direction("en", "fr"), Direction("en", "ja")
 FOLDERS: dict[Split, str] = {"train": "train", "dev": "valid", "test": "test"}
@@ -28,7 +29,7 @@ FEWEST_WORDS = 3
 _Splits = dict[Direction, dict[Split, list[Pair]]]
 
 
-def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: prepared.Report) -> prepared.Prepared:
+def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
     """Read the six files (comment, source, target) of the folder that the release unpacks to, or of MTNT/ in it.
 
     Raises:
@@ -45,12 +46,12 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: prepared.Report
         }
     report(EN_JA, len(tables), len(tables))
     paper = _cut(usable_rows, key)
-    taken = _cut(prepared.kept_apart(usable_rows, prepared.sides), key) if no_leaks else paper
+    taken = _cut(prepared.kept_apart(usable_rows, sides), key) if no_leaks else paper
     wanted = {EN_FR: Sizes(max(1, len(taken[EN_JA]["train"])), 1, 1), EN_JA: Sizes(1, 1, 1)}
     prepared.check_sizes(taken, wanted, accounts)
     note = f"{prepared.IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
     paths = {direction: [file.path for file in files.values()] for direction, files in tables.items()}
-    return prepared.gathered("MTNT", key, no_leaks, taken, paths, accounts, note, prepared.leaks_of_pairs(paper))
+    return prepared.gathered("MTNT", key, no_leaks, taken, paths, accounts, note, leaks_of_pairs(paper))
 
 
 def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:

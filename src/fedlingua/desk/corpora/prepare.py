@@ -19,11 +19,12 @@ from pathlib import Path
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, stripped
-from fedlingua.corpora.read import LineFiles, Pair
+from fedlingua.corpora.read import LineFiles
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.desk.corpora import prepared
 from fedlingua.desk.corpora.opus import OpusCorpus, find_all
+from fedlingua.desk.corpora.prepared import Prepared, Report, leaks
 
 CLEANING = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
 UNIFORM = Sizes(train=5000, dev=1500, test=1500)
@@ -88,7 +89,7 @@ _Taken = dict[Split, list[int]]
 """split -> line numbers, in the order of the shuffle."""
 
 
-def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: prepared.Report) -> prepared.Prepared:
+def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report: Report) -> Prepared:
     """Read every pair twice: once to decide, once to take.
 
     Raises:
@@ -111,12 +112,14 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
     pairs = {}
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
         report(direction, done, 2 * len(files))
-        pairs[direction] = _collect(lines.files, taken[direction])
+        wanted = {line for numbers in taken[direction].values() for line in numbers}
+        kept = {number: stripped(pair) for number, pair in enumerate(lines.files.read()) if number in wanted}
+        pairs[direction] = {split: [kept[line] for line in taken[direction][split]] for split in SPLITS}
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
     sides = {d: {split: list(map(corpora[d].sides, lines)) for split, lines in splits.items()} for d, splits in paper.items()}
     return prepared.gathered(
-        corpus.opus.name, key, no_leaks, pairs, paths, accounts, prepared.IN_TRAIN_OF_THE_PAPER, prepared.leaks(sides)
+        corpus.opus.name, key, no_leaks, pairs, paths, accounts, prepared.IN_TRAIN_OF_THE_PAPER, leaks(sides)
     )
 
 
@@ -152,9 +155,3 @@ def _take(
     """The front of every split's usable lines; test is the same whether leaks are kept out or not."""
     usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
     return prepared.kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)
-
-
-def _collect(files: LineFiles, taken: _Taken) -> dict[Split, list[Pair]]:
-    wanted = {line for lines in taken.values() for line in lines}
-    pairs = {number: stripped(pair) for number, pair in enumerate(files.read()) if number in wanted}
-    return {split: [pairs[line] for line in taken[split]] for split in SPLITS}

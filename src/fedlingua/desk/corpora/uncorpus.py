@@ -17,13 +17,14 @@ from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split, position
 from fedlingua.desk.corpora import prepared
 from fedlingua.desk.corpora.opus import OpusCorpus, find_all
+from fedlingua.desk.corpora.prepared import Prepared, Report, sides
 
 FILES = OpusCorpus("UNv1.0", zipped=False, origin="the UN's site (UNv1.0.en-fr.tar.gz.00 and so on; join and unpack them)")
 DIRECTIONS = (Direction("en", "fr"), Direction("ar", "es"), Direction("ru", "zh"))
 SIZES = Sizes(train=80_000, dev=10_000, test=10_000)
 
 
-def prepare_uncorpus(folder: Path, key: str, report: prepared.Report, sizes: Sizes = SIZES) -> prepared.Prepared:
+def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZES) -> Prepared:
     """Read every pair once, holding no more of them than twice what may be needed.
 
     Raises:
@@ -80,4 +81,4 @@ def _in_order(places: dict[Pair, float]) -> list[Pair]:
 def divide(front: Sequence[Pair], direction: Direction, sizes: Sizes) -> dict[Split, list[Pair]]:
     """Test from the front, then dev, then train; no sentence of one in another."""
     rest = iter(front)
-    return prepared.kept_apart({direction: dict.fromkeys(SPLITS, rest)}, prepared.sides, {direction: sizes})[direction]
+    return prepared.kept_apart({direction: dict.fromkeys(SPLITS, rest)}, sides, {direction: sizes})[direction]

@@ -131,7 +131,7 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
 
 
 def _rows(texts: Sequence[Any], predictions: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """Columns of a tagged sentence's token, gold tag, predicted tag, and a blank line after it; of a marked text both labels."""
+    """Of a tagged sentence token, gold tag, predicted tag, and an empty row after it; of a marked text both labels."""
     for text, prediction in zip(texts, predictions, strict=True):
         if isinstance(text, Tagged):
             yield from zip(text.tokens, text.tags, prediction, strict=True)

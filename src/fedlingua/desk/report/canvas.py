@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 
 # Okabe and Ito's colours that are told apart with any colour vision, less black and yellow, which one ground swallows.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 DASHES = ("solid", "dash", "dot", "dashdot")
 UP, DOWN, BEFORE = "#0072B2", "#E69F00", "#8C8C8C"
 WORSE = "#D55E00"

@@ -14,7 +14,7 @@ from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
-from fedlingua.desk.report.canvas import PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
+from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
 from fedlingua.desk.report.publish import make_folder, put_page, render_page, sites_by_signature
@@ -22,12 +22,9 @@ from fedlingua.desk.report.values import mapping, text
 from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
-FEWEST_POINTS = 2
-"""That are worth a plot of quality against a price."""
 MACRO, POOLED = "macro", "pooled"
 SIGNIFICANT = 0.05
 """A difference with a smaller p is told apart from chance."""
-MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 LONGEST_RUN = 40
 STEP = 0.6
 """Share of a row's height that its marks are spread over."""
@@ -247,7 +244,7 @@ def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
 
 def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure | None:
     """The mean over sites against a price, of two runs or more. price: run -> what it cost, of those runs where it is known."""
-    if len(price) < FEWEST_POINTS:
+    if len(price) < 2:
         return None
     scores = {run.name: macro_of(comparison, run) for run in comparison.runs if run.name in price}
     points = [Point(name, price[name], score, hover=f"{escape(name)}<br>{units.score(score)}") for name, score in scores.items()]

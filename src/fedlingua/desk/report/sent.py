@@ -98,7 +98,10 @@ def what_was_sent(folder: RunFolder) -> Sent | None:
 
 
 def read_deviations(path: Path) -> tuple[Deviations, str]:
-    """What there is, by round, and a note on what cannot be read; where a site told a round twice, as after a restart, the later counts."""
+    """What there is, by round, and a note on what cannot be read.
+
+    Where a site told a round twice, as after a restart, the later line counts.
+    """
     try:
         lines, note = read_lines(path, _line)
     except FileNotFoundError:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from fedlingua.common import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, cost_plot, full_model, round_cost
-from fedlingua.desk.report.convergence import ALL, Curve
+from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
 from fedlingua.desk.report.publish import make_folder, put_page, render_page
 from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, Line, SuiteTable, known_mean
@@ -76,12 +76,12 @@ def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
 
 def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
     """The plots that there is something to draw for."""
-    base, own, curves = result.base, result.own_models, convergence_curves(result)
+    base, own = result.base, result.own_models
     return {
         "macro": macro_plot(result) if result.scores else None,
         "gains": gain_plot(result, base, BASE) if base and result.best_line else None,
         "own": gain_plot(result, own, SILO) if own and result.best_line else None,
-        "convergence": convergence_plot(result, curves) if curves else None,
+        "convergence": convergence_plot(result),
         "saving": saving_plot(result) if saving_points(result) else None,
         "uplink": uplink_plot(result) if uplink_points(result)[0] else None,
         "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW) if costs else None,
@@ -148,13 +148,13 @@ def _longest(names: Sequence[str]) -> int:
     return max((len(canvas.short(name)) for name in names), default=0)
 
 
-def convergence_curves(result: SuiteTable) -> dict[str, dict[str, Curve]]:
-    """Text -> row -> its dev perplexity by round; of the text of all sites and that of each, as far as it was measured."""
-    return {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
-
-
-def convergence_plot(result: SuiteTable, texts: Mapping[str, Mapping[str, Curve]]) -> go.Figure:
-    """Dev perplexity by round, a line a row; a menu chooses between the texts, of `convergence_curves`. On a logarithmic axis."""
+def convergence_plot(result: SuiteTable) -> go.Figure | None:
+    """Dev perplexity by round, a line a row, on a logarithmic axis; a menu chooses between the text of all sites and that of each,
+    as far as it was measured. None where none was.
+    """
+    texts = {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
+    if not texts:
+        return None
     place = {line.name: index for index, line in enumerate(result.lines)}
     drawn = [(text, row, curve) for text, curves in texts.items() for row, curve in curves.items()]
     first = next(iter(texts))

@@ -58,10 +58,11 @@ def rebuild(result_dir: Path) -> tuple[str, str]:
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
     """What suite.json says, from the folders of the suite's runs; nothing in it says where files lay on one machine."""
     completed = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
-    paper = suite.shown_paper
+    paper, file = suite.shown_paper, suite.file.resolve()
+    name = str(file.relative_to(APP_DIR)) if file.is_relative_to(APP_DIR) else suite.file.name
     return {
         "title": suite.title,
-        "file": _file_name(suite.file) + (f":{suite.variant}" if suite.variant else ""),
+        "file": name + (f":{suite.variant}" if suite.variant else ""),
         "seeds": list(suite.seeds),
         "settings": _without_places(suite.settings),
         "overrides": _without_places(suite.overrides),
@@ -142,12 +143,6 @@ def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(hashes := _different(run.get("code_hash") for run in completed)) > 1:
         notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")
     return notes
-
-
-def _file_name(file: Path) -> str:
-    """From the app's root where the file lies beneath it."""
-    resolved = file.resolve()
-    return str(resolved.relative_to(APP_DIR)) if resolved.is_relative_to(APP_DIR) else file.name
 
 
 def _without_places(keys: Mapping[str, Any]) -> dict[str, Any]:

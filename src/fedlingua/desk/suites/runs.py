@@ -65,7 +65,7 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         content = content_hash(row.settings, federation)
         for seed in suite.seeds_of(row):
             settings = replace(row.settings, seed=seed)
-            # Of what can change a run's result, but for code, libraries, and what a backbone's name stands for; equal ones are one run.
+            # Of what can change a run's result, but for code, libraries, and what a backbone's name stands for.
             name = f"{settings.method}-{seed}-{_digest([settings.hash(), content])[:12]}"
             planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned

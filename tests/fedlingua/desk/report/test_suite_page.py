@@ -13,7 +13,6 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.desk.report.suite_page import (
-    convergence_curves,
     convergence_plot,
     gain_plot,
     macro_plot,
@@ -309,7 +308,8 @@ def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: P
     runs |= {"adapter-fed-2022": run_entry() | {"dev_losses": pooled}, "adapter-fed-2023": run_entry("failed", "gone")}
     folder = write(tmp_path, failed=1, runs=runs)
     result = SuiteTable.of(folder)
-    figure = convergence_plot(result, convergence_curves(result))
+    figure = convergence_plot(result)
+    assert figure is not None
     drawn = [(trace.name, list(trace.x), [round(value, 3) for value in trace.y], trace.visible) for trace in figure.data]
     assert drawn == [
         ("adapter-local", [0, 1], [16.0, 6.0], True),
