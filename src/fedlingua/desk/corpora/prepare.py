@@ -113,8 +113,8 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
         report(direction, done, 2 * len(files))
         wanted = {line for numbers in taken[direction].values() for line in numbers}
-        kept = {number: stripped(pair) for number, pair in enumerate(lines.files.read()) if number in wanted}
-        pairs[direction] = {split: [kept[line] for line in taken[direction][split]] for split in SPLITS}
+        stored = {number: stripped(pair) for number, pair in enumerate(lines.files.read()) if number in wanted}
+        pairs[direction] = {split: [stored[line] for line in taken[direction][split]] for split in SPLITS}
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
     sides = {d: {split: list(map(corpora[d].sides, lines)) for split, lines in splits.items()} for d, splits in paper.items()}

@@ -101,7 +101,7 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
     model = WITH_ADAPTERS if encoder.adapters else MODEL
     layout = {"layout": where.layout} if task == "ner" else {}
     settings = {"max_tokens": encoder.max_tokens, **layout, "device": where.device, "threads": where.threads}
-    about = {
+    about: dict[str, Any] = {
         "task": task,
         "data": where.data.resolve().name,
         "encoder": {"name": encoder.name, "fingerprint": encoder.fingerprint},

@@ -205,8 +205,8 @@ def test_a_site_that_tells_a_round_again_is_counted_once(tmp_path: Path) -> None
 
 
 def test_a_last_line_broken_off_is_ignored_and_one_before_it_is_told(tmp_path: Path) -> None:
-    told = sent(write(tmp_path, lines(DEVIATIONS) + '{"round": 3, "si')).deviations
-    assert (list(told.rounds), told.note) == ([1, 2], "")
+    told = sent(write(tmp_path, lines(DEVIATIONS) + '{"round": 3, "si'))
+    assert (list(told.deviations), told.deviations_note) == ([1, 2], "")
     assert "1 line(s) of deviations.jsonl cannot be read" in section(write(tmp_path, "{oh\n" + lines(DEVIATIONS)))
 
 
