@@ -180,8 +180,8 @@ def _show_statistics(corpus: CorpusInput, statistics: Statistics) -> None:
     if any(statistics.samples.values()):
         samples = Table("dropped for", "pair", *sides)
         for reason, some in statistics.samples.items():
-            for sample in some:
-                samples.add_row(reason, str(sample.number), *map(_clipped, sample.pair))
+            for number, pair in some:
+                samples.add_row(reason, str(number), *map(_clipped, pair))
         console().print(samples)
 
 

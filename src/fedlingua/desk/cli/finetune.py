@@ -21,7 +21,6 @@ from fedlingua.desk.pretraining.demo import make_built_in
 
 if TYPE_CHECKING:  # a mistake is told without torch
     from fedlingua.desk.finetuning.loop import Epoch
-    from fedlingua.desk.finetuning.result import Result
 
 commands = Commands(help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
 
@@ -96,8 +95,6 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
     read_annotated(task, data, layout)
     from fedlingua.desk.finetuning import tasks
     from fedlingua.desk.finetuning.encoder_of_run import encoder_directory
-    from fedlingua.desk.finetuning.loop import best_epoch
-    from fedlingua.desk.finetuning.result import FILE
 
     def report(epoch: "Epoch") -> None:
         console().print(
@@ -118,20 +115,21 @@ def _finetune(task: str, data: Path, how: FineTuneOptions, training: FineTuning,
         encoder, data, folder, how.max_tokens, how.device, how.threads, "" if how.run else name, sayer(), layout
     )
     result = tasks.finetune(task, where, training, report)
-    console().print(f"epoch {best_epoch(result.epochs).number} is the best on dev and is kept")
+    console().print(f"epoch {result['best_epoch']} is the best on dev and is kept")
     for table in _score_tables(result):
         console().print(table)
-    say(f"scores: {folder.resolve() / FILE}")
-    return {"folder": folder, **result.as_json()}
+    say(f"scores: {folder.resolve() / tasks.FILE}")
+    return {"folder": folder, **result}
 
 
-def _score_tables(result: "Result") -> list[Table]:
+def _score_tables(result: dict[str, Any]) -> list[Table]:
     """F1 of dev and test in every reckoning, and test's by label."""
-    names = [name for name in result.scores["test"].overall if name.endswith("_f1") or name == "accuracy"]
-    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=Text(f"{result.data}: F1, 0 to 1"))
-    for split, scores in result.scores.items():
-        overall.add_row(split, *(f"{scores.overall[name]:.4f}" for name in names))
+    names = [name for name in result["test"] if name.endswith("_f1") or name == "accuracy"]
+    overall = Table("split", *(name.removesuffix("_f1") for name in names), title=Text(f"{result['data']}: F1, 0 to 1"))
+    for split in ("dev", "test"):
+        overall.add_row(split, *(f"{result[split][name]:.4f}" for name in names))
     by_label = Table("label", "precision", "recall", "F1", "support", title="test")
-    for label, score in result.scores["test"].by_label.items():
-        by_label.add_row(Text(label), f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", str(score.support))
+    for label, score in result["test"]["by_label"].items():
+        figures = (f"{score[name]:.4f}" for name in ("precision", "recall", "f1"))
+        by_label.add_row(Text(label), *figures, str(score["support"]))
     return [overall, by_label]

@@ -7,8 +7,7 @@ import typer
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
 from fedlingua.desk.cli.progress import duration
-from fedlingua.desk.personalization.settings import Personalizing
-from fedlingua.desk.personalization.start import Start
+from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.desk.report.personal_page import personal_csv, personal_markdown, personal_table
 from fedlingua.runs.folder import replace_text
 
@@ -32,20 +31,19 @@ def personalize(
     how.check()
     start = Start.of(run, site or [], round_, str(data.expanduser().resolve()) if data else "")
     # What loads torch comes after all that can be refused without it.
-    from fedlingua.desk.personalization.personalize import personalize
-    from fedlingua.desk.personalization.result_files import FOLDER, store
+    from fedlingua.desk.personalization.personalize import FOLDER, personalize, store
     from fedlingua.desk.report.personal_page import write_personal_page
-    from fedlingua.personalization.phase import FOLDER as CHOICE
 
     trainable = start.run.trainable()
     results = []
     for name in start.sites:
-        federated, chosen = start.federated(name, trainable), start.run.folder.directory / "sites" / name / CHOICE
-        result = personalize(name, start.texts[name], federated, trainable, start.settings, how, start.number, chosen)
-        results.append(store(start, name, trainable, how, result))
-        page = write_personal_page(results[-1], start.run.folder.directory / "sites" / name / FOLDER)
-        alphas = f"alpha {result.alphas['apfl']:.2f} learned, {result.alphas['chosen']:.2f} chosen on dev"
-        say(f"{name}: keeps {result.choice['kept']}; {alphas}, {duration(result.seconds)}; {page}")
+        folder = start.run.folder.directory / "sites" / name / FOLDER
+        tensors, about = personalize(start, name, trainable, how)
+        store(folder, tensors, about)
+        results.append(about)
+        page = write_personal_page(about, folder)
+        alphas = f"alpha {about['apfl']['alpha']:.2f} learned, {about['chosen_alpha']:.2f} chosen on dev"
+        say(f"{name}: keeps {about['choice']['kept']}; {alphas}, {duration(about['seconds'])}; {page}")
     console().print(personal_table(results))
     if not site:
         table = start.run.folder.directory / TABLE

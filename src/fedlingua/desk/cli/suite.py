@@ -112,15 +112,13 @@ def _number(value: str) -> float | str | None:
 
 def _show_result(result: Path) -> None:
     """Print the table, without the sites where they do not fit, and where it lies."""
-    from fedlingua.desk.suites.result import read_result
     from fedlingua.desk.suites.table import SuiteTable
 
-    suite, scores = read_result(result)
-    made = SuiteTable(suite, scores)
+    made = SuiteTable.of(result)
     rows = made.score_rows(lambda text: f"{text}*")
     if sum(max(len(row[column]) for row in rows) + 3 for column in range(len(rows[0]))) > console().width:
         rows = [[row[0], *row[-3:]] for row in rows]
-    table = plain_table(*rows[0], title=suite["title"], caption=f"{made.metric.name}; * the best of a column")
+    table = plain_table(*rows[0], title=made.suite["title"], caption=f"{made.metric.name}; * the best of a column")
     for row in rows[1:]:
         table.add_row(*map(Text, row))
     console().print(table)

@@ -12,7 +12,7 @@ from fedlingua.corpora.read import Pair
 from fedlingua.desk.comparison.runs import ComparedRun, read_completed
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
-from fedlingua.evaluation.measuring import Measured, check_measuring, measure
+from fedlingua.evaluation.measuring import check_measuring, measure
 from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
@@ -36,7 +36,7 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
             nothing, or leaves nothing at the server. BackboneError: its backbone knows one of the languages not, or is not here.
     """
     names = metric_names(",".join(["bleu", "chrf", metric]))
-    check_measuring(names, model, _silent)
+    check_measuring(names, model, lambda _: None)
     for direction, pairs in texts.items():
         if not pairs:
             raise ConfigError(f"no pair of {direction} is left of the public text; give one with at least a sentence")
@@ -64,18 +64,12 @@ def _translated(run: ComparedRun, folder: Path, texts: Texts, metrics: Sequence[
             report(f"{run.name}, {direction}", first, len(sources))
             written += translator.translate(sources[first : first + AT_ONCE])
         made[str(direction)] = Translated(sources, written, [pair.target for pair in pairs], direction.target)
-    measured = measure(made, metrics, model, _silent)
-    entries = {name: _entry(name, made[name], measured[name]) for name in made}
+    # The bar shows that something goes on while COMET's environment is made.
+    measured = measure(made, metrics, model, lambda _: None)
+    entries: dict[str, dict[str, Any]] = {}  # as scores.json has a site's
+    for name, text in made.items():
+        about = {"direction": name, "sentences": len(text.sources), "signature": measured[name]["bleu"].signature}
+        entries[name] = about | {OF_TEXT[metric].key: each.corpus for metric, each in measured[name].items()}
     scores = {f"macro_{BLEU.key}": fmean(entry[BLEU.key] for entry in entries.values()), "sites": entries}
     costs = {key: run.scores[key] for key in COSTS if key in run.scores}
     return replace(run, scores={**scores, **costs}, texts=made)
-
-
-def _entry(direction: str, text: Translated, measured: Mapping[str, Measured]) -> dict[str, Any]:
-    """As scores.json has a site's."""
-    values = {OF_TEXT[name].key: metric.corpus for name, metric in measured.items()}
-    return {"direction": direction, "sentences": len(text.sources), "signature": measured["bleu"].signature, **values}
-
-
-def _silent(_: str) -> None:
-    """Report nothing while COMET's environment is made; the bar shows that something goes on."""

@@ -88,7 +88,9 @@ def read_completed(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def _read(folder: Path, name: str) -> ComparedRun:
-    about, scores = _about_and_scores(folder)
+    # A run folder, or a run that a result keeps: experiments/results/<folder>/<suite>/<method>-<seed>.
+    line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
+    about, scores = (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
     if about.get("status") != "completed":
         raise RunError(
             f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or go on with it: "
@@ -102,12 +104,6 @@ def _read(folder: Path, name: str) -> ComparedRun:
         texts = {}
     about["config"] = config_of_run(about.get("config") or {})
     return ComparedRun(name, about, scores, texts)
-
-
-def _about_and_scores(folder: Path) -> tuple[Json, Json | None]:
-    """Of a run folder, or of a run that a result keeps: experiments/results/<folder>/<suite>/<method>-<seed>."""
-    line = None if folder.is_dir() else read_kept_runs(folder.parent).get(folder.name)
-    return (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
 
 
 def common_sites(runs: Sequence[ComparedRun]) -> list[str]:

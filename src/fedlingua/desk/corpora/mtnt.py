@@ -17,16 +17,8 @@ from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import Pair, TsvFile
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import Split, position
-from fedlingua.desk.corpora.prepared import (
-    IN_TRAIN_OF_THE_PAPER,
-    Prepared,
-    Report,
-    check_sizes,
-    gathered,
-    kept_apart,
-    leaks_of_pairs,
-    sides,
-)
+from fedlingua.desk.corpora import prepared
+from fedlingua.desk.corpora.prepared import Prepared, Report, leaks_of_pairs, sides
 
 EN_FR, EN_JA = Direction("en", "fr"), Direction("en", "ja")
 FOLDERS: dict[Split, str] = {"train": "train", "dev": "valid", "test": "test"}
@@ -54,12 +46,12 @@ def prepare_mtnt(folder: Path, key: str, no_leaks: bool, report: Report) -> Prep
         }
     report(EN_JA, len(tables), len(tables))
     paper = _cut(usable_rows, key)
-    taken = _cut(kept_apart(usable_rows, sides), key) if no_leaks else paper
+    taken = _cut(prepared.kept_apart(usable_rows, sides), key) if no_leaks else paper
     wanted = {EN_FR: Sizes(max(1, len(taken[EN_JA]["train"])), 1, 1), EN_JA: Sizes(1, 1, 1)}
-    check_sizes(taken, wanted, accounts)
-    note = f"{IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
+    prepared.check_sizes(taken, wanted, accounts)
+    note = f"{prepared.IN_TRAIN_OF_THE_PAPER}; the papers train on {PAPER_TRAIN}"
     paths = {direction: [file.path for file in files.values()] for direction, files in tables.items()}
-    return gathered("MTNT", key, no_leaks, taken, paths, accounts, note, leaks_of_pairs(paper))
+    return prepared.gathered("MTNT", key, no_leaks, taken, paths, accounts, note, leaks_of_pairs(paper))
 
 
 def _find(folder: Path) -> dict[Direction, dict[Split, TsvFile]]:

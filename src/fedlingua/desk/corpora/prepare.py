@@ -19,19 +19,12 @@ from pathlib import Path
 
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import Account, CleaningRules, fault, judged, stripped
-from fedlingua.corpora.read import LineFiles, Pair
+from fedlingua.corpora.read import LineFiles
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split
+from fedlingua.desk.corpora import prepared
 from fedlingua.desk.corpora.opus import OpusCorpus, find_all
-from fedlingua.desk.corpora.prepared import (
-    IN_TRAIN_OF_THE_PAPER,
-    Prepared,
-    Report,
-    check_sizes,
-    gathered,
-    kept_apart,
-    leaks,
-)
+from fedlingua.desk.corpora.prepared import Prepared, Report, leaks
 
 CLEANING = CleaningRules(min_words=2, max_words=0, max_ratio=0.0, drop_duplicates=False)
 UNIFORM = Sizes(train=5000, dev=1500, test=1500)
@@ -115,15 +108,19 @@ def prepare(corpus: PaperCorpus, folder: Path, key: str, no_leaks: bool, report:
     paper = _take(corpora, orders, sizes, no_leaks=False)
     taken = _take(corpora, orders, sizes, no_leaks=True) if no_leaks else paper
     accounts = {direction: lines.account for direction, lines in corpora.items()}
-    check_sizes(taken, sizes, accounts)
+    prepared.check_sizes(taken, sizes, accounts)
     pairs = {}
     for done, (direction, lines) in enumerate(corpora.items(), start=len(corpora)):
         report(direction, done, 2 * len(files))
-        pairs[direction] = _collect(lines.files, taken[direction])
+        wanted = {line for numbers in taken[direction].values() for line in numbers}
+        stored = {number: stripped(pair) for number, pair in enumerate(lines.files.read()) if number in wanted}
+        pairs[direction] = {split: [stored[line] for line in taken[direction][split]] for split in SPLITS}
     report(direction, 2 * len(files), 2 * len(files))
     paths = {direction: lines.files.paths() for direction, lines in corpora.items()}
     sides = {d: {split: list(map(corpora[d].sides, lines)) for split, lines in splits.items()} for d, splits in paper.items()}
-    return gathered(corpus.opus.name, key, no_leaks, pairs, paths, accounts, IN_TRAIN_OF_THE_PAPER, leaks(sides))
+    return prepared.gathered(
+        corpus.opus.name, key, no_leaks, pairs, paths, accounts, prepared.IN_TRAIN_OF_THE_PAPER, leaks(sides)
+    )
 
 
 def paper_order(lines: int, key: str, direction: Direction) -> dict[Split, Sequence[int]]:
@@ -157,10 +154,4 @@ def _take(
 ) -> dict[Direction, _Taken]:
     """The front of every split's usable lines; test is the same whether leaks are kept out or not."""
     usable = {d: {split: filter(lines.usable.__getitem__, orders[d][split]) for split in SPLITS} for d, lines in corpora.items()}
-    return kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)
-
-
-def _collect(files: LineFiles, taken: _Taken) -> dict[Split, list[Pair]]:
-    wanted = {line for lines in taken.values() for line in lines}
-    pairs = {number: stripped(pair) for number, pair in enumerate(files.read()) if number in wanted}
-    return {split: [pairs[line] for line in taken[split]] for split in SPLITS}
+    return prepared.kept_apart(usable, lambda line, direction: corpora[direction].sides(line) if no_leaks else (), sizes)

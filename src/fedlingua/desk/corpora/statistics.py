@@ -9,28 +9,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.corpora.clean import Account, CleaningRules, judge, judged, length, normalized
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A pair that is dropped. number: of the pair in the corpus, from 1."""
-
-    number: int
-    pair: Pair
-
-
 @dataclass
 class Statistics:
-    """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before."""
+    """lengths: of either side, by how many sentences have it. repeated: pairs, sources and targets that stood there before.
+    samples: reason -> some pairs that it drops, each with its number in the corpus, from 1.
+    """
 
     account: Account = field(default_factory=Account)
     lengths: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))
     repeated: dict[str, int] = field(default_factory=lambda: {"pairs": 0, "sources": 0, "targets": 0})
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    samples: dict[str, list[tuple[int, Pair]]] = field(default_factory=dict)
 
 
 def corpus_statistics(
@@ -46,7 +42,7 @@ def corpus_statistics(
         if against is not None:
             samples = statistics.samples.setdefault(against, [])
             if len(samples) < most_samples:
-                samples.append(Sample(statistics.account.read + 1, pair))
+                samples.append((statistics.account.read + 1, pair))
         return against
 
     for pair, _ in judged(normalized(in_order(pairs, direction, where), rules), sampled, statistics.account):
@@ -69,7 +65,7 @@ def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
         "lengths": {language: summary(counts, language) for language, counts in lengths},
         "repeated": statistics.repeated,
         "samples": {
-            reason: [{"pair": sample.number, **sample.pair._asdict()} for sample in samples]
+            reason: [{"pair": number, **pair._asdict()} for number, pair in samples]
             for reason, samples in statistics.samples.items()
         },
     }
@@ -77,23 +73,13 @@ def as_json(statistics: Statistics, direction: Direction) -> dict[str, Any]:
 
 def summary(counts: Mapping[int, int], language: str) -> dict[str, Any]:
     """Least, median, mean, 95th percentile and most of the lengths; in words, or in characters where there are no spaces."""
-    total = sum(counts.values())
-    ordered = sorted(counts.items())
-
-    def quantile(share: float) -> int:
-        """The least length that so many of all sentences do not exceed."""
-        reached = 0
-        for value, count in ordered:
-            reached += count
-            if reached >= share * total:
-                return value
-        return 0
-
+    lengths, weights = [*counts] or [0], [*counts.values()] or [1]
+    least, median, p95, most = np.quantile(lengths, (0.0, 0.5, 0.95, 1.0), weights=weights, method="inverted_cdf").tolist()
     return {
         "unit": "characters" if without_spaces(language) else "words",
-        "least": quantile(0.0),
-        "median": quantile(0.5),
-        "mean": round(sum(value * count for value, count in ordered) / max(total, 1), 2),
-        "p95": quantile(0.95),
-        "most": ordered[-1][0] if ordered else 0,
+        "least": least,
+        "median": median,
+        "mean": round(float(np.average(lengths, weights=weights)), 2),
+        "p95": p95,
+        "most": most,
     }

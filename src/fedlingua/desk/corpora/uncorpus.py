@@ -15,16 +15,9 @@ from fedlingua.corpora.clean import Account, usable
 from fedlingua.corpora.read import LineFiles, Pair
 from fedlingua.corpora.sizes import Sizes
 from fedlingua.corpora.split import SPLITS, Split, position
+from fedlingua.desk.corpora import prepared
 from fedlingua.desk.corpora.opus import OpusCorpus, find_all
-from fedlingua.desk.corpora.prepared import (
-    IN_TRAIN,
-    Prepared,
-    Report,
-    check_sizes,
-    gathered,
-    kept_apart,
-    sides,
-)
+from fedlingua.desk.corpora.prepared import Prepared, Report, sides
 
 FILES = OpusCorpus("UNv1.0", zipped=False, origin="the UN's site (UNv1.0.en-fr.tar.gz.00 and so on; join and unpack them)")
 DIRECTIONS = (Direction("en", "fr"), Direction("ar", "es"), Direction("ru", "zh"))
@@ -44,9 +37,9 @@ def prepare_uncorpus(folder: Path, key: str, report: Report, sizes: Sizes = SIZE
         report(direction, done, len(files))
         splits[direction], accounts[direction] = _sampled(files[direction], direction, key, sizes)
     report(direction, len(files), len(files))
-    check_sizes(splits, dict.fromkeys(splits, sizes), accounts)
+    prepared.check_sizes(splits, dict.fromkeys(splits, sizes), accounts)
     paths = {direction: pair_files.paths() for direction, pair_files in files.items()}
-    return gathered(FILES.name, key, True, splits, paths, accounts, IN_TRAIN)
+    return prepared.gathered(FILES.name, key, True, splits, paths, accounts, prepared.IN_TRAIN)
 
 
 def _sampled(files: LineFiles, direction: Direction, key: str, sizes: Sizes) -> tuple[dict[Split, list[Pair]], Account]:
@@ -88,4 +81,4 @@ def _in_order(places: dict[Pair, float]) -> list[Pair]:
 def divide(front: Sequence[Pair], direction: Direction, sizes: Sizes) -> dict[Split, list[Pair]]:
     """Test from the front, then dev, then train; no sentence of one in another."""
     rest = iter(front)
-    return kept_apart({direction: dict.fromkeys(SPLITS, rest)}, sides, {direction: sizes})[direction]
+    return prepared.kept_apart({direction: dict.fromkeys(SPLITS, rest)}, sides, {direction: sizes})[direction]

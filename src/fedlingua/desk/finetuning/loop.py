@@ -90,7 +90,10 @@ def fine_tune(
     started = time.monotonic()
     rng = random.Random(f"{how.seed}/fine-tuning")
     torch.manual_seed(rng.getrandbits(63))
-    optimizer = torch.optim.AdamW(_groups(model, how.weight_decay), lr=how.learning_rate, fused=True)
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = {"params": [parameter for parameter in model.parameters() if parameter.dim() < 2], "weight_decay": 0.0}
+    groups = [{"params": matrices, "weight_decay": how.weight_decay}, others]
+    optimizer = torch.optim.AdamW(groups, lr=how.learning_rate, fused=True)
     steps = how.epochs * math.ceil(len(examples) / how.batch_size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, how.warm_up))
     pace.at(0, steps)
@@ -151,9 +154,3 @@ def answers(model: PreTrainedModel, examples: Sequence[Example], pad_id: int, ho
         for number, row, labels in zip(numbers, likeliest, batch.labels, strict=True):
             labels_of[number] = row[labels != IGNORED].tolist()
     return labels_of
-
-
-def _groups(model: PreTrainedModel, weight_decay: float) -> list[dict[str, object]]:
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -63,11 +63,7 @@ def encoder_run(run: Path, site: str | None) -> tuple[CompletedRun, str]:
     name = site or _only_site(folder)
     left = folder.directory / "sites" / name
     if not is_delivered(left):
-        there = [
-            folder_of_site.name
-            for folder_of_site in sorted((folder.directory / "sites").glob("*"))
-            if is_delivered(folder_of_site)
-        ]
+        there = [place.name for place in sorted((folder.directory / "sites").glob("*")) if is_delivered(place)]
         raise RunError(
             f"{run}: nothing was delivered to site {name!r}{nearest(name, there)}; delivered: {', '.join(there) or 'to nobody'}"
         )

@@ -1,8 +1,14 @@
-"""The two tasks from data to result: tagging of entities, and labels of marked mentions."""
+"""The two tasks from data to result: tagging of entities, and labels of marked mentions.
+
+What is left behind: finetuning.json, the model, and its predictions for the user's own eyes. What loads is what was scored. `model/` is a
+plain model of transformers. One with adapters is none, so it lies in `model-with-adapters/`: transformers alone would load it without
+them; `load_encoder` and `fedlingua finetune --encoder` put them in again.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +17,20 @@ import torch
 from fedlingua.common.files import check_new_folder
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.desk.finetuning.encoder import load_encoder
+from fedlingua.desk.finetuning.encoder_of_run import save_with_adapters
 from fedlingua.desk.finetuning.examples import add_markers, pair_examples, predicted_tags, tagging_examples
 from fedlingua.desk.finetuning.iob import Tagged
-from fedlingua.desk.finetuning.loop import Epoch, Example, answers, fine_tune
-from fedlingua.desk.finetuning.result import Result, write_result
+from fedlingua.desk.finetuning.loop import Epoch, Example, answers, best_epoch, fine_tune
 from fedlingua.desk.finetuning.scores import Scores, label_scores, tagging_scores
 from fedlingua.desk.finetuning.settings import FineTuning, read_annotated
 from fedlingua.desk.pace import Pace
+from fedlingua.runs.folder import json_text, library_versions, replace_text
+
+FILE = "finetuning.json"
+MODEL, WITH_ADAPTERS = "model", "model-with-adapters"
+PREDICTIONS = "predictions.tsv"
+LIBRARIES = ("tokenizers", "nervaluate", "scikit-learn")
+"""Beside those of every run: what ids and scores depend on."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +55,11 @@ class Setting:
     layout: str = "iob"
 
 
-def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch], None]) -> Result:
+def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch], None]) -> dict[str, Any]:
     """Fine-tune an encoder for a task, "ner" or "pairs", score dev and test by the best epoch's weights, and write the folder.
+
+    Returns:
+        What finetuning.json holds: figures and names, no text.
 
     Raises:
         ConfigError, CorpusError, BackboneError: before anything trains.
@@ -82,17 +98,40 @@ def finetune(task: str, where: Setting, how: FineTuning, report: Callable[[Epoch
     with Pace(where.note) as pace:
         epochs = fine_tune(encoder.model, examples["train"], pad_id, how, dev_f1, report, pace)
         final: dict[Split, list[Any]] = {"dev": predicted("dev"), "test": predicted("test")}
-    scores: dict[str, Scores] = {split: score(split, predictions) for split, predictions in final.items()}
+    model = WITH_ADAPTERS if encoder.adapters else MODEL
     layout = {"layout": where.layout} if task == "ner" else {}
-    settings = {**layout, "device": where.device, "threads": where.threads}
-    seconds = time.monotonic() - started
-    result = Result(task, where.data.resolve().name, labels, encoder, how, settings, sizes, epochs, scores, seconds)
-    write_result(folder, result, _rows(corpus.splits["test"], final["test"]))
-    return result
+    settings = {"max_tokens": encoder.max_tokens, **layout, "device": where.device, "threads": where.threads}
+    about: dict[str, Any] = {
+        "task": task,
+        "data": where.data.resolve().name,
+        "encoder": {"name": encoder.name, "fingerprint": encoder.fingerprint},
+        "model": model,
+        "seed": how.seed,
+        "settings": {**asdict(how), **settings},
+        "labels": labels,
+        "sizes": sizes,
+        "epochs": [
+            {"epoch": epoch.number, "train_loss": epoch.loss, "dev_micro_f1": epoch.dev_f1, "seconds": round(epoch.seconds, 1)}
+            for epoch in epochs
+        ],
+        "best_epoch": best_epoch(epochs).number,
+        **{split: score(split, predictions).as_json() for split, predictions in final.items()},
+        "versions": {**library_versions(), **{library: version(library) for library in LIBRARIES}},
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    if encoder.adapters:
+        save_with_adapters(encoder.model, encoder.adapters, folder / model)
+    else:
+        encoder.model.save_pretrained(folder / model)
+    encoder.tokenizer.save_pretrained(folder / model)
+    rows = _rows(corpus.splits["test"], final["test"])
+    replace_text(folder / PREDICTIONS, "".join("\t".join(row) + "\n" for row in rows))
+    replace_text(folder / FILE, json_text(about))  # last: where it is, all is
+    return about
 
 
 def _rows(texts: Sequence[Any], predictions: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """Of a tagged sentence token, gold tag, predicted tag, and a blank line after it; of a marked text both labels."""
+    """Of a tagged sentence token, gold tag, predicted tag, and an empty row after it; of a marked text both labels."""
     for text, prediction in zip(texts, predictions, strict=True):
         if isinstance(text, Tagged):
             yield from zip(text.tokens, text.tags, prediction, strict=True)

@@ -4,11 +4,12 @@ Beside what the phase chooses among: 21 mixtures of the site's own model and the
 much of its own model the site uses. The test text judges, once.
 """
 
+import math
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,30 @@ import torch
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import RunError
-from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.personalization.apfl import learn_in_mixture
-from fedlingua.desk.personalization.settings import Personalizing
+from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import TEXT_SCORERS, translations
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import write_tensors
-from fedlingua.exchange.tensors import Tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.personalization.passes import DIVERGED
+from fedlingua.personalization.phase import FOLDER as CHOICE
 from fedlingua.personalization.phase import SiteModel, choose_model, of_a_pass
+from fedlingua.runs.folder import json_text, library_versions, replace_text
 from fedlingua.settings.config import Settings
 from fedlingua.training.head import HeadUse
 from fedlingua.training.loop import LocalResult, LocalTraining, train_locally
 from fedlingua.training.objective import examples_nll
 from fedlingua.training.site_examples import EXAMPLE_MAKERS
+
+FOLDER = "personal"
+FILE = "personalization.json"
+MOST_POINTS = 200
+"""Of alpha's path, besides its end."""
 
 
 def phase_settings(how: Personalizing, settings: Settings) -> Settings:
@@ -44,49 +51,19 @@ def phase_settings(how: Personalizing, settings: Settings) -> Settings:
     return replace(settings, keep_choose=True, keep_passes=passes, learning_rate=rate, seed=how.seed_of(settings))
 
 
-@dataclass(frozen=True)
-class Personalized:
-    """What came of it. final: what the phase keeps.
-
-    alphas: of the mixtures that are judged: federated (0), personal (1), apfl (learned), chosen (on dev). path: APFL's alpha before each
-    step of training and at its end. sweep: alpha -> dev loss, nats a token. test: model -> metric -> value; besides the mixtures base,
-    alone and kept. about_test: what it was judged on. choice: what the phase chose, and from what.
-    """
-
-    personal: Tensors
-    interpolated: Tensors
-    final: Tensors
-    alphas: Mapping[str, float]
-    path: Sequence[float]
-    sweep: Mapping[float, float]
-    apfl_dev_loss: float
-    test: Mapping[str, Mapping[str, float]]
-    about_test: Mapping[str, Any]
-    choice: Mapping[str, Any]
-    seconds: float
-
-
-def personalize(
-    site: str,
-    texts: Mapping[str, SiteText],
-    federated: Tensors,
-    trainable: Trainable,
-    settings: Settings,
-    how: Personalizing,
-    number: int = 0,
-    before: Path | None = None,
-) -> Personalized:
+def personalize(start: Start, site: str, trainable: Trainable, how: Personalizing) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Choose, look at 21 mixtures, let APFL learn, judge. The seed decides everything. The model is left with other tensors than it had.
 
-    Args:
-        texts: All that the site holds, its own under its name.
-        number: The round that `federated` is of.
-        before: The folder of the run's own choice, whose model trained alone is taken where it was trained the same way.
+    Returns:
+        Tensors: of the site's own model, of the mixture by dev's alpha ("interpolated"), and of what the phase keeps; and what
+        personalization.json says of them: all that decided the result, and all of it but the tensors. Losses are in nats a token; test:
+        model -> metric -> value, besides the mixtures of base, alone and kept.
 
     Raises:
         RunError: the training diverged.
     """
-    started, settings = time.monotonic(), phase_settings(how, settings)
+    started, settings, texts = time.monotonic(), phase_settings(how, start.settings), start.texts[site]
+    federated = start.federated(site, trainable)
     torch.set_num_threads(settings.threads)
     model, codec = trainable.model, trainable.backbone.codec
     maker, scorer = EXAMPLE_MAKERS[settings.task], TEXT_SCORERS[settings.task]
@@ -111,10 +88,11 @@ def personalize(
         return TEXT_METRICS["chrf"].count(Translated(sources, hypotheses, references, text.direction.target))
 
     with tempfile.TemporaryDirectory(prefix="fedlingua-choice-") as place:
-        for file in before.glob("alone.*") if before else ():
+        # The run's own choice trained a model alone, which is taken where it was trained the same way.
+        for file in (start.run.folder.directory / "sites" / site / CHOICE).glob("alone.*"):
             shutil.copy(file, place)
         at_site = SiteModel(site, trainable, settings, dev, train, count_chrf, lambda line, step: None)
-        chosen = choose_model(at_site, federated, [], number, Path(place))
+        chosen = choose_model(at_site, federated, [], start.number, Path(place))
         if choice.OWN in chosen.about["left_out"] and chosen.about["candidates"][choice.OWN]["diverged"]:
             raise diverged
         personal = load_file(Path(place) / f"{choice.OWN}.safetensors")
@@ -135,8 +113,8 @@ def personalize(
     apfl_dev_loss = dev_loss(learned)
     if not all(loss < DIVERGED for loss in (*sweep.values(), apfl_dev_loss)):  # nor of NaN
         raise diverged
-    alphas = {"federated": 0.0, "personal": 1.0, "apfl": apfl.alpha, "chosen": chosen_alpha(sweep)}
-    mixed = interpolated(federated, personal, alphas["chosen"])
+    best_alpha = chosen_alpha(sweep)
+    mixed = interpolated(federated, personal, best_alpha)
     models = {"federated": federated, "personal": personal, "apfl": learned, "chosen": mixed, "base": trainable.published}
     models |= {"kept": chosen.tensors, **({} if chosen.alone is None else {"alone": chosen.alone})}
     judged: dict[str, Any] = {}
@@ -145,19 +123,31 @@ def personalize(
         if same is None:
             write_tensors(model, tensors)
         judged[name] = scorer.sums(model, codec, texts[site], "test", settings) if same is None else judged[same]
-    return Personalized(
-        personal,
-        mixed,
-        chosen.tensors,
-        alphas,
-        apfl.path,
-        sweep,
-        apfl_dev_loss,
-        {name: scorer.values(sums) for name, sums in judged.items()},
-        scorer.about(judged["federated"], texts[site].direction),
-        chosen.about,
-        time.monotonic() - started,
-    )
+    about = {
+        "site": site,
+        "direction": str(texts[site].direction),
+        "run": start.run.folder.directory.name,
+        "run_id": start.run.about.get("id"),
+        "task": settings.task,
+        "method": settings.method,
+        "config_hash": start.settings.hash(),
+        "fingerprint": trainable.fingerprint,
+        "round": start.number,
+        "seed": settings.seed,
+        "epochs": chosen.about["candidates"][choice.OWN]["best"],
+        "optimizer": settings.optimizer,
+        "learning_rate": settings.step_learning_rate,
+        "alpha_rate": how.alpha_rate,
+        "choice": {key: value for key, value in chosen.about.items() if not key.endswith("seconds")},
+        "apfl": {"alpha": apfl.alpha, "dev_loss": apfl_dev_loss, "path": thinned(apfl.path)},
+        "sweep": [{"alpha": alpha, "dev_loss": loss} for alpha, loss in sweep.items()],
+        "chosen_alpha": best_alpha,
+        "test": {name: dict(scorer.values(sums)) for name, sums in judged.items()},
+        "test_split": dict(scorer.about(judged["federated"], texts[site].direction)),
+        "versions": library_versions(),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+    return {"personal": personal, "interpolated": mixed, "kept": chosen.tensors}, about
 
 
 def _alike(first: Tensors, second: Tensors) -> bool:
@@ -167,3 +157,19 @@ def _alike(first: Tensors, second: Tensors) -> bool:
 def chosen_alpha(sweep: Mapping[float, float]) -> float:
     """The alpha with the least dev loss; of equal ones the least, which is nearer to what all sites share."""
     return min(sweep, key=lambda alpha: (sweep[alpha], alpha))
+
+
+def store(folder: Path, tensors: Mapping[str, Tensors], about: Mapping[str, Any]) -> None:
+    """Write what `personalize` returns, personalization.json last: where it is, all is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).unlink(missing_ok=True)  # of an earlier time, whose tensors are about to go
+    for name, model in tensors.items():
+        save_tensors(model, folder / f"{name}.safetensors")
+    replace_text(folder / FILE, json_text(about))
+
+
+def thinned(path: Sequence[float]) -> list[list[float]]:
+    """[step, alpha] of a path: every one of a short path, evenly spaced ones of a long one, and always the last."""
+    last = len(path) - 1
+    stride = max(1, math.ceil(last / MOST_POINTS))
+    return [[step, path[step]] for step in dict.fromkeys([*range(0, last, stride), last])]

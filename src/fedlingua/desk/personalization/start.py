@@ -1,12 +1,15 @@
-"""What personalization goes on from: a run, the text of its sites, the tensors of one of its rounds; checked before a model loads."""
+"""What personalization goes on from: how a site goes on by itself, a run, the text of its sites, the tensors of one of its rounds; all
+checked before a model loads.
+"""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
 from fedlingua.clustering.clusters import Clusters, cluster_of
-from fedlingua.common.errors import RunError
+from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.overlap import load_without_leaks
 from fedlingua.corpora.simulated import OVERLAP_KEY, texts_by_site
@@ -20,6 +23,33 @@ from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # what cannot be gone on from is told without torch
     from fedlingua.exchange.trainable import Trainable
+
+
+@dataclass(frozen=True)
+class Personalizing:
+    """How a site goes on. epochs: passes at most; alpha_rate: of alpha's own steps; 0 and None take the run's."""
+
+    epochs: int = 0
+    learning_rate: float | None = None
+    alpha_rate: float = 1.0
+    seed: int | None = None
+
+    def check(self) -> None:
+        """Refuse what trains nothing.
+
+        Raises:
+            ConfigError: names the option.
+        """
+        if self.epochs < 0:
+            raise ConfigError(f"--epochs {self.epochs}: wanted at least 1 pass over the site's training text, or 0 for the run's")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"--learning-rate {self.learning_rate:g}: wanted a number above 0; leave it out for the run's")
+        if not 0 < self.alpha_rate < math.inf:
+            raise ConfigError(f"--alpha-rate {self.alpha_rate:g}: wanted a number above 0, for example 1")
+
+    def seed_of(self, settings: Settings) -> int:
+        """Decides order, masks and dropout, with the site's name."""
+        return settings.seed if self.seed is None else self.seed
 
 
 @dataclass(frozen=True)

@@ -39,15 +39,14 @@ def base_register() -> tuple[dict[Direction, list[Pair]], dict[Direction, list[P
     directions = [Direction(source, target) for source, target in permutations(phrasebook.LANGUAGES, 2)]
     train: dict[Direction, list[Pair]] = {direction: [] for direction in directions}
     dev: dict[Direction, list[Pair]] = {direction: [] for direction in directions}
-    held_out = SENTENCES - DEV_SENTENCES
-    for number in range(held_out):
+    for number in range(SENTENCES):
         # Twelve directions a meaning, rotating, keep an epoch short while every direction sees many meanings.
-        for offset in range(12):
-            direction = directions[(number * 5 + offset * 6 + number // 72) % len(directions)]
-            train[direction].append(Pair(text[direction.source][number], text[direction.target][number]))
-    for number in range(held_out, SENTENCES):
-        direction = directions[(number * 7) % len(directions)]
-        dev[direction].append(Pair(text[direction.source][number], text[direction.target][number]))
+        places = [number * 5 + offset * 6 + number // 72 for offset in range(12)]
+        trains = number < SENTENCES - DEV_SENTENCES
+        for place in places if trains else [number * 7]:
+            direction = directions[place % len(directions)]
+            pair = Pair(text[direction.source][number], text[direction.target][number])
+            (train if trains else dev)[direction].append(pair)
     return train, {direction: pairs for direction, pairs in dev.items() if pairs}
 
 

@@ -129,8 +129,7 @@ class _Training:
 
     @property
     def ended(self) -> bool:
-        settings = self.settings
-        return self.step >= settings.steps or (settings.minutes > 0 and self.seconds > 60 * settings.minutes)
+        return self.done >= 1.0
 
     @property
     def done(self) -> float:
@@ -179,8 +178,9 @@ class _Training:
     def _take_step(self, group: Sequence[TrainingExample]) -> None:
         settings = self.settings
         self.step += 1
+        warmup = max(settings.warmup_steps, 1)
         for parameters in self.optimizer.param_groups:
-            parameters["lr"] = _inverse_square_root(self.step, settings)
+            parameters["lr"] = settings.learning_rate * min(self.step / warmup, math.sqrt(warmup / self.step))
         with autocast(self.model, settings.precision):
             batch = pad([example.drawn(self.rng) for example in group], self.codec).to(self.model.device)
             nll, tokens = batch.nll(self.model, settings.label_smoothing)
@@ -252,11 +252,6 @@ def _moved(model: PreTrainedModel, device: str) -> PreTrainedModel:
     """The same model, on that device."""
     model.to(torch.device(device))  # type: ignore[arg-type]  # transformers' decorator hides the argument
     return model
-
-
-def _inverse_square_root(step: int, settings: PretrainSettings) -> float:
-    warmup = max(settings.warmup_steps, 1)
-    return settings.learning_rate * min(step / warmup, math.sqrt(warmup / step))
 
 
 @torch.no_grad()

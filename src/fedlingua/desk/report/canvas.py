@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 
 # Okabe and Ito's colours that are told apart with any colour vision, less black and yellow, which one ground swallows.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 DASHES = ("solid", "dash", "dot", "dashdot")
 UP, DOWN, BEFORE = "#0072B2", "#E69F00", "#8C8C8C"
 WORSE = "#D55E00"
@@ -48,6 +49,13 @@ def frame(figure: go.Figure, height: int, x_title: str = "", y_title: str = "") 
 def stacked(titles: Sequence[str], spacing: float) -> go.Figure:
     """Panels one below the other over the same x-axis."""
     return make_subplots(rows=len(titles), cols=1, shared_xaxes=True, vertical_spacing=spacing, subplot_titles=titles)
+
+
+def beside(titles: Sequence[str], widths: Sequence[float], spacing: float) -> go.Figure:
+    """Panels beside each other over the same y-axis. widths: shares of the whole."""
+    panels = {"cols": len(titles), "column_widths": list(widths), "subplot_titles": titles}
+    figure = make_subplots(shared_yaxes=True, horizontal_spacing=spacing, **panels)
+    return figure.update_annotations(font={"size": 13, "color": INK})
 
 
 def frame_stacked(figure: go.Figure, height: int, x_title: str) -> None:

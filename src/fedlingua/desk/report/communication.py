@@ -7,11 +7,10 @@ from html import escape
 from statistics import fmean
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.report.canvas import DOWN, INK, PALETTE, SHARES, TWO_PANELS, UP, Look, bars, frame, keep_wide, marks, row_axis
+from fedlingua.desk.report import canvas
 from fedlingua.desk.report.read import RunFolder
 from fedlingua.desk.report.values import mapping, number
 
@@ -19,8 +18,7 @@ BANDWIDTH_MBPS = 1000.0
 """The paper's server: 1000 Mbit/s, which all sites share."""
 BYTES_PER_PARAMETER = 4
 """fp32, in which a full model would travel."""
-COLOURS = (UP, DOWN, *PALETTE[1:4])
-MARKS = ("circle", "diamond", "square", "cross", "x")
+COLOURS = (canvas.UP, canvas.DOWN, *canvas.PALETTE[1:4])
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,9 @@ class Cost:
 
     @property
     def share(self) -> float | None:
-        """Transfer as a share of the round, 0 to 1."""
-        return None if self.training_s is None else transfer_share(self.transfer_s, self.training_s)
+        """Transfer time / (transfer time + training time) of one round, 0 to 1; None for a round that takes no time."""
+        whole = self.transfer_s + self.training_s if self.training_s is not None else 0.0
+        return self.transfer_s / whole if whole else None
 
     @property
     def in_words(self) -> str:
@@ -76,12 +75,6 @@ def transfer_seconds(site_bytes: float, num_sites: int, bandwidth_mbps: float) -
     `site_bytes`: one site, one round, one way. `bandwidth_mbps`: 10^6 bits a second, shared by all sites.
     """
     return num_sites * site_bytes * 8 / (bandwidth_mbps * 1e6)
-
-
-def transfer_share(transfer_s: float, training_s: float) -> float | None:
-    """Transfer time / (transfer time + training time) of one round, 0 to 1; None for a round that takes no time."""
-    whole = transfer_s + training_s
-    return transfer_s / whole if whole else None
 
 
 def round_cost(traffic: Traffic, num_sites: int, bandwidth_mbps: float, training_s: float | None = None) -> Cost:
@@ -157,37 +150,34 @@ def cost_plot(
     """
     known = [cost for costs in series.values() for cost in costs if cost is not None]
     panels = 1 + any(cost.share is not None for cost in known)
-    figure = make_subplots(
-        cols=panels,
-        shared_yaxes=True,
-        horizontal_spacing=0.06,
-        column_widths=[0.62, 0.38][:panels],
-        subplot_titles=["transfer time of a round", "its share of the round"][:panels],
-    )
+    titles = ["transfer time of a round", "its share of the round"]
+    figure = canvas.beside(titles[:panels], [0.62, 0.38][:panels], 0.06)
     places = list(range(len(rows)))
     for index, (name, costs) in enumerate(series.items()):
         color = COLOURS[index % len(COLOURS)]
         said = [
             f"{escape(row)}, {escape(name)}<br>{cost.in_words}" if cost else "" for row, cost in zip(rows, costs, strict=True)
         ]
-        style: Look = {"name": escape(name), "hover": "%{hovertext}", "hovertext": said, "legendgroup": name, "row": 1}
+        style: canvas.Look = {"name": escape(name), "hover": "%{hovertext}", "hovertext": said, "legendgroup": name, "row": 1}
         times = [cost.transfer_s if cost and (cost.transfer_s or not log) else None for cost in costs]
-        shown: Look = {"text": ["" if value is None else units.transfer(value) for value in times], "textposition": "outside"}
-        shown |= {"textfont": {"color": INK, "size": 12}, "cliponaxis": False, "orientation": "h"}
-        bars(figure, times, places, color=color, col=1, **shown, **style)
+        shown: canvas.Look = {
+            "text": ["" if value is None else units.transfer(value) for value in times],
+            "textposition": "outside",
+        }
+        shown |= {"textfont": {"color": canvas.INK, "size": 12}, "cliponaxis": False, "orientation": "h"}
+        canvas.bars(figure, times, places, color=color, col=1, **shown, **style)
         if panels > 1:
             shares = [100 * cost.share if cost and cost.share is not None else None for cost in costs]
-            look: Look = {"mode": "lines+markers", "line": {"color": color, "width": 2}, "showlegend": False}
-            look |= {"size": 9, "symbol": MARKS[index % len(MARKS)], "color": color}
-            marks(figure, shares, places, col=2, **look, **style)
-    frame(figure, height=110 + (14 + 22 * len(series)) * len(rows))
-    figure.update_annotations(font={"size": 13, "color": INK})
+            look: canvas.Look = {"mode": "lines+markers", "line": {"color": color, "width": 2}, "showlegend": False}
+            look |= {"size": 9, "symbol": canvas.MARKS[index % len(canvas.MARKS)], "color": color}
+            canvas.marks(figure, shares, places, col=2, **look, **style)
+    canvas.frame(figure, height=110 + (14 + 22 * len(series)) * len(rows))
     figure.update_layout(barmode="group", bargap=0.3, showlegend=len(series) > 1, legend_traceorder="normal")
-    row_axis(figure, rows, longest)
+    canvas.row_axis(figure, rows, longest)
     figure.update_xaxes(**_time_axis([cost.transfer_s for cost in known], log), row=1, col=1)
     if panels > 1:
-        keep_wide(figure, TWO_PANELS)
-        figure.update_xaxes(title_text="%", **SHARES, row=1, col=2)
+        canvas.keep_wide(figure, canvas.TWO_PANELS)
+        figure.update_xaxes(title_text="%", **canvas.SHARES, row=1, col=2)
         figure.update_yaxes(showticklabels=False, row=1, col=2)
     return figure
 

@@ -14,7 +14,7 @@ from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
-from fedlingua.desk.report.canvas import PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
+from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
 from fedlingua.desk.report.publish import make_folder, put_page, render_page, sites_by_signature
@@ -22,12 +22,9 @@ from fedlingua.desk.report.values import mapping, text
 from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
-FEWEST_POINTS = 2
-"""That are worth a plot of quality against a price."""
 MACRO, POOLED = "macro", "pooled"
 SIGNIFICANT = 0.05
 """A difference with a smaller p is told apart from chance."""
-MARKS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 LONGEST_RUN = 40
 STEP = 0.6
 """Share of a row's height that its marks are spread over."""
@@ -64,7 +61,7 @@ def render_comparison(comparison: Comparison) -> str:
     return render_page(
         "comparison.html",
         _title(comparison),
-        _figures(comparison),
+        figures(comparison),
         heading=_title(comparison),
         comparison=comparison,
         metric=metric,
@@ -82,7 +79,6 @@ def render_comparison(comparison: Comparison) -> str:
         differing={key: [text(without_place(value), units.NOTHING) for value in values] for key, values in differing.items()},
         folders=folders,
         signatures=_signatures(comparison),
-        note=lambda name: f"{name} holds nothing to show.",
     )
 
 
@@ -107,13 +103,17 @@ def _title(comparison: Comparison) -> str:
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
-def _figures(comparison: Comparison) -> dict[str, go.Figure | None]:
-    runs = comparison.runs
+def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
+    """The plots by name; None where there is nothing to draw."""
+    price = bytes_of(comparison.runs)
+    size, unit = units.byte_unit(max(price.values(), default=0.0))
+    scaled = {name: value / size for name, value in price.items()}
+    seconds = {run.name: took for run in comparison.runs if (took := run.costs["seconds"]) is not None}
     return {
         "scores": score_plot(comparison),
         "differences": difference_plot(comparison),
-        "bytes": bytes_plot(comparison) if len(bytes_of(runs)) >= FEWEST_POINTS else None,
-        "seconds": seconds_plot(comparison) if len(seconds_of(runs)) >= FEWEST_POINTS else None,
+        "bytes": _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}"),
+        "seconds": _price_plot(comparison, seconds, "seconds of the whole run"),
         "gains": gain_plot(comparison) if any(fair.gains for fair in comparison.fairness) else None,
     }
 
@@ -129,22 +129,16 @@ def _signatures(comparison: Comparison) -> list[tuple[str, str]]:
 
 def score_plot(comparison: Comparison) -> go.Figure:
     """Every run's score at each site, a mark a run."""
-    scores = [
-        [comparison.metric.scale * of_site[place] for of_site in comparison.scores.values()]
-        for place in range(len(comparison.runs))
-    ]
-    series = [(place, run.name, scores[place]) for place, run in enumerate(comparison.runs)]
+    scale, by_site = comparison.metric.scale, comparison.scores.values()
+    series = [(place, run.name, [scale * of_site[place] for of_site in by_site]) for place, run in enumerate(comparison.runs)]
     return _site_marks(comparison, series, comparison.metric.name)
 
 
 def gain_plot(comparison: Comparison) -> go.Figure:
     """By how much each site fares better with a run than with its own model; only runs that can be held against one."""
+    scale, sites = comparison.metric.scale, comparison.scores
     series = [
-        (
-            place,
-            run.name,
-            [comparison.metric.scale * fair.gains[site] if site in fair.gains else None for site in comparison.scores],
-        )
+        (place, run.name, [scale * fair.gains[site] if site in fair.gains else None for site in sites])
         for place, (run, fair) in enumerate(zip(comparison.runs, comparison.fairness, strict=True))
         if fair.gains
     ]
@@ -159,12 +153,8 @@ def _site_marks(comparison: Comparison, series: Sequence[tuple[int, str, Values]
     hover = "%{text}<br>%{fullData.name}: %{x:.2f}"
     for place, (index, name, values) in enumerate(series):
         rows = [row + _offset(place, len(series)) for row in range(len(values))]
-        look: Look = {
-            "size": 10,
-            "color": colour(index),
-            "symbol": _mark(index),
-            "text": [escape(site) for site in comparison.scores],
-        }
+        look: Look = {"size": 10, "color": colour(index), "symbol": _mark(index)}
+        look["text"] = [escape(site) for site in comparison.scores]
         marks(figure, values, rows, short(name, LONGEST_RUN), hover, **look)
     _frame_rows(figure, list(comparison.scores), len(series), x_title)
     return figure
@@ -205,19 +195,11 @@ def _add_differences(
         error["array"] = [scale * high - value for (_, high), value in zip(ends, values, strict=True)]
         error["arrayminus"] = [value - scale * low for (low, _), value in zip(ends, values, strict=True)]
     by_chance = [each.p is not None and each.p >= SIGNIFICANT for each in differences]
-    marks(
-        figure,
-        values,
-        [place for place, *_ in known],
-        short(name, LONGEST_RUN),
-        "%{text}<br>%{fullData.name}",
-        size=9,
-        color=color,
-        symbol=[f"{mark}-open" if hollow else mark for hollow in by_chance],
-        marker={"line": {"width": 2, "color": color}},
-        error_x=error,
-        text=[_in_words(row, each, scale) for _, row, each in known],
-    )
+    look: Look = {"size": 9, "color": color, "symbol": [f"{mark}-open" if hollow else mark for hollow in by_chance]}
+    look |= {"marker": {"line": {"width": 2, "color": color}}, "error_x": error}
+    said = [_in_words(row, each, scale) for _, row, each in known]
+    rows = [place for place, *_ in known]
+    marks(figure, values, rows, short(name, LONGEST_RUN), "%{text}<br>%{fullData.name}", text=said, **look)
 
 
 def _in_words(row: str, difference: Difference, scale: float) -> str:
@@ -260,25 +242,10 @@ def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
     return total
 
 
-def seconds_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
-    """Run -> seconds that it took, where it says so."""
-    known = {run.name: run.costs["seconds"] for run in runs}
-    return {name: seconds for name, seconds in known.items() if seconds is not None}
-
-
-def bytes_plot(comparison: Comparison) -> go.Figure:
-    price = bytes_of(comparison.runs)
-    size, unit = units.byte_unit(max(price.values(), default=0.0))
-    scaled = {name: value / size for name, value in price.items()}
-    return _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}")
-
-
-def seconds_plot(comparison: Comparison) -> go.Figure:
-    return _price_plot(comparison, seconds_of(comparison.runs), "seconds of the whole run")
-
-
-def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure:
-    """The mean over sites against a price. price: run -> what it cost, of those runs where it is known."""
+def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure | None:
+    """The mean over sites against a price, of two runs or more. price: run -> what it cost, of those runs where it is known."""
+    if len(price) < 2:
+        return None
     scores = {run.name: macro_of(comparison, run) for run in comparison.runs if run.name in price}
     points = [Point(name, price[name], score, hover=f"{escape(name)}<br>{units.score(score)}") for name, score in scores.items()]
     return pareto_plot(points, comparison.metric, False, x_title)

@@ -7,10 +7,8 @@ pooled.
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
 from fedlingua.desk.report.read import Round
-from fedlingua.desk.report.values import mapping, number, sequence
 
 ALL = "all text"
 """Of all sites, and what a run that pools it calls it; no site's name holds a space."""
@@ -45,21 +43,6 @@ def thinned(losses: Losses) -> Losses:
     while len(rounds) > step * MOST_ROUNDS:
         step *= 2
     return {index: losses[index] for index in dict.fromkeys([*rounds[::step], *rounds[-1:]])}
-
-
-def as_json(losses: Losses) -> dict[str, dict[str, list[float | int]]]:
-    return {str(index): {text: [*sums] for text, sums in texts.items()} for index, texts in losses.items()}
-
-
-def from_json(content: Any) -> Losses:
-    """What `as_json` gave; what is not of that form is left out."""
-    losses: Losses = {}
-    for index, texts in mapping(content).items():
-        for name, pair in mapping(texts).items():
-            nats, tokens = ([number(value) for value in sequence(pair)] + [None, None])[:2]
-            if index.isdigit() and nats is not None and nats >= 0 and tokens is not None and tokens >= 1:
-                losses.setdefault(int(index), {})[name] = (nats, int(tokens))
-    return losses
 
 
 def perplexities(losses: Losses, text: str, sites: Sequence[str]) -> Curve:

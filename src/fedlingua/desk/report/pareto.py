@@ -5,7 +5,7 @@ name at the same side of its point, and what places labels on the index does so 
 point by the edge that faces the point, so when the plot is drawn wider and all places move apart with it, free names stay free.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import cos, hypot, pi, sin
@@ -186,9 +186,8 @@ def place_labels(points: Sequence[Spot], labels: Sequence[str], size: Spot, obst
     places = []
     for (x, y), label in zip(points, labels, strict=True):
         width = CHARACTER * len(label)
-        around = list(_places())
-        free = [each for each in around if _is_free(_box(x, y, each, width), taken, size)]
-        place = min(free, key=lambda each: _cost(x, y, each, obstacles, named), default=around[0])
+        free = [each for each in PLACES if _is_free(_box(x, y, each, width), taken, size)]
+        place = min(free, key=lambda each: _cost(x, y, each, obstacles, named), default=PLACES[0])
         box = _box(x, y, place, width)
         named.append(box)
         taken += [box, *((px - 1, py - 1, px + 1, py + 1) for px, py in _way(x, y, place))]
@@ -196,13 +195,14 @@ def place_labels(points: Sequence[Spot], labels: Sequence[str], size: Spot, obst
     return places
 
 
-def _places() -> Iterator[Place]:
-    """Places around a point, ring by ring."""
-    for ring in RINGS:
-        for angle in ANGLES:
-            across, up = cos(angle * pi / 8), sin(angle * pi / 8)
-            edge: Side = "left" if across > 0.5 else "right" if across < -0.5 else "center"
-            yield Place(across * (GAP + ring), up * (GAP + ring + (LINE / 2 if edge == "center" else 0)), edge, ring < 10)
+def _place(ring: int, angle: int) -> Place:
+    across, up = cos(angle * pi / 8), sin(angle * pi / 8)
+    edge: Side = "left" if across > 0.5 else "right" if across < -0.5 else "center"
+    return Place(across * (GAP + ring), up * (GAP + ring + (LINE / 2 if edge == "center" else 0)), edge, ring < 10)
+
+
+PLACES = [_place(ring, angle) for ring in RINGS for angle in ANGLES]
+"""Around a point, ring by ring."""
 
 
 def _is_free(box: Box, taken: Sequence[Box], size: Spot) -> bool:

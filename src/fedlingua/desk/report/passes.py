@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import mean
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -16,7 +15,9 @@ from fedlingua.settings.experiment import config_of_run
 
 Curve = Mapping[float, float]
 """Passes -> dev loss, nats a token."""
-WAYS = ("alone", "joined")
+WAYS = {"alone": "dot", "joined": "solid"}
+"""Each with its dash."""
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10)
 
 
 def passes_plot(folder: RunFolder) -> go.Figure | None:
@@ -29,27 +30,18 @@ def passes_plot(folder: RunFolder) -> go.Figure | None:
         name = escape(site)
         for way, curve in zip(WAYS, ways, strict=True):
             hover = f"{name.replace('%{', '% {')}, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
-            look: dict[str, Any] = {
-                "width": 1.2,
-                "color": canvas.colour(index),
-                "dash": _DASH[way],
-                "mode": "lines",
-                "legendgroup": name,
-            }
-            canvas.line(figure, curve, name, hover, showlegend=way == "joined", opacity=0.7, **look)
+            look: canvas.Look = {"width": 1.2, "color": canvas.colour(index), "dash": WAYS[way], "mode": "lines"}
+            look |= {"legendgroup": name, "showlegend": way == "joined", "opacity": 0.7}
+            canvas.line(figure, curve, name, hover, **look)
     for place, way in enumerate(WAYS):
         least = mean_of_least([ways[place] for ways in curves.values()])
         hover = f"mean of the sites' least so far, {way}<br>%{{x:.3~g}} passes<br>dev loss %{{y:.4f}}"
-        canvas.line(figure, least, f"mean, {way}", hover, width=4, color=canvas.INK, dash=_DASH[way], mode="lines")
+        canvas.line(figure, least, f"mean, {way}", hover, width=4, color=canvas.INK, dash=WAYS[way], mode="lines")
     canvas.frame(figure, 400 + 20 * ((len(curves) + 3) // 2), "passes over a site's text", "dev loss, nats a token")
     losses = [loss for ways in curves.values() for curve in ways for loss in curve.values()]
     if max(losses) > 3 * min(losses):
         figure.update_yaxes(type="log", tickvals=_TICKS, ticktext=[f"{tick:g}" for tick in _TICKS])
     return figure
-
-
-_DASH = {"alone": "dot", "joined": "solid"}
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10)
 
 
 def site_curves(folder: RunFolder) -> dict[str, tuple[Curve, Curve]]:

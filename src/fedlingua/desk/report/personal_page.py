@@ -164,7 +164,6 @@ def render_personal_page(about: Mapping[str, Any]) -> str:
         alphas={"apfl": about["apfl"]["alpha"], "chosen": about["chosen_alpha"]},
         lines=[(metric.name, of_site.cells([metric])) for metric in metrics],
         shown_settings={key: text(value) for key, value in about.items() if key not in _SHOWN_ELSEWHERE},
-        note=lambda name: f"{name} holds nothing to show.",
     )
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,14 @@ from fedlingua.desk.report.values import number, text
 from fedlingua.desk.templates import environment
 
 TEMPLATES = environment(Path(__file__).parent / "pages")
-FILTERS: dict[str, Callable[..., Any]] = {
-    "score": units.score,
-    "gain": units.gain,
-    "count": units.count,
-    "data": units.data,
-    "duration": units.duration,
-    "seconds": units.seconds,
-    "transfer": units.transfer,
-    "parameters": units.parameters,
-    "share": units.share,
-    "bandwidth": units.bandwidth,
+OF_UNITS = ("score", "gain", "count", "data", "duration", "seconds", "transfer", "parameters", "share", "bandwidth")
+TEMPLATES.filters |= {name: getattr(units, name) for name in OF_UNITS}
+TEMPLATES.filters |= {
     "dir": lambda language: "rtl" if right_to_left(language) else "ltr",
     "sides": written_sides,
     "number": number,
     "text": lambda value: units.NOTHING if isinstance(value, Undefined) else text(value, units.NOTHING),
 }
-TEMPLATES.filters |= FILTERS
 
 
 def render_page(template: str, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
@@ -46,7 +37,7 @@ def render_page(template: str, title: str, figures: Mapping[str, go.Figure | Non
         figures=drawn,
         # Nothing to draw, nothing to draw it with: a page without plots stays small.
         plotly=Markup(get_plotlyjs()) if drawn else "",
-        **values,
+        **{"note": lambda name: f"{name} holds nothing to show.", **values},
     )
 
 

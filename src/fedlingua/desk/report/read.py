@@ -75,22 +75,22 @@ class Choice:
         return f"{round(gain, 1) + 0.0:+.1f}" + ("" if low is None or high is None else f" [{low:.1f}, {high:.1f}]")
 
 
-@dataclass(frozen=True)
+@read_dataclass(frozen=True)
 class Score:
     """One line of the score table: a site, a direction of a site, or an average; in both metrics of the run's task.
 
     parts: (mean, standard deviation) of the first metric over four parts of the text, of masked pieces. choice: where sites chose.
     """
 
-    site: str
+    site: Text
     first: Change
     second: Change
-    direction: str = ""
-    sentences: int | None = None
-    signature: str = ""
-    chrf_signature: str = ""
+    direction: Text = ""
+    sentences: Whole = None
+    signature: Text = ""
+    chrf_signature: Text = ""
     parts: tuple[float, float] | None = None
-    choice: "Choice | None" = None
+    choice: Choice | None = None
 
 
 @read_dataclass(frozen=True)
@@ -300,20 +300,20 @@ def _read_run_file(path: Path) -> dict[str, Any]:
     )
 
 
-def read_object(path: Path, notes: dict[str, str], absent: str = "is not there yet") -> dict[str, Any]:
+def read_object(path: Path, notes: dict[str, str]) -> dict[str, Any]:
     """A JSON object from a file that need not be there; what is wrong with it goes into the notes, under its name."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        notes[path.name] = _why_not(path, error, absent)
+        notes[path.name] = _why_not(path, error)
         return {}
     if not isinstance(content, dict):
         notes[path.name] = f"{path.name} holds a JSON {type(content).__name__}, not an object."
     return mapping(content)
 
 
-def _why_not(path: Path, error: Exception, absent: str = "is not there yet") -> str:
-    return f"{path.name} {absent}." if isinstance(error, FileNotFoundError) else f"{path.name} cannot be read: {error}"
+def _why_not(path: Path, error: Exception) -> str:
+    return f"{path.name} is not there yet." if isinstance(error, FileNotFoundError) else f"{path.name} cannot be read: {error}"
 
 
 def read_lines(path: Path, line: Callable[[dict[str, Any]], Line | None]) -> tuple[list[Line], str]:
@@ -420,15 +420,13 @@ def _score(key: str, content: dict[str, Any], metrics: tuple[Metric, Metric]) ->
     direction = text(content.get("direction"))
     first, second = (change(metric, content) for metric in metrics)
     mean, deviation = number(content.get("perplexity_of_parts")), number(content.get("perplexity_of_parts_sd"))
-    return Score(
+    return read_as(
+        Score,
+        content,
         # A site with several directions has one entry for each, "<site>:<direction>".
         site=key.removesuffix(f":{direction}") if direction else key,
         first=first,
         second=second,
-        direction=direction,
-        sentences=whole(content.get("sentences")),
-        signature=text(content.get("signature")),
-        chrf_signature=text(content.get("chrf_signature")),
         parts=None if mean is None or deviation is None else (mean, deviation),
         choice=choice(metrics[0], content),
     )

@@ -45,11 +45,6 @@ def _longest(of_round: Round, part: str) -> float | None:
     return max((site.seconds[part] for site in of_round.sites.values() if part in site.seconds), default=None)
 
 
-def seconds_column(part: str) -> str:
-    """What a suite's table.csv calls the seconds of a part of a round."""
-    return f"{part}_seconds"
-
-
 def seconds_rows(by_name: Mapping[str, Seconds], parts: Sequence[str], shown: Callable[[float | None], str]) -> list[list[str]]:
     """Header and a row a name, of the parts that any of them has; nothing where none has any."""
     columns = [part for part in parts if any(part in seconds for seconds in by_name.values())]

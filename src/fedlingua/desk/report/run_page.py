@@ -1,6 +1,5 @@
 """The page of a run: what each of its parts shows, taken from the run folder."""
 
-from functools import partial
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -40,8 +39,10 @@ def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
 def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     communication = run_communication(folder, bandwidth_mbps)
     colours, sent, config = _cluster_colours(folder), what_was_sent(folder), mapping(folder.run.get("config"))
+    accounts = [account for site in folder.sites for account in site.accounts]
+    still = " The run is still going." if folder.status == "running" else ""
     trees = {f"dendrogram-{known.part}": dendrogram_plot(known, colours) for known in folder.site_signatures}
-    keeps_translations = (whole(config.get("keep-translations")) or 0) > 0
+    translations, lost_translations = read_translations(folder.path, [site.name for site in folder.sites])
     return render_page(
         "run.html",
         folder.name,
@@ -60,7 +61,9 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         choice_rows=choice_rows(folder),
         better_off=better_off(folder),
         communication=communication,
-        translations=read_translations(folder.path, keeps_translations, [site.name for site in folder.sites]),
+        translations=translations,
+        lost_translations=lost_translations,
+        keeps_translations=(whole(config.get("keep-translations")) or 0) > 0,
         shown_sentences=SHOWN_SENTENCES,
         shown_lines=lambda of, sentence: shown_lines(of, sentence, folder.best_rounds.get(of.site, folder.best_round)),
         sent=sent,
@@ -69,8 +72,8 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         seconds_reading=READING,
         not_drawn=not_drawn(sent.deviations) if sent else (0, 0),
         cuts={known.part: cut_height(known) for known in folder.site_signatures},
-        note=partial(_note, folder),
-        reasons=_drop_reasons(folder),
+        note=lambda name: folder.notes.get(name, f"{name} holds nothing to show.") + still,
+        reasons=list(dict.fromkeys(reason for account in accounts for reason in account.dropped)),
         colours=colours,
         members=_cluster_members(folder),
         metric_signatures=_metric_signatures(folder.scores),
@@ -93,17 +96,6 @@ def _figures(folder: RunFolder, communication: RunCommunication | None, sent: Se
         "threshold": threshold_plot(folder.rounds, sent) if sent and (sent.thresholds or sent.own_thresholds) else None,
         "deviations": deviation_plot(sent) if sent and shown_rounds(sent.deviations) else None,
     }
-
-
-def _note(folder: RunFolder, name: str) -> str:
-    """Why a section has nothing to show."""
-    note = folder.notes.get(name, f"{name} holds nothing to show.")
-    return f"{note} The run is still going." if folder.status == "running" else note
-
-
-def _drop_reasons(folder: RunFolder) -> list[str]:
-    accounts = [account for site in folder.sites for account in site.accounts]
-    return list(dict.fromkeys(reason for account in accounts for reason in account.dropped))
 
 
 def _cluster_members(folder: RunFolder) -> list[str]:

@@ -130,15 +130,8 @@ def time_plot(folder: RunFolder) -> go.Figure:
         totals = [sum(each.seconds.get(phase, 0.0) for name, each in done if name == site) for site in sites]
         said = [f"{escape(site)}<br>{units.duration(total)}" for site, total in zip(sites, totals, strict=True)]
         look = {"orientation": "h", "hovertext": said}
-        canvas.bars(
-            figure,
-            totals,
-            list(range(len(sites))),
-            escape(phase),
-            canvas.colour(index),
-            "%{hovertext} in %{fullData.name}",
-            **look,
-        )
+        hover = "%{hovertext} in %{fullData.name}"
+        canvas.bars(figure, totals, list(range(len(sites))), escape(phase), canvas.colour(index), hover, **look)
     canvas.frame(figure, height=130 + 30 * len(sites), x_title="seconds")
     figure.update_layout(barmode="stack", bargap=0.35)
     canvas.row_axis(figure, sites)

@@ -1,7 +1,7 @@
 """What the sites of a run sent of their updates, round by round, by which threshold, and how far their tensors moved."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -24,24 +24,8 @@ FAR = 100.0
 """A threshold this many times beyond all deviations is told and not drawn: it would leave no room for them."""
 
 
-@dataclass(frozen=True)
-class SiteDeviations:
-    """Of one site's update in one round: the deviations of the tensors that moved, and how many did not or have none.
-
-    `without`: they were zero before, so there is nothing to compare with.
-    """
-
-    moved: list[float]
-    still: int
-    without: int
-
-
-@dataclass(frozen=True)
-class Deviations:
-    """round -> site -> its deviations; `note`: why that is not all, or empty."""
-
-    rounds: dict[int, dict[str, SiteDeviations]] = field(default_factory=dict)
-    note: str = ""
+Deviations = dict[int, dict[str, list[float | None]]]
+"""round -> site -> how far each tensor of its update moved. None: it was zero before, so there is nothing to compare with."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +47,7 @@ class Sent:
 
     `sites`: all that sent, in the order of the run's other plots, not in that of their replies. `tensors`, `numbers`: what was sent.
     `thresholds`: learned, the same for all; `own_thresholds`: fixed or random, each site's. `medians`: of a site's deviations.
+    `deviations_note`: why these are not all, or empty.
     `tensor_saving`, `number_saving`: what was not sent, mean over sites and rounds; so far, while the run goes on.
     """
 
@@ -73,6 +58,7 @@ class Sent:
     own_thresholds: dict[int, Spread]
     medians: dict[int, Spread]
     deviations: Deviations
+    deviations_note: str
     tensor_saving: float | None
     number_saving: float | None
 
@@ -91,12 +77,12 @@ class Sent:
 
 def what_was_sent(folder: RunFolder) -> Sent | None:
     """None of a run that sends whole updates."""
-    deviations = read_deviations(folder.path / FILE)
+    deviations, note = read_deviations(folder.path / FILE)
     thresholds = {each.number: each.threshold for each in folder.rounds if each.threshold and each.threshold.theta is not None}
     tensors, numbers = _by_round(folder, "tensors_share"), _by_round(folder, "numbers_share")
-    if not (tensors or numbers or thresholds or deviations.rounds or deviations.note):
+    if not (tensors or numbers or thresholds or deviations or note):
         return None
-    of_deviations = [site for of_round in deviations.rounds.values() for site in of_round]
+    of_deviations = [site for of_round in deviations.values() for site in of_round]
     return Sent(
         sites=list(dict.fromkeys([*folder.round_sites, *of_deviations])),
         tensors=tensors,
@@ -105,34 +91,36 @@ def what_was_sent(folder: RunFolder) -> Sent | None:
         own_thresholds=_by_round(folder, "theta"),
         medians=_by_round(folder, "deviation"),
         deviations=deviations,
+        deviations_note=note,
         tensor_saving=_saving(folder, "tensor_saving", "tensors_share"),
         number_saving=_saving(folder, "number_saving", "numbers_share"),
     )
 
 
-def read_deviations(path: Path) -> Deviations:
-    """What there is, by round; where a site told a round twice, as after a restart, the later line counts."""
+def read_deviations(path: Path) -> tuple[Deviations, str]:
+    """What there is, by round, and a note on what cannot be read.
+
+    Where a site told a round twice, as after a restart, the later line counts.
+    """
     try:
         lines, note = read_lines(path, _line)
     except FileNotFoundError:
-        return Deviations()
+        return {}, ""
     except OSError as error:
-        return Deviations(note=f"{path.name} cannot be read: {error}")
-    rounds: dict[int, dict[str, SiteDeviations]] = {}
+        return {}, f"{path.name} cannot be read: {error}"
+    rounds: Deviations = {}
     for index, site, deviations in lines:
         rounds.setdefault(index, {})[site] = deviations
-    return Deviations(dict(sorted(rounds.items())), note)
+    return dict(sorted(rounds.items())), note
 
 
-def _line(content: dict[str, Any]) -> tuple[int, str, SiteDeviations] | None:
+def _line(content: dict[str, Any]) -> tuple[int, str, list[float | None]] | None:
     """(round, site, its deviations); None where the line is not a whole one."""
     index, site = whole(content.get("round")), content.get("site")
     if index is None or not isinstance(site, str):
         return None
     values = [number(value) for value in sequence(content.get("deviations"))]
-    moved = [value for value in values if value is not None and value > 0]
-    still = values.count(0.0)
-    return index, site, SiteDeviations(moved, still, len(values) - len(moved) - still)
+    return index, site, [None if value is None or value < 0 else value for value in values]
 
 
 def _by_round(folder: RunFolder, figure: str) -> dict[int, Spread]:
@@ -203,9 +191,9 @@ def threshold_plot(rounds: Sequence[Round], sent: Sent) -> go.Figure:
 
 def deviation_plot(sent: Sent) -> go.Figure:
     """Histograms of the deviations over tensors, a panel a round, with that round's threshold: MetaSend, figure 1."""
-    rounds = {index: sent.deviations.rounds[index] for index in shown_rounds(sent.deviations)}
+    rounds = {index: sent.deviations[index] for index in shown_rounds(sent.deviations)}
     thetas = {index: sent.theta(index) for index in rounds}
-    edges = bin_edges([value for sites in rounds.values() for site in sites.values() for value in site.moved])
+    edges = bin_edges([value for sites in rounds.values() for values in sites.values() for value in values if value])
     by_site = {index: _counts(sites, sent.sites, edges) for index, sites in rounds.items()}
     top = 1.08 * max(int(np.sum(list(counts.values()), axis=0).max()) for counts in by_site.values())
     titles = [f"round {i}" if theta is None else f"round {i}, threshold {theta:.2g}" for i, theta in thetas.items()]
@@ -225,14 +213,14 @@ def deviation_plot(sent: Sent) -> go.Figure:
 
 def shown_rounds(deviations: Deviations) -> list[int]:
     """The first, the middle and the last of the rounds in which a tensor moved."""
-    known = [index for index, sites in deviations.rounds.items() if any(site.moved for site in sites.values())]
+    known = [index for index, sites in deviations.items() if any(value for values in sites.values() for value in values)]
     return sorted({known[0], known[(len(known) - 1) // 2], known[-1]}) if known else []
 
 
 def not_drawn(deviations: Deviations) -> tuple[int, int]:
     """Of the rounds that are drawn, the tensors that are not: those that did not move, and those that were zero before."""
-    shown = [site for index in shown_rounds(deviations) for site in deviations.rounds[index].values()]
-    return sum(site.still for site in shown), sum(site.without for site in shown)
+    shown = [value for index in shown_rounds(deviations) for values in deviations[index].values() for value in values]
+    return shown.count(0.0), shown.count(None)
 
 
 def bin_edges(values: Sequence[float]) -> Sequence[float]:
@@ -256,9 +244,9 @@ def _axis(values: Sequence[float]) -> dict[str, object]:
     return {"type": "log", "exponentformat": "power"} | ({"dtick": 1} if max(values) > DECADES_APART**2 * min(values) else {})
 
 
-def _counts(of_round: Mapping[str, SiteDeviations], sites: Sequence[str], edges: Sequence[float]) -> dict[str, list[int]]:
+def _counts(of_round: Mapping[str, Sequence[float | None]], sites: Sequence[str], edges: Sequence[float]) -> dict[str, list[int]]:
     """Site -> how many of its tensors lie in each bin; all together where there are more sites than colours."""
-    moved = {site: of_round[site].moved if site in of_round else [] for site in sites}
+    moved = {site: [value for value in of_round.get(site, ()) if value] for site in sites}
     if len(sites) > len(canvas.PALETTE):
         moved = {"all sites": [value for values in moved.values() for value in values]}
     return {site: [int(count) for count in np.histogram(values, edges)[0]] for site, values in moved.items()}
@@ -266,36 +254,16 @@ def _counts(of_round: Mapping[str, SiteDeviations], sites: Sequence[str], edges:
 
 def _add_histogram(figure: go.Figure, edges: Sequence[float], site: str, counts: Sequence[int], place: int, row: int) -> None:
     bins = list(pairwise(edges))
-    canvas.bars(
-        figure,
-        [(low + high) / 2 for low, high in bins],
-        counts,
-        escape(site),
-        canvas.colour(place),
-        "%{fullData.name}: %{y} tensors<br>deviation %{customdata}",
-        width=[high - low for low, high in bins],
-        legendgroup=site,
-        showlegend=row == 1,
-        marker={"line": {"width": 0}},
-        customdata=[f"{low:.2g} to {high:.2g}" for low, high in bins],
-        row=row,
-        col=1,
-    )
+    centres, widths = [(low + high) / 2 for low, high in bins], [high - low for low, high in bins]
+    style: canvas.Look = {"width": widths, "marker": {"line": {"width": 0}}, "row": row, "col": 1}
+    style |= {"legendgroup": site, "showlegend": row == 1, "customdata": [f"{low:.2g} to {high:.2g}" for low, high in bins]}
+    hover = "%{fullData.name}: %{y} tensors<br>deviation %{customdata}"
+    canvas.bars(figure, centres, counts, escape(site), canvas.colour(place), hover, **style)
 
 
 def _add_threshold(figure: go.Figure, theta: float, top: float, row: int) -> None:
     """A line from bottom to top, and no shape: so it has its name in the legend and can be pointed at."""
-    first = not any(trace.name == "threshold" for trace in figure.data)
-    figure.add_scatter(
-        x=[theta, theta],
-        y=[0, top],
-        name="threshold",
-        legendgroup="threshold",
-        legendrank=2000,
-        showlegend=first,
-        mode="lines",
-        line={"color": canvas.INK, "width": 2.5},
-        hovertemplate="threshold %{x:.3g}<extra></extra>",
-        row=row,
-        col=1,
-    )
+    legend = {"legendgroup": "threshold", "legendrank": 2000}
+    legend |= {"showlegend": not any(trace.name == "threshold" for trace in figure.data)}
+    style = {"mode": "lines", "line": {"color": canvas.INK, "width": 2.5}}
+    canvas.marks(figure, [theta, theta], [0, top], "threshold", "threshold %{x:.3g}", row, **style, **legend)

@@ -10,24 +10,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 from pydantic import PlainValidator
 from pydantic.dataclasses import dataclass
 
 from fedlingua.common.units import NOTHING
-from fedlingua.desk.report.canvas import (
-    BEFORE,
-    INK,
-    TWO_PANELS,
-    dotted,
-    frame,
-    heat_map,
-    joined,
-    keep_wide,
-    marks,
-    row_axis,
-    short,
-)
+from fedlingua.desk.report import canvas
 from fedlingua.desk.report.values import Number, Text, Texts, Whole, mapping, number, numbers, read_as, sequence, text, whole
 
 FILE = "signatures.json"
@@ -87,13 +74,13 @@ def read_site_signatures(path: Path) -> list[SiteSignatures]:
     if not isinstance(content, dict):
         raise ValueError(f"it holds a JSON {type(content).__name__}, not an object")
     parts = mapping(content.get("parts")) or {"": {}}
-    return [_of_part(part, {**content, **mapping(of_part)}) for part, of_part in parts.items()]
-
-
-def _of_part(part: str, content: dict[str, Any]) -> SiteSignatures:
-    count = len(sequence(content.get("sites")))
-    distances, merges = _distances(content.get("distances"), count), _merges(content.get("merges"), count)
-    return read_as(SiteSignatures, content, part=part, distances=distances, merges=merges)
+    read = []
+    for part, of_part in parts.items():
+        of_part = {**content, **mapping(of_part)}
+        count = len(sequence(of_part.get("sites")))
+        distances, merges = _distances(of_part.get("distances"), count), _merges(of_part.get("merges"), count)
+        read.append(read_as(SiteSignatures, of_part, part=part, distances=distances, merges=merges))
+    return read
 
 
 def _distances(value: Any, count: int) -> list[list[float]]:
@@ -121,33 +108,26 @@ def dendrogram_plot(signatures: SiteSignatures, colours: Mapping[str, str]) -> g
     """Distances on the left and the tree on the right, over the same rows; `colours`: cluster -> colour."""
     order, branches = _layout(signatures)
     names = [signatures.sites[leaf] for leaf in order]
-    figure = make_subplots(
-        cols=2,
-        shared_yaxes=True,
-        horizontal_spacing=0.05,
-        column_widths=[0.52, 0.48],
-        subplot_titles=["distance of each two sites", "joined at this mean distance"],
-    )
+    figure = canvas.beside(["distance of each two sites", "joined at this mean distance"], [0.52, 0.48], 0.05)
     _add_distances(figure, signatures, order)
-    tree = joined(list(zip(*branch, strict=True)) for branch in branches)
-    style = {"color": INK, "width": 2}
+    tree = canvas.joined(list(zip(*branch, strict=True)) for branch in branches)
+    style = {"color": canvas.INK, "width": 2}
     figure.add_scatter(mode="lines", line=style, hoverinfo="skip", showlegend=False, row=1, col=2, **tree)
     # A mark at each leaf in the colour of its cluster, under a legend entry for each cluster.
     for cluster in sorted(set(signatures.clusters.values()), key=lambda name: (len(name), name)):
         rows = [row for row, name in enumerate(names) if signatures.clusters.get(name) == cluster]
         said = [f"{escape(names[row])}<br>{escape(cluster)}" for row in rows]
-        look = {"size": 12, "color": colours.get(cluster, BEFORE), "cliponaxis": False, "hovertext": said}
-        marks(figure, [0.0] * len(rows), rows, escape(cluster), "%{hovertext}", 1, col=2, **look)
+        look = {"size": 12, "color": colours.get(cluster, canvas.BEFORE), "cliponaxis": False, "hovertext": said}
+        canvas.marks(figure, [0.0] * len(rows), rows, escape(cluster), "%{hovertext}", 1, col=2, **look)
     if (cut := cut_height(signatures)) is not None:
-        dotted(figure, x=cut, row=1, col=2)
+        canvas.dotted(figure, x=cut, row=1, col=2)
     legend = 24 + 20 * (len(set(signatures.clusters.values())) // 5)
     height = 200 + legend + 26 * len(order)
-    frame(figure, height)
+    canvas.frame(figure, height)
     figure.update_traces(colorbar={"y": legend / height}, selector={"type": "heatmap"})
-    figure.update_annotations(font={"size": 13, "color": INK})
-    keep_wide(figure, TWO_PANELS)
-    row_axis(figure, names)
-    ticks = {"tickvals": list(range(len(names))), "ticktext": [short(name, 12) for name in names]}
+    canvas.keep_wide(figure, canvas.TWO_PANELS)
+    canvas.row_axis(figure, names)
+    ticks = {"tickvals": list(range(len(names))), "ticktext": [canvas.short(name, 12) for name in names]}
     figure.update_xaxes(showgrid=False, tickangle=-60, row=1, col=1, **ticks)
     figure.update_yaxes(showgrid=False)
     figure.update_yaxes(showticklabels=False, row=1, col=2)
@@ -187,4 +167,4 @@ def _add_distances(figure: go.Figure, signatures: SiteSignatures, order: Sequenc
     bar = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
     bar |= {"lenmode": "fraction", "len": 0.45, "thickness": 10, "outlinewidth": 0, "nticks": 4, "tickfont": {"size": 12}}
     hover = "%{customdata}<br>distance %{z:.3f}"
-    heat_map(figure, cells, said, hover, colorscale=ALIKE, colorbar=bar, row=1, col=1)
+    canvas.heat_map(figure, cells, said, hover, colorscale=ALIKE, colorbar=bar, row=1, col=1)

@@ -1,6 +1,6 @@
 """The page of a suite: its rows beside each other, in their scores and in what they cost."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -9,13 +9,11 @@ import plotly.graph_objects as go
 from fedlingua.common import units
 from fedlingua.desk.report import canvas
 from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, bandwidths, cost_plot, full_model, round_cost
-from fedlingua.desk.report.convergence import ALL, Curve
+from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
 from fedlingua.desk.report.publish import make_folder, put_page, render_page
-from fedlingua.desk.report.suite_result import BASE, Row, SuiteResult, mean, read_suite
-from fedlingua.desk.report.values import text
+from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, Line, SuiteTable, known_mean
 from fedlingua.settings.methods import CENTRALIZED, SILO
-from fedlingua.settings.metrics import BLEU, Metric
 
 FULL = "full model"
 LONGEST_ROW = 26
@@ -33,119 +31,101 @@ def write_suite_report(result_dir: Path, runs_dir: Path | None = None, bandwidth
         RunError: no result there, or the page cannot be written. ConfigError: a bandwidth that is no positive number.
     """
     result_dir = Path(result_dir)
-    page = render_suite(read_suite(result_dir), bandwidth_mbps)
+    page = render_suite(SuiteTable.of(result_dir), bandwidth_mbps)
     folder = Path(runs_dir) if runs_dir else Path("runs") / result_dir.resolve().name
     return put_page(page, make_folder(folder, "the suite's report") / "report.html")
 
 
-def render_suite(result: SuiteResult, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
+def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
     _, bandwidth, _ = bandwidths(bandwidth_mbps)
-    traffic, columns = row_traffic(result), {row.name: _columns(row) for row in result.rows}
-    of_all = [result.training_s(row.name) for row in result.rows]
-    costs = {
-        # The full model was not trained: the mean of all rows stands for its training.
-        row: round_cost(each, result.num_sites, bandwidth, mean(of_all) if row == FULL else result.training_s(row))
-        for row, each in traffic.items()
-    }
-    of_paper = {} if result.paper is None else {row: {**scores} for row, scores in result.paper.rows.items()}
+    traffic, paper = row_traffic(result), result.suite.get("paper") or {"rows": {}}
+    training = {line.name: line.train_seconds for line in result.lines}
+    # The full model was not trained: the mean of all rows stands for its training.
+    training[FULL] = known_mean(training.values())
+    costs = {row: round_cost(each, result.num_sites, bandwidth, training[row]) for row, each in traffic.items()}
+    columns = dict.fromkeys(column for scores in paper["rows"].values() for column in scores)
+    methods = [scores for row, scores in paper["rows"].items() if row != BASE]
     return render_page(
         "suite.html",
-        result.title,
+        result.suite["title"],
         _figures(result, costs),
         result=result,
+        suite=result.suite,
         metric=result.metric.name,
-        best=best_values(_without_base(columns), result.metric),
-        columns=columns,
-        paper_best=best_values(_without_base(of_paper)),
+        failed={name: run for name, run in result.suite["runs"].items() if run["status"] != "completed"},
+        accuracy_of=ACCURACY_OF,
+        macro_accuracy=MACRO_ACCURACY,
+        paper=paper if columns else None,
+        paper_columns=sorted(columns, key=lambda column: column not in ("macro", "micro")),
+        paper_best={column: max((scores[column] for scores in methods if column in scores), default=None) for column in columns},
         traffic=traffic,
         costs=costs,
         bandwidth_mbps=bandwidth,
         base_in_view=base_in_view(result),
-        shown_settings={key: text(value) for key, value in result.settings.items()},
-        note=lambda name: result.notes.get(name, f"{name} holds nothing to show."),
     )
 
 
-def _columns(row: Row) -> dict[str, float | None]:
-    """The values of the table by column: the averages, then the sites."""
-    return {"macro": row.macro, "micro": row.micro, "pooled": row.pooled, **row.sites}
-
-
-def _without_base(rows: Mapping[str, Mapping[str, float | None]]) -> list[Mapping[str, float | None]]:
-    return [values for name, values in rows.items() if name != BASE]
-
-
-def best_values(rows: Iterable[Mapping[str, float | None]], metric: Metric = BLEU) -> dict[str, str]:
-    """Column -> its best value as it is shown, so that rows that read the same are best together."""
-    best: dict[str, float] = {}
-    for row in rows:
-        for column, value in row.items():
-            if value is not None:
-                best[column] = metric.best([value, best.get(column, value)])
-    return {column: units.score(value) for column, value in best.items()}
-
-
-def row_traffic(result: SuiteResult) -> dict[str, Traffic]:
+def row_traffic(result: SuiteTable) -> dict[str, Traffic]:
     """What each row exchanges; the full model is reckoned beside where no row sends it."""
-    traffic = {row.name: row.traffic for row in result.rows if row.name != BASE and row.traffic is not None}
-    parameters = mean(run.backbone_parameters for run in result.runs)
-    if parameters is not None and "model-fed" not in traffic:
-        traffic[FULL] = full_model(parameters)
+    lines = [line for line in result.lines if line.name != BASE and line.costs]
+    traffic = {line.name: Traffic(*(line.costs[cost] for cost in COSTS)) for line in lines}
+    if result.parameters is not None and "model-fed" not in traffic:
+        traffic[FULL] = full_model(result.parameters)
     return traffic
 
 
-def _figures(result: SuiteResult, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
+def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure | None]:
     """The plots that there is something to draw for."""
-    base, own, curves = result.base_sites, result.own_models, convergence_curves(result)
+    base, own = result.base, result.own_models
     return {
-        "macro": macro_plot(result) if any(row.macro is not None for row in result.rows) else None,
-        "gains": gain_plot(result, base, BASE) if base and result.best else None,
-        "own": gain_plot(result, own, SILO) if own and result.best else None,
-        "convergence": convergence_plot(result, curves) if curves else None,
+        "macro": macro_plot(result) if result.scores else None,
+        "gains": gain_plot(result, base, BASE) if base and result.best_line else None,
+        "own": gain_plot(result, own, SILO) if own and result.best_line else None,
+        "convergence": convergence_plot(result),
         "saving": saving_plot(result) if saving_points(result) else None,
         "uplink": uplink_plot(result) if uplink_points(result)[0] else None,
         "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW) if costs else None,
     }
 
 
-def macro_plot(result: SuiteResult) -> go.Figure:
+def macro_plot(result: SuiteTable) -> go.Figure:
     """Macro score of each row: every seed a point, the mean with its standard deviation, the paper's beside."""
-    rows, places = result.rows, list(range(len(result.rows)))
-    names = [escape(row.name) for row in rows]
+    lines, places = result.lines, list(range(len(result.lines)))
+    names = [escape(line.name) for line in lines]
     figure = go.Figure()
     # Every run at its place; a little above the mean's line, so that neither hides the other.
     seeds = [
-        (run.macro, place - 0.3, f"{escape(row.name)}, seed {escape(run.seed)}")
-        for place, row in enumerate(rows)
-        for run in result.runs_of(row.name)
-        if run.macro is not None
+        (run[f"macro_{result.metric.key}"], place - 0.3, f"{names[place]}, seed {seed}")
+        for place, line in enumerate(lines)
+        for seed, run in zip(line.seeds, line.runs, strict=True)
     ]
     gray = {"size": 7, "color": canvas.BEFORE, "opacity": 0.8}
     x, y = [x for x, *_ in seeds], [y for _, y, _ in seeds]
     canvas.marks(figure, x, y, "a seed", "%{text}<br>%{x:.2f}", text=[said for *_, said in seeds], marker=gray)
-    error = {"array": [row.macro_sd or 0.0 for row in rows], "color": canvas.UP, "thickness": 2.5, "width": 6}
+    scores = [line.scores.get("macro") for line in lines]
+    error = {"array": [score.sd if score else 0.0 for score in scores], "color": canvas.UP, "thickness": 2.5, "width": 6}
     look: canvas.Look = {"size": 11, "color": canvas.UP, "error_x": error, "text": names}
-    shown = [units.score(row.macro_sd) for row in rows]
+    shown = [units.score(score.sd if score else None) for score in scores]
     hover = "%{text}<br>%{x:.2f} ± %{customdata}"
-    canvas.marks(figure, [row.macro for row in rows], places, "mean ± sd", hover, customdata=shown, **look)
-    if result.paper:
-        of_paper = [result.paper.rows.get(row.name, {}).get("macro") for row in rows]
+    canvas.marks(figure, [line.mean("macro") for line in lines], places, "mean ± sd", hover, customdata=shown, **look)
+    if paper := result.suite.get("paper"):
+        of_paper = [paper["rows"].get(line.name, {}).get("macro") for line in lines]
         diamond = {"size": 11, "symbol": "diamond-open", "color": canvas.WORSE, "line": {"width": 2}}
         canvas.marks(figure, of_paper, places, "the paper's", "%{text}, the paper's<br>%{x:.2f}", text=names, marker=diamond)
-    canvas.frame(figure, height=120 + 30 * len(rows), x_title=f"macro {result.metric.name}")
-    if result.base_macro is not None:
-        canvas.dotted(figure, x=result.base_macro)
-    canvas.row_axis(figure, [row.name for row in rows], LONGEST_ROW)
+    canvas.frame(figure, height=120 + 30 * len(lines), x_title=f"macro {result.metric.name}")
+    if result.base.get("macro") is not None:
+        canvas.dotted(figure, x=result.base.get("macro"))
+    canvas.row_axis(figure, [line.name for line in lines], LONGEST_ROW)
     return figure
 
 
-def gain_plot(result: SuiteResult, base: Mapping[str, float], left_out: str) -> go.Figure:
+def gain_plot(result: SuiteTable, base: Mapping[str, float], left_out: str) -> go.Figure:
     """How much better each row is at each site than what is there already, as a heat map with its figures. left_out: rows whose name begins
     so, which would be held against themselves.
     """
-    rows = [row for row in result.rows if not row.name.startswith(left_out)]
-    names, sites = [row.name for row in rows], result.sites
-    cells = [[result.gain(row.sites.get(site), base.get(site)) for site in sites] for row in rows]
+    rows = [line for line in result.lines if not line.name.startswith(left_out)]
+    names, sites = [line.name for line in rows], result.sites
+    cells = [[result.metric.gain(line.mean(site), base.get(site)) for site in sites] for line in rows]
     reach = max((abs(value) for values in cells for value in values if value is not None), default=1.0) or 1.0
     figure = go.Figure()
     style: canvas.Look = {"colorscale": LOST + GAINED, "zmin": -reach, "zmax": reach, "showscale": False}
@@ -168,14 +148,14 @@ def _longest(names: Sequence[str]) -> int:
     return max((len(canvas.short(name)) for name in names), default=0)
 
 
-def convergence_curves(result: SuiteResult) -> dict[str, dict[str, Curve]]:
-    """Text -> row -> its dev perplexity by round; of the text of all sites and that of each, as far as it was measured."""
-    return {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
-
-
-def convergence_plot(result: SuiteResult, texts: Mapping[str, Mapping[str, Curve]]) -> go.Figure:
-    """Dev perplexity by round, a line a row; a menu chooses between the texts, of `convergence_curves`. On a logarithmic axis."""
-    place = {row.name: index for index, row in enumerate(result.rows)}
+def convergence_plot(result: SuiteTable) -> go.Figure | None:
+    """Dev perplexity by round, a line a row, on a logarithmic axis; a menu chooses between the text of all sites and that of each,
+    as far as it was measured. None where none was.
+    """
+    texts = {text: curves for text in (ALL, *result.sites) if (curves := result.convergence(text))}
+    if not texts:
+        return None
+    place = {line.name: index for index, line in enumerate(result.lines)}
     drawn = [(text, row, curve) for text, curves in texts.items() for row, curve in curves.items()]
     first = next(iter(texts))
     figure = go.Figure()
@@ -198,51 +178,56 @@ def convergence_plot(result: SuiteResult, texts: Mapping[str, Mapping[str, Curve
     return figure
 
 
-def saving_points(result: SuiteResult) -> list[Point]:
+def saving_points(result: SuiteTable) -> list[Point]:
     """x: % of an update's numbers that were not sent; rows that exchange whole updates lie at 0. Empty where no row selects."""
-    if all(row.number_saving is None for row in result.rows):
+    if "number_saving" not in result.columns:
         return []
-    # The table's share, and 0 of a row that exchanges and does not select.
-    shares = [(row, 0.0 if row.number_saving is None and row.uplink_bytes else row.number_saving) for row in result.rows]
-    return [_point(row, 100 * share) for row, share in shares if _is_drawn(row) and share is not None]
+    points = []
+    for line in filter(_is_drawn, result.lines):
+        share = line.saving("number_saving")
+        if share is None and line.costs.get("uplink_bytes"):
+            share = 0.0  # it exchanges, and does not select
+        if share is not None:
+            points.append(_point(line, 100 * share))
+    return points
 
 
-def uplink_points(result: SuiteResult) -> tuple[list[Point], str]:
+def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
     """x: bytes of a site and round, in the unit that is told with them; of the rows that exchange, and there are two of these or none.
 
     Not of those that have the text of several sites in one place: what that takes is nowhere counted.
     """
-    rows = [row for row in result.rows if _is_drawn(row) and not row.name.startswith((CENTRALIZED, SILO))]
-    known = [(row, row.uplink_bytes) for row in rows if row.uplink_bytes]
+    lines = [line for line in result.lines if _is_drawn(line) and not line.name.startswith((CENTRALIZED, SILO))]
+    known = [(line, uplink) for line in lines if (uplink := line.costs.get("uplink_bytes"))]
     known = known if len(known) > 1 else []
     size, unit = units.byte_unit(max((uplink for _, uplink in known), default=0.0))
-    return [_point(row, uplink / size) for row, uplink in known], unit
+    return [_point(line, uplink / size) for line, uplink in known], unit
 
 
-def _is_drawn(row: Row) -> bool:
-    return row.name != BASE and row.macro is not None
+def _is_drawn(line: Line) -> bool:
+    return line.name != BASE and "macro" in line.scores
 
 
-def _point(row: Row, x: float) -> Point:
-    hover = f"{escape(row.name)}<br>{units.score(row.macro)} ± {units.score(row.macro_sd or 0.0)}"
-    if row.number_saving is not None:
-        hover += f"<br>not sent: {units.share(row.tensor_saving)} of tensors, {units.share(row.number_saving)} of numbers"
-    if row.uplink_bytes is not None:
-        hover += f"<br>uplink {units.data(row.uplink_bytes)}"
-    return Point(row.name, x, row.macro or 0.0, row.macro_sd or 0.0, hover)
+def _point(line: Line, x: float) -> Point:
+    macro = line.scores["macro"]
+    hover = f"{escape(line.name)}<br>{units.score(macro.mean)} ± {units.score(macro.sd)}"
+    if (numbers := line.saving("number_saving")) is not None:
+        hover += f"<br>not sent: {units.share(line.saving('tensor_saving'))} of tensors, {units.share(numbers)} of numbers"
+    hover += f"<br>uplink {units.data(line.costs['uplink_bytes'])}"
+    return Point(line.name, x, macro.mean, macro.sd, hover)
 
 
-def saving_plot(result: SuiteResult) -> go.Figure:
+def saving_plot(result: SuiteTable) -> go.Figure:
     """Macro score against the share of numbers not sent: what is sent less lies to the right."""
-    return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base_macro)
+    return pareto_plot(saving_points(result), result.metric, True, "numbers of an update not sent, %", result.base.get("macro"))
 
 
-def uplink_plot(result: SuiteResult) -> go.Figure:
+def uplink_plot(result: SuiteTable) -> go.Figure:
     """Macro score against bytes: what is sent less lies to the left."""
     points, unit = uplink_points(result)
-    return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base_macro)
+    return pareto_plot(points, result.metric, False, f"uplink of a site and round, {unit}", result.base.get("macro"))
 
 
-def base_in_view(result: SuiteResult) -> bool:
+def base_in_view(result: SuiteTable) -> bool:
     """Whether the base's line is drawn: not where the rows would be left less than half of the height."""
-    return result.base_macro is not None and heights(saving_points(result) or uplink_points(result)[0], result.base_macro)[2]
+    return heights(saving_points(result) or uplink_points(result)[0], result.base.get("macro"))[2]

@@ -1,11 +1,12 @@
 """What sites stored of their translations by round, as far as it lies in the run folder, and what is shown of it."""
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
+
+import regex
 
 from fedlingua.common.languages import without_spaces, written_sides
 from fedlingua.desk.json_lines import json_object
@@ -39,28 +40,14 @@ class Text:
     sentences: list[Sentence]
 
     @property
-    def source(self) -> str:
-        """Code of the language that is translated."""
-        return written_sides(self.direction)[0]
-
-    @property
-    def target(self) -> str:
-        """Code of the language that it is translated into."""
-        return written_sides(self.direction)[1]
+    def languages(self) -> tuple[str, str]:
+        """Codes of the language that is translated, and of the one that it is translated into."""
+        return written_sides(self.direction)
 
     @property
     def rounds(self) -> list[int]:
         """All rounds that any sentence has."""
         return sorted({index for sentence in self.sentences for index in sentence.translations})
-
-
-@dataclass(frozen=True)
-class Translations:
-    """asked: whether the run keeps any. note: why these are not all, or empty."""
-
-    asked: bool
-    texts: list[Text] = field(default_factory=list)
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,8 +60,8 @@ class Line:
     between: str
 
 
-def read_translations(run_dir: Path, asked: bool, sites: Iterable[str] = ()) -> Translations:
-    """What there is, in the order of `sites`."""
+def read_translations(run_dir: Path, sites: Iterable[str] = ()) -> tuple[list[Text], str]:
+    """What there is, in the order of `sites`, and a note on lines that cannot be read."""
     by_place: dict[tuple[str, str], dict[int, Sentence]] = {}
     about: dict[tuple[str, str], str] = {}
     lost = 0
@@ -94,7 +81,7 @@ def read_translations(run_dir: Path, asked: bool, sites: Iterable[str] = ()) -> 
     ]
     places = {name: place for place, name in enumerate(sites)}
     texts.sort(key=lambda each: places.get(each.site, len(places)))
-    return Translations(asked, texts, f"{lost} line(s) of kept translations cannot be read and are left out." if lost else "")
+    return texts, f"{lost} line(s) of kept translations cannot be read and are left out." if lost else ""
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -116,7 +103,7 @@ def shown_rounds(rounds: Sequence[int], best: int | None) -> list[int]:
 
 def shown_lines(text: Text, sentence: Sentence, best: int | None) -> list[Line]:
     """The shown rounds of a sentence, each compared with the one above it."""
-    between = "" if without_spaces(text.target) else " "
+    between = "" if without_spaces(text.languages[1]) else " "
     lines: list[Line] = []
     before: str | None = None
     for index in shown_rounds(text.rounds, best):
@@ -136,12 +123,4 @@ def changes(before: str, now: str, between: str) -> Pieces:
 
 def _units(sentence: str, between: str) -> list[str]:
     """Words, or characters, each with the marks that are written on it."""
-    if between:
-        return sentence.split()
-    units: list[str] = []
-    for character in sentence:
-        if units and unicodedata.category(character).startswith("M"):
-            units[-1] += character
-        else:
-            units.append(character)
-    return units
+    return sentence.split() if between else regex.findall(r"\P{M}\p{M}*|\p{M}+", sentence)

@@ -3,6 +3,7 @@
 A dataclass of pydantic whose fields have the types below takes any object: what is missing or of another type is None, 0 or empty.
 """
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -73,9 +74,7 @@ Numbers = Annotated[dict[str, float], PlainValidator(numbers)]
 Integers = Annotated[dict[str, int], PlainValidator(integers)]
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def read_as(kind: type[Read], content: dict[str, Any], **known: Any) -> Read:

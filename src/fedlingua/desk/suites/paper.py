@@ -65,14 +65,11 @@ PAPERS = {"fed-mnmt": FED_MNMT, "metasend": METASEND}
 def unlike_the_paper(settings: Settings, paper: Paper = FED_MNMT) -> dict[str, tuple[Scalar, str]]:
     """Key -> (the row's value, the paper's in words), for every key that differs; none: the setting is the paper's."""
     flat = {**settings.flat(), "learning-rate": settings.step_learning_rate}
-    unlike = {key: (flat[key], _words(value)) for key, value in paper.setting(settings).items() if flat[key] != value}
+    words = {key: f"{value:g}" if type(value) is float else repr(value) for key, value in paper.setting(settings).items()}
+    unlike = {key: (flat[key], words[key]) for key, value in paper.setting(settings).items() if flat[key] != value}
     pinned = PINNED_REVISIONS[paper.backbone]
     if settings.backbone_revision not in ("", pinned):
         unlike["backbone-revision"] = (settings.backbone_revision, repr(pinned))
     if settings.federation_path.resolve() not in {resolve(name).resolve() for name in paper.federations}:
         unlike["federation"] = (settings.federation, f"one of {', '.join(paper.federations)}")
     return unlike
-
-
-def _words(value: Scalar) -> str:
-    return f"{value:g}" if type(value) is float else repr(value)

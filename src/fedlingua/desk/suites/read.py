@@ -95,7 +95,8 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     Raises:
         ConfigError: an unknown key, a wrong value, a name given twice, no seed, or the paper's figures in another setting.
     """
-    file, variant = _file_and_variant(file)
+    name, _, variant = str(file).rpartition(":")
+    file, variant = (file, "") if file.exists() or not Path(name).is_file() else (Path(name), variant)
     raw, where = read_toml(file), file.name
     if not is_suite(raw):
         raise ConfigError(f"{where} has no [[row]], so it is no suite; `fedlingua run` runs an experiment file")
@@ -106,12 +107,10 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
     _refuse_the_suites_keys(overrides, "--set")
     seeds = _seeds(raw.get("seeds"), where)
     entries = _entries(raw["row"], where)
-    own_seeds = {
-        name: _own_seeds(keys.pop("seeds"), seeds, f"{where}, row {name}") for name, keys in entries.items() if "seeds" in keys
-    }
     first: dict[str, Scalar] = {"data-dir": data_dir, "seed": seeds[0]}
     rows, plain = [], dict[str, Settings]()
     for name, keys in entries.items():
+        own_seeds = _seeds(keys.pop("seeds"), f"{where}, row {name}", seeds) if "seeds" in keys else seeds
         if both := sorted(set(keys) & set(overrides)):
             raise ConfigError(
                 f"--set {both[0]}: row {name} of {where} sets it itself, which tells it from the others; leave it out"
@@ -119,7 +118,7 @@ def read_suite(file: Path, overrides: Mapping[str, Scalar], data_dir: str = "") 
         with naming_row(where, name):
             settings = settings_from({**default_run_config(), **shared, **keys, **overrides, **first})
             plain[name] = settings_from({**default_run_config(), **shared, **keys, **first}) if "paper" in raw else settings
-        rows.append(Row(name, keys, settings, own_seeds.get(name, seeds)))
+        rows.append(Row(name, keys, settings, own_seeds))
     paper = _paper(raw["paper"], plain, where) if "paper" in raw else None
     title = raw.get("title", file.stem)
     if not isinstance(title, str) or not title.strip():
@@ -132,11 +131,6 @@ def variants(file: Path) -> list[str]:
     raw = read_toml(file)
     names = list(table(raw, "variant", file.name))
     return names if names and "title" not in raw else ["", *names]
-
-
-def _file_and_variant(file: Path) -> tuple[Path, str]:
-    name, colon, variant = str(file).rpartition(":")
-    return (Path(name), variant) if colon and not file.exists() and Path(name).is_file() else (file, "")
 
 
 def _with_variant(raw: Mapping[str, Any], variant: str, where: str) -> dict[str, Any]:
@@ -182,19 +176,15 @@ def _refuse_the_suites_keys(keys: Collection[str], where: str) -> None:
             raise ConfigError(f"{where}: {key} is not to be given here; {OF_THE_SUITE[key]}")
 
 
-def _seeds(raw: Any, where: str) -> tuple[int, ...]:
-    wanted = f"{where}: seeds = {raw!r}; wanted a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
+def _seeds(raw: Any, where: str, suite: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """suite: the seeds of the whole suite, where a row gives its own."""
     whole = isinstance(raw, list) and all(type(seed) is int and seed >= 0 for seed in raw)
     if not whole or not raw or len(set(raw)) < len(raw):
-        raise ConfigError(wanted)
+        wanted = "a list of different whole numbers from 0 on, such as [2022, 2023, 2024]"
+        raise ConfigError(f"{where}: seeds = {raw!r}; wanted {wanted}")
+    if suite is not None and not set(raw) <= set(suite):
+        raise ConfigError(f"{where}: seeds = {raw!r}; wanted some of the suite's, which are {list(suite)}")
     return tuple(raw)
-
-
-def _own_seeds(raw: Any, seeds: tuple[int, ...], where: str) -> tuple[int, ...]:
-    own = _seeds(raw, where)
-    if not set(own) <= set(seeds):
-        raise ConfigError(f"{where}: seeds = {raw!r}; wanted some of the suite's, which are {list(seeds)}")
-    return own
 
 
 def _entries(raw: Any, where: str) -> dict[str, dict[str, Scalar]]:

@@ -1,16 +1,15 @@
 """A suite's result on disk: `suite.json` and `runs.jsonl`, which are the account, and `table.csv` and `table.md`, made from them."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedlingua.common.errors import RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.report.communication import training_seconds
-from fedlingua.desk.report.convergence import as_json, dev_losses, thinned
-from fedlingua.desk.report.keep import kept_run, read_kept_runs, run_line, without_place, write_kept_runs
+from fedlingua.desk.report.convergence import Losses, dev_losses, thinned
+from fedlingua.desk.report.keep import kept_run, run_line, without_place, write_kept_runs
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.report.round_seconds import round_seconds
 from fedlingua.desk.suites.read import Suite
@@ -52,32 +51,18 @@ def rebuild(result_dir: Path) -> tuple[str, str]:
     Raises:
         RunError: no suite's result there.
     """
-    table = SuiteTable(*read_result(result_dir))
+    table = SuiteTable.of(result_dir)
     return table.csv(), table.markdown()
-
-
-def read_result(result_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """suite.json, and "<row>-<seed>" -> scores.json of the runs that have one.
-
-    Raises:
-        RunError: no suite's result there.
-    """
-    suite = RunFolder(result_dir).read("suite.json")
-    if suite is None:
-        raise RunError(
-            f"{result_dir} holds no suite's result: it has no suite.json; give a folder that `fedlingua suite` has written"
-        )
-    lines = read_kept_runs(result_dir)
-    return suite, {name: lines[name]["scores"] for name in suite["runs"] if name in lines}
 
 
 def account(suite: Suite, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
     """What suite.json says, from the folders of the suite's runs; nothing in it says where files lay on one machine."""
     completed = {run.folder: kept_run(run.folder) for run in runs if standing(run) == "completed"}
-    paper = suite.shown_paper
+    paper, file = suite.shown_paper, suite.file.resolve()
+    name = str(file.relative_to(APP_DIR)) if file.is_relative_to(APP_DIR) else suite.file.name
     return {
         "title": suite.title,
-        "file": _file_name(suite.file) + (f":{suite.variant}" if suite.variant else ""),
+        "file": name + (f":{suite.variant}" if suite.variant else ""),
         "seeds": list(suite.seeds),
         "settings": _without_places(suite.settings),
         "overrides": _without_places(suite.overrides),
@@ -133,20 +118,17 @@ def run_entry(run: Run) -> dict[str, Any]:
     }
 
 
-def _dev_losses(run: Run, measured: Sequence[Round]) -> dict[str, Any]:
+def _dev_losses(run: Run, measured: Sequence[Round]) -> Losses:
     """A pooled run is measured on the text that it trains on: everybody's, or less."""
     how = run.settings.how
     of = how.pools if run.settings.method.startswith(SILO) else f"{how.pools} text"
-    return as_json(thinned(dev_losses(measured, of if how.pooled else None)))
+    return thinned(dev_losses(measured, of if how.pooled else None))
 
 
-def _versions(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _versions(runs: Collection[Mapping[str, Any]]) -> dict[str, str]:
     """Library -> its version, all of them where the runs had several."""
-    versions: dict[str, list[str]] = {}
-    for run in runs:
-        for library, number in run["versions"].items():
-            versions.setdefault(library, []).append(number)
-    return {library: " and ".join(_different(numbers)) for library, numbers in versions.items()}
+    libraries = dict.fromkeys(library for run in runs for library in run["versions"])
+    return {library: " and ".join(_different(run["versions"].get(library) for run in runs)) for library in libraries}
 
 
 def _different(values: Iterable[str | None]) -> list[str]:
@@ -161,12 +143,6 @@ def _notes(suite: Suite, completed: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(hashes := _different(run.get("code_hash") for run in completed)) > 1:
         notes.append(f"The runs were made by {len(hashes)} states of the code, see suite.json.")
     return notes
-
-
-def _file_name(file: Path) -> str:
-    """From the app's root where the file lies beneath it."""
-    resolved = file.resolve()
-    return str(resolved.relative_to(APP_DIR)) if resolved.is_relative_to(APP_DIR) else file.name
 
 
 def _without_places(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,8 +65,9 @@ def plan(suite: Suite, runs_dir: Path) -> list[Run]:
         content = content_hash(row.settings, federation)
         for seed in suite.seeds_of(row):
             settings = replace(row.settings, seed=seed)
-            folder = runs_dir / f"{settings.method}-{seed}-{run_hash(settings, content)}"
-            planned.append(Run(row, seed, settings, federation, folder))
+            # Of what can change a run's result, but for code, libraries, and what a backbone's name stands for.
+            name = f"{settings.method}-{seed}-{_digest([settings.hash(), content])[:12]}"
+            planned.append(Run(row, seed, settings, federation, runs_dir / name))
     return planned
 
 
@@ -128,11 +129,6 @@ def content_hash(settings: Settings, federation: Federation) -> str:
         "backbone": files_hash(sorted(shipped.iterdir())) if shipped else [settings.backbone, settings.backbone_revision],
     }
     return _digest(about)
-
-
-def run_hash(settings: Settings, content: str) -> str:
-    """Of what can change a run's result, but for code, libraries, and what a backbone's name stands for; equal ones are one run."""
-    return _digest([settings.hash(), content])[:12]
 
 
 def _corpus(site: Site) -> list[str | int]:

@@ -5,21 +5,25 @@ Everything here is a pure function of `suite.json` and the runs' scores, so a co
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Self
 
 from fedlingua.common import units
-from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_column, seconds_rows
-from fedlingua.desk.report.suite_result import ACCURACY_OF, MACRO_ACCURACY, PARTS_OF, PARTS_SD_OF
+from fedlingua.common.errors import RunError
+from fedlingua.desk.report.convergence import Curve, mean_curve, perplexities
+from fedlingua.desk.report.keep import read_kept_runs
+from fedlingua.desk.report.round_seconds import META, PHASES, READING, Seconds, seconds_rows
 from fedlingua.desk.suites.paper import FED_MNMT
 from fedlingua.desk.templates import markdown
+from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.methods import SILO
 from fedlingua.settings.metrics import ACCURACY, BLEU, OF_TEXT, PERPLEXITY, Metric, metrics_of
 
+BASE = "base"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
 IN_SCORES = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
 """Costs that scores.json has under another name."""
@@ -28,6 +32,9 @@ SIDES = ("alone", "federated")
 SAVINGS = ("tensor_saving", "number_saving")
 SECONDS = (*PHASES, *META)
 AVERAGES = ("macro", "micro", "pooled")
+MACRO_ACCURACY = "macro_accuracy"
+ACCURACY_OF, PARTS_OF, PARTS_SD_OF = "accuracy of ", "parts of ", "sd of parts of "
+"""Columns that only masked-language rows have, before a site's name. No site's own column begins so, as no name holds a space."""
 DECIMALS = 6
 TEMPLATE = Path(__file__).with_name("table.md.jinja")
 
@@ -62,8 +69,8 @@ class Line:
         runs: Their scores.json.
         scores: By site, and "macro", "micro", "pooled".
         costs: Of one site in one round, by the names of COSTS.
-        savings: Shares of an update that were not sent, 0-1, by the names of SAVINGS, of a row that selects.
         seconds: Of a round, by part, where its runs tell them.
+        entries: What suite.json says of its runs, those without scores too.
     """
 
     name: str
@@ -72,30 +79,58 @@ class Line:
     runs: Sequence[Json]
     scores: Mapping[str, Figure]
     costs: Mapping[str, int]
-    savings: Mapping[str, float] = field(default_factory=dict)
     seconds: Seconds = field(default_factory=dict)
+    entries: Sequence[Json] = ()
 
     def mean(self, column: str) -> float | None:
         """Of a site, or an average."""
         return self.scores[column].mean if column in self.scores else None
 
-    def values(self, site: str, key: str) -> list[float | None]:
-        """What each seed scored at a site by another metric."""
-        return [run["sites"].get(site, {}).get(key) for run in self.runs]
+    def values(self, key: str, site: str = "") -> list[float | None]:
+        """What each seed has at a site by another metric, or of an average, such as "macro_comet"."""
+        return [(run["sites"].get(site, {}) if site else run).get(key) for run in self.runs]
 
-    def averages(self, name: str) -> list[float | None]:
-        """What each seed has of an average by another metric, such as "macro_comet"."""
-        return [run.get(name) for run in self.runs]
+    def saving(self, name: str) -> float | None:
+        """Share of an update that was not sent, 0-1, of a row that selects."""
+        return _mean(self.values(name))
+
+    @property
+    def train_seconds(self) -> float | None:
+        """Of one round."""
+        return known_mean(entry.get("train_seconds") for entry in self.entries)
 
 
 class SuiteTable:
-    """The rows of a suite. suite: its suite.json; scores: "<row>-<seed>" -> a run's scores.json, of those that have one."""
+    """The rows of a suite.
 
-    def __init__(self, suite: Json, scores: Mapping[str, Json]) -> None:
-        self.suite, self.scores = suite, scores
+    Args:
+        suite: Its suite.json.
+        scores: "<row>-<seed>" -> a run's scores.json, of those that have one.
+        parameters: Of the runs' backbones, their mean; None where no run tells.
+    """
+
+    def __init__(self, suite: Json, scores: Mapping[str, Json], parameters: float | None = None) -> None:
+        self.suite, self.scores, self.parameters = suite, scores, parameters
         self.metric = metrics_of(next(iter(scores.values()), {}))[0]
         self.sites = self._sites()
         self.lines = [self._line(row) for row in suite["rows"]]
+
+    @classmethod
+    def of(cls, result_dir: Path) -> Self:
+        """Of a result folder, from its `suite.json` and `runs.jsonl` alone.
+
+        Raises:
+            RunError: no suite's result there.
+        """
+        suite = RunFolder(result_dir).read("suite.json")
+        if suite is None:
+            raise RunError(
+                f"{result_dir} holds no suite's result: it has no suite.json; give a folder that `fedlingua suite` has written"
+            )
+        stored = read_kept_runs(result_dir)
+        runs = {name: stored[name] for name in suite["runs"] if name in stored}
+        sizes = ((run["run"].get("backbone") or {}).get("parameters") for run in runs.values())
+        return cls(suite, {name: run["scores"] for name, run in runs.items()}, known_mean(sizes))
 
     def _sites(self) -> list[str]:
         """As the runs' scores name them ("<site>:<direction>" where a site has several), in the federation's order."""
@@ -110,10 +145,10 @@ class SuiteTable:
         scores = {site: Figure.of([run["sites"][site][key] for run in runs if site in run["sites"]]) for site in sites}
         scores |= {name: Figure.of([run[f"{name}_{key}"] for run in runs]) for name in AVERAGES if runs}
         costs = {cost: round(fmean(run[IN_SCORES.get(cost, cost)] for run in runs)) for cost in COSTS if runs}
-        savings = {name: fmean(run[name] for run in runs) for name in SAVINGS if runs and all(name in run for run in runs)}
-        parts = [self.suite["runs"][name].get("seconds_by_part", {}) for name in names.values()]
+        entries = {seed: self.suite["runs"].get(f"{row['name']}-{seed}", {}) for seed in row["seeds"]}
+        parts = [entries[seed].get("seconds_by_part", {}) for seed in names]
         seconds = {part: fmean(each[part] for each in parts) for part in SECONDS if parts and all(part in each for each in parts)}
-        return Line(row["name"], row["trains"], tuple(names), runs, scores, costs, savings, seconds)
+        return Line(row["name"], row["trains"], tuple(names), runs, scores, costs, seconds, list(entries.values()))
 
     # --- As CSV -----------------------------------------------------------------------------------------------------------------
 
@@ -121,75 +156,61 @@ class SuiteTable:
         """Plain numbers, one row a method; what a row has no scores of is empty. seeds: how many; suite.json names them."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        columns = self._columns() | self.masked_columns | self._macro_columns()
-        writer.writerow(["method", *columns, "seeds"])
+        writer.writerow(["method", *self.columns, "seeds"])
         for place, line in enumerate(self.lines):
-            values = (of_rows[place] for of_rows in columns.values())
+            values = (of_rows[place] for of_rows in self.columns.values())
             writer.writerow([line.name, *("" if value is None else round(value, DECIMALS) for value in values), len(line.seeds)])
         return stream.getvalue()
 
-    def _columns(self) -> Columns:
-        """Scores, costs, savings and seconds."""
+    @cached_property
+    def columns(self) -> Columns:
+        """Scores, costs and seconds. Of what sites chose among, savings, seconds and masked text without columns that no row has."""
         lines, key = self.lines, self.metric.key
         columns: Columns = {site: [line.mean(site) for line in lines] for site in self.sites}
         columns[f"macro_{key}"] = [line.mean("macro") for line in lines]
         columns[f"macro_{key}_sd"] = [line.scores["macro"].sd if "macro" in line.scores else None for line in lines]
         columns |= {f"{name}_{key}": [line.mean(name) for line in lines] for name in ("micro", "pooled")}
-        columns |= self.choice_columns
+        columns |= _known({f"macro_{side}": [_mean(line.values(f"macro_{side}_{key}")) for line in lines] for side in SIDES})
         columns |= {cost: [line.costs.get(cost) for line in lines] for cost in COSTS}
-        if any(line.savings for line in lines):
-            columns |= {saving: [line.savings.get(saving) for line in lines] for saving in SAVINGS}
-        seconds = {part: [line.seconds.get(part) for line in lines] for part in SECONDS}
-        return columns | {seconds_column(part): values for part, values in seconds.items() if _any(values)}
+        columns |= _known({saving: [line.saving(saving) for line in lines] for saving in SAVINGS})
+        columns |= _known({f"{part}_seconds": [line.seconds.get(part) for line in lines] for part in SECONDS})
+        columns |= _known(self._masked_columns() if self.metric is PERPLEXITY else {})
+        for metric in self.more_metrics:  # the mean over sites, and its standard deviation over seeds
+            name = f"macro_{metric.key}"
+            measured = [[value for value in line.values(name) if value is not None] for line in lines]
+            columns[name] = [fmean(values) if values else None for values in measured]
+            columns[f"{name}_sd"] = [stdev(values) if len(values) > 1 else None for values in measured]
+        return columns
 
-    @cached_property
-    def choice_columns(self) -> Columns:
-        """Means over sites of the models that sites chose among, where every seed has them, without columns that no row has."""
-        columns = {
-            f"macro_{side}": [_mean(line.averages(f"macro_{side}_{self.metric.key}")) for line in self.lines] for side in SIDES
-        }
-        return {name: values for name, values in columns.items() if _any(values)}
+    def value(self, line: Line, column: str) -> float | None:
+        """A row's value of a column; None where no row has such a one."""
+        return self.columns[column][self.lines.index(line)] if column in self.columns else None
 
     def choice_rows(self) -> list[list[str]]:
         """Header and rows: means over sites of base, alone, federation and kept; empty where no row's sites chose."""
-        if not self.choice_columns:
-            return []
         rows = [["method", "base", "alone", "federation", "kept", "joined"]]
-        for place, line in enumerate(self.lines):
-            alone, federated = (self.choice_columns.get(f"macro_{side}", [None] * len(self.lines))[place] for side in SIDES)
+        for line in self.lines:
+            alone, federated = (self.value(line, f"macro_{side}") for side in SIDES)
             if federated is not None:
-                base, final = _mean(line.averages(f"base_macro_{self.metric.key}")), line.mean("macro")
+                base, final = _mean(line.values(f"base_macro_{self.metric.key}")), line.mean("macro")
                 values = [units.score(value) for value in (base, alone, federated, final)]
                 rows.append([line.name, *values, units.gain(self.metric.gain(final, alone))])
-        return rows
+        return rows if rows[1:] else []
 
-    @cached_property
-    def masked_columns(self) -> Columns:
-        """What masked-language rows have besides perplexity, where every seed has it, without columns that no row has.
+    def _masked_columns(self) -> Columns:
+        """What masked-language rows have besides perplexity, where every seed has it.
 
         Accuracy: share of the masked pieces that were guessed, in %. Parts: mean over four parts of each text, and their sample
         standard deviation, as in Manoel et al. 2022, appendix A.1 and table 7.
         """
-        if self.metric is not PERPLEXITY:
-            return {}
         lines, scale = self.lines, ACCURACY.scale
         columns = {
-            f"{ACCURACY_OF}{site}": [_mean(line.values(site, ACCURACY.key), scale) for line in lines] for site in self.sites
+            f"{ACCURACY_OF}{site}": [_mean(line.values(ACCURACY.key, site), scale) for line in lines] for site in self.sites
         }
-        columns[MACRO_ACCURACY] = [_mean(line.averages(f"macro_{ACCURACY.key}"), scale) for line in lines]
+        columns[MACRO_ACCURACY] = [_mean(line.values(f"macro_{ACCURACY.key}"), scale) for line in lines]
         for site in self.sites:
             for before, key in ((PARTS_OF, "perplexity_of_parts"), (PARTS_SD_OF, "perplexity_of_parts_sd")):
-                columns[f"{before}{site}"] = [_mean(line.values(site, key)) for line in lines]
-        return {name: values for name, values in columns.items() if _any(values)}
-
-    def _macro_columns(self) -> Columns:
-        """Of what runs measure besides BLEU and chrF: the mean over sites, and its standard deviation over seeds."""
-        columns: Columns = {}
-        for metric in self.more_metrics:
-            name = f"macro_{metric.key}"
-            measured = [[value for value in line.averages(name) if value is not None] for line in self.lines]
-            columns[name] = [fmean(values) if values else None for values in measured]
-            columns[f"{name}_sd"] = [stdev(values) if len(values) > 1 else None for values in measured]
+                columns[f"{before}{site}"] = [_mean(line.values(key, site)) for line in lines]
         return columns
 
     @property
@@ -235,8 +256,7 @@ class SuiteTable:
             rows.append([line.name])
             for column in columns:
                 score = line.scores.get(column)
-                deviation = f" ± {score.sd:.2f}" if score and len(line.seeds) > 1 else ""
-                text = f"{score.shown:.2f}{deviation}" if score else units.NOTHING
+                text = _shown(score.mean, score.sd if line.seeds[1:] else None) if score else units.NOTHING
                 rows[-1].append(mark(text) if score and line.trains and score.shown == best[column] else text)
             if line.name in printed:
                 rows.append([f"{line.name} (paper)", *(units.score(printed[line.name].get(column)) for column in columns)])
@@ -245,34 +265,27 @@ class SuiteTable:
     def accuracy_rows(self) -> list[list[str]]:
         """Header and rows: masked pieces guessed, in %; empty where no row tells."""
         names = [*(f"{ACCURACY_OF}{site}" for site in self.sites), MACRO_ACCURACY]
-        if not set(names) & set(self.masked_columns):
-            return []
-        rows = [[line.name, *(units.score(self._masked(name, place)) for name in names)] for place, line in enumerate(self.lines)]
-        return [["method", *self.sites, "macro"], *rows]
+        rows = [[line.name, *(units.score(self.value(line, name)) for name in names)] for line in self.lines]
+        return [["method", *self.sites, "macro"], *rows] if set(names) & set(self.columns) else []
+
+    def parts(self, line: Line, site: str) -> tuple[float, float] | None:
+        """Mean and standard deviation of the perplexity of the four parts of a site's text."""
+        mean, sd = (self.value(line, f"{before}{site}") for before in (PARTS_OF, PARTS_SD_OF))
+        return None if mean is None or sd is None else (mean, sd)
 
     def parts_rows(self) -> list[list[str]]:
         """Header and rows: mean ± standard deviation over the parts of each site's text; empty where no row tells."""
-        if not any(f"{PARTS_OF}{site}" in self.masked_columns for site in self.sites):
-            return []
-        rows = [["method", *self.sites]]
-        for place, line in enumerate(self.lines):
-            pairs = [[self._masked(f"{before}{site}", place) for before in (PARTS_OF, PARTS_SD_OF)] for site in self.sites]
-            cells = [units.NOTHING if mean is None else f"{units.score(mean)} ± {units.score(sd)}" for mean, sd in pairs]
-            rows.append([line.name, *cells])
-        return rows
-
-    def _masked(self, column: str, place: int) -> float | None:
-        return self.masked_columns[column][place] if column in self.masked_columns else None
+        rows = [[line.name, *(_shown(*(self.parts(line, site) or [None])) for site in self.sites)] for line in self.lines]
+        return [["method", *self.sites], *rows] if any(f"{PARTS_OF}{site}" in self.columns for site in self.sites) else []
 
     def metric_rows(self, metric: Metric) -> list[list[str]]:
         """Header and rows of another metric: sites and the mean over them, mean ± standard deviation over seeds."""
         rows = [["method", *self.sites, "macro"]]
         for line in self.lines:
-            columns = [*(line.values(site, metric.key) for site in self.sites), line.averages(f"macro_{metric.key}")]
+            columns = [*(line.values(metric.key, site) for site in self.sites), line.values(f"macro_{metric.key}")]
             rows.append([line.name])
             for values in ([metric.scale * value for value in column if value is not None] for column in columns):
-                deviation = f" ± {units.score(stdev(values))}" if len(values) > 1 else ""
-                rows[-1].append(units.score(fmean(values) if values else None) + deviation)
+                rows[-1].append(_shown(known_mean(values), stdev(values) if len(values) > 1 else None))
         return rows
 
     def signatures(self, metric: Metric) -> list[str]:
@@ -298,7 +311,7 @@ class SuiteTable:
     @property
     def saves(self) -> bool:
         """Whether any row sends less than all of an update."""
-        return any(line.savings for line in self.lines)
+        return bool(set(SAVINGS) & set(self.columns))
 
     def cost_rows(self) -> list[list[str]]:
         """Header and rows: what is exchanged, rounds, dev loss and seeds."""
@@ -307,7 +320,8 @@ class SuiteTable:
         for line in self.lines:
             sizes = [units.data(line.costs.get(cost)) for cost in COSTS[1:]]
             if self.saves:
-                sizes += [f"{100 * line.savings[saving]:.1f} %" if line.savings else units.NOTHING for saving in SAVINGS]
+                shares = [line.saving(name) for name in SAVINGS]
+                sizes += [units.NOTHING if share is None else f"{100 * share:.1f} %" for share in shares]
             runs = [self.suite["runs"][f"{line.name}-{seed}"] for seed in line.seeds]
             losses = [run["dev_loss"] for run in runs if run.get("dev_loss") is not None]
             lists = [", ".join(map(str, values)) or units.NOTHING for values in ([run["rounds"] for run in runs], line.seeds)]
@@ -317,22 +331,80 @@ class SuiteTable:
 
     def over_own_models(self) -> list[list[str]]:
         """Header and rows: by how much each row beats the model of each site's own text; empty without such models."""
-        silos = {row["name"]: row["method"].removeprefix(SILO) for row in self.suite["rows"] if row["method"].startswith(SILO)}
-        alone = {silos[line.name]: line.mean(silos[line.name]) for line in self.lines if line.name in silos}
-        own = {site: alone[site] for site in self.sites if alone.get(site) is not None}
+        own = self.own_models
         rows = [
             [line.name, *(units.gain(self.metric.gain(line.mean(site), mean)) for site, mean in own.items())]
             for line in self.lines
-            if line.name not in silos and set(own) <= set(line.scores)
+            if line.name not in self._silos and set(own) <= set(line.scores)
         ]
         return [["method", *own], *rows] if own and rows else []
 
+    @property
+    def _silos(self) -> dict[str, str]:
+        """Row that was trained on one site's text alone -> the site."""
+        return {row["name"]: row["method"].removeprefix(SILO) for row in self.suite["rows"] if row["method"].startswith(SILO)}
 
-def _any(values: Sequence[float | None]) -> bool:
-    return any(value is not None for value in values)
+    @property
+    def own_models(self) -> dict[str, float]:
+        """Score at each site of the model that was trained on its text alone, where there is such a row."""
+        silos = self._silos
+        alone = {silos[line.name]: line.mean(silos[line.name]) for line in self.lines if line.name in silos}
+        return {site: mean for site in self.sites if (mean := alone.get(site)) is not None}
+
+    # --- For the page -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def best_line(self) -> Line | None:
+        """The row of the best macro score; the base is no method and never it."""
+        known = {score: line for line in reversed(self.lines) if line.name != BASE and (score := line.mean("macro")) is not None}
+        return known[self.metric.best(known)] if known else None
+
+    def line(self, name: str) -> Line | None:
+        return next((line for line in self.lines if line.name == name), None)
+
+    @cached_property
+    def base(self) -> dict[str, float]:
+        """Score of the base at each site, and "macro": the table's row, or else what the runs scored before training."""
+        if line := self.line(BASE):
+            return {column: score.mean for column, score in line.scores.items()}
+        key = self.metric.key
+        before = [(site, entry.get(f"base_{key}")) for site, entry in self._entries()]
+        before += [("macro", run.get(f"base_macro_{key}")) for run in self.scores.values()]
+        known = [(column, value) for column, value in before if value is not None]
+        return {column: fmean(value for other, value in known if other == column) for column, _ in known}
+
+    @property
+    def num_sites(self) -> int:
+        """How many sites share the server's line."""
+        return max((run.get("num_sites") or 0 for run in self.suite["runs"].values()), default=0) or len(self.suite["sites"])
+
+    def convergence(self, text: str) -> dict[str, Curve]:
+        """Row -> its dev perplexity of a text by round, mean over its seeds; of the rows that were measured on it more than once."""
+        losses = {
+            line.name: [{int(index): each for index, each in run.get("dev_losses", {}).items()} for run in line.entries]
+            for line in self.lines
+        }
+        curves = {row: mean_curve([perplexities(each, text, self.sites) for each in runs]) for row, runs in losses.items()}
+        return {row: curve for row, curve in curves.items() if len(curve) > 1}
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _known(columns: Columns) -> Columns:
+    """Without the columns that no row has."""
+    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0) -> float | None:
     """Over seeds, where every one tells it."""
     known = [value for value in values if value is not None]
     return scale * fmean(known) if known and len(known) == len(values) else None
+
+
+def _shown(mean: float | None, sd: float | None = None) -> str:
+    """A mean, with its standard deviation where there is one."""
+    return units.score(mean) + ("" if sd is None else f" ± {units.score(sd)}")

@@ -6,7 +6,7 @@ from fedlingua.common.errors import CorpusError
 from fedlingua.common.languages import Direction
 from fedlingua.corpora.clean import CleaningRules
 from fedlingua.corpora.read import Pair
-from fedlingua.desk.corpora.statistics import Sample, as_json, corpus_statistics, summary
+from fedlingua.desk.corpora.statistics import as_json, corpus_statistics, summary
 
 DE_ZH = Direction("de", "zh")
 PAIRS = [
@@ -26,9 +26,9 @@ def test_what_is_read_adds_up_and_is_measured_and_sampled() -> None:
     assert found.lengths == ({3: 3, 0: 2, 1: 1}, {4: 3, 3: 1, 2: 1, 0: 1})
     assert found.repeated == {"pairs": 1, "sources": 3, "targets": 2}
     assert found.samples == {
-        "duplicate": [Sample(2, Pair("ein Hund schläft", "狗在睡觉"))],
-        "empty": [Sample(4, Pair("", "狗在"))],
-        "too-short": [Sample(6, Pair("Hund", "狗在睡觉"))],
+        "duplicate": [(2, Pair("ein Hund schläft", "狗在睡觉"))],
+        "empty": [(4, Pair("", "狗在"))],
+        "too-short": [(6, Pair("Hund", "狗在睡觉"))],
     }
 
 

@@ -15,10 +15,8 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.app import main
 from fedlingua.desk.cli.personalize import personalize as personalize_command
-from fedlingua.desk.personalization.personalize import chosen_alpha, personalize
-from fedlingua.desk.personalization.result_files import MOST_POINTS, thinned
-from fedlingua.desk.personalization.settings import Personalizing
-from fedlingua.desk.personalization.start import Start
+from fedlingua.desk.personalization.personalize import MOST_POINTS, chosen_alpha, personalize, thinned
+from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.personalization.interpolation import ALPHAS, interpolated
 from fedlingua.runs.folder import RunFolder
 
@@ -156,14 +154,10 @@ def test_what_is_judged_is_judged_with_the_tensors_that_are_kept(translating):
     """The four models once more, by hand, from the files."""
     (about,), _ = go_on(translating, "bank", learning_rate=0.05, epochs=3)
     start = Start.of(translating.directory, ["bank"])
-    trainable = start.run.trainable()
-    again = personalize(
-        *("bank", start.texts["bank"], start.federated("bank", trainable), trainable, start.settings),
-        Personalizing(learning_rate=0.05, epochs=3),
-    )
-    assert {name: dict(values) for name, values in again.test.items()} == about["test"]
+    tensors, again = personalize(start, "bank", start.run.trainable(), Personalizing(learning_rate=0.05, epochs=3))
+    assert again["test"] == about["test"]
     kept = load_file(left(translating, "bank") / "personal.safetensors")
-    assert all(np.array_equal(array, kept[name]) for name, array in again.personal.items())
+    assert all(np.array_equal(array, kept[name]) for name, array in tensors["personal"].items())
 
 
 def test_of_equal_losses_the_alpha_nearest_to_the_federations_model_is_chosen():

@@ -9,8 +9,7 @@ import pytest
 
 from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.desk.cli.personalize import personalize
-from fedlingua.desk.personalization.settings import Personalizing
-from fedlingua.desk.personalization.start import Start
+from fedlingua.desk.personalization.start import Personalizing, Start
 from fedlingua.exchange import trainable
 from fedlingua.runs.folder import RunFolder
 from tests.in_process import run

@@ -20,7 +20,6 @@ from fedlingua.desk.report.communication import (
     run_communication,
     training_seconds,
     transfer_seconds,
-    transfer_share,
 )
 from fedlingua.desk.report.read import read_run
 
@@ -43,9 +42,9 @@ def test_adapters_take_a_client_of_the_paper_0_26_seconds() -> None:
 
 
 def test_share_is_of_transfer_and_training_together() -> None:
-    assert transfer_share(234, 7 * 60) == pytest.approx(0.3578, abs=1e-4)
-    assert transfer_share(0, 420) == 0
-    assert transfer_share(0, 0) is None
+    assert Cost(200, 34, 7 * 60).share == pytest.approx(0.3578, abs=1e-4)
+    assert Cost(0, 0, 420).share == 0
+    assert Cost(0, 0, 0).share is None
 
 
 def test_a_round_goes_up_and_down() -> None:

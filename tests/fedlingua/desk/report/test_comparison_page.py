@@ -13,14 +13,13 @@ from fedlingua.desk.comparison.compare import Comparison, compare
 from fedlingua.desk.comparison.runs import differing_settings, read_runs, variants
 from fedlingua.desk.report.comparison_page import (
     bytes_of,
-    bytes_plot,
     check_page,
     difference_plot,
+    figures,
     gain_plot,
     labelled,
     render_comparison,
     score_plot,
-    seconds_plot,
     write_comparison,
 )
 from tests.translated_runs import make_run
@@ -79,12 +78,16 @@ def test_without_translations_a_difference_has_no_interval(tmp_path: Path) -> No
 
 def test_bytes_are_those_of_all_rounds_and_the_front_is_of_the_cheapest(found: Comparison) -> None:
     assert bytes_of(found.runs) == {"own": 0.0, "all": 18000.0, "some": 18000.0}
-    front = next(trace for trace in bytes_plot(found).data if trace.name == "Pareto front")
+    front = next(trace for trace in figures(found)["bytes"].data if trace.name == "Pareto front")
     means = {run.name: sum(found.scores[site][place] for site in ("a", "b")) / 2 for place, run in enumerate(found.runs)}
     best = [name for name in means if name == "own" or means[name] > max(means["own"], means["all"])]
     assert list(front.y) == pytest.approx([means[name] for name in best])
-    assert bytes_plot(found).layout.xaxis.title.text == "up and down, a site, all rounds, kB"
-    assert sorted(x for trace in seconds_plot(found).data if trace.name != "names" for x in trace.x if x) == [10.0, 20.0, 30.0]
+    assert figures(found)["bytes"].layout.xaxis.title.text == "up and down, a site, all rounds, kB"
+    assert sorted(x for trace in figures(found)["seconds"].data if trace.name != "names" for x in trace.x if x) == [
+        10.0,
+        20.0,
+        30.0,
+    ]
 
 
 def test_text_in_one_place_has_no_bytes(tmp_path: Path) -> None:

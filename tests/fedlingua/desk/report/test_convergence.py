@@ -1,11 +1,10 @@
 """Dev perplexity by round, from sums, by hand."""
 
-import json
 import math
 
 import pytest
 
-from fedlingua.desk.report.convergence import ALL, as_json, dev_losses, from_json, mean_curve, perplexities, perplexity, thinned
+from fedlingua.desk.report.convergence import ALL, dev_losses, mean_curve, perplexities, perplexity, thinned
 from fedlingua.desk.report.read import Round, SiteRound
 
 SITES = ["es", "ru"]
@@ -41,10 +40,9 @@ def test_what_is_pooled_is_all_text_or_one_sites_and_never_both() -> None:
     assert [perplexities(public, text, SITES) for text in (ALL, *SITES)] == [{}, {}, {}]
 
 
-def test_they_are_kept_as_sums_and_read_again() -> None:
+def test_they_are_kept_as_sums() -> None:
     losses = dev_losses([measured(0, **MEASURED)])
-    assert as_json(losses) == {"0": {"es": [41.589, 30], "ru": [27.726, 10]}}
-    assert from_json(json.loads(json.dumps(as_json(losses)))) == losses
+    assert losses == {0: {"es": (41.589, 30), "ru": (27.726, 10)}}
 
 
 def test_of_many_rounds_every_second_or_fourth_is_kept_and_the_last() -> None:
@@ -54,13 +52,6 @@ def test_of_many_rounds_every_second_or_fourth_is_kept_and_the_last() -> None:
     assert kept[181] == [20 * n for n in range(46)]
     assert set(kept[181]) & set(range(490)) <= set(kept[100])
     assert thinned({}) == {}
-
-
-@pytest.mark.parametrize(
-    "told", [None, [1], {"x": {"es": [1, 2]}}, {"0": {"es": [1]}}, {"0": {"es": [1.0, 0]}}, {"0": {"es": "many"}}]
-)
-def test_what_is_of_another_form_is_left_out(told: object) -> None:
-    assert from_json(told) == {}
 
 
 def test_the_mean_over_seeds_is_of_rounds_that_all_measured() -> None:

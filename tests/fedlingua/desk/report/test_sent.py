@@ -10,9 +10,7 @@ from fedlingua.desk.report import write_report
 from fedlingua.desk.report.read import read_run
 from fedlingua.desk.report.run_plots import loss_plot
 from fedlingua.desk.report.sent import (
-    Deviations,
     Sent,
-    SiteDeviations,
     Spread,
     bin_edges,
     deviation_plot,
@@ -145,8 +143,8 @@ def test_a_threshold_of_null_is_no_threshold(tmp_path: Path) -> None:
 
 def test_tensors_that_moved_are_told_from_those_that_did_not_or_were_zero(tmp_path: Path) -> None:
     found = sent(write(tmp_path)).deviations
-    assert found.rounds[1]["north"] == SiteDeviations([0.001, 0.01], still=1, without=1)
-    assert found.rounds[2] == {"north": SiteDeviations([0.001] * 3, still=1, without=0)}
+    assert found[1]["north"] == [0.001, 0.01, None, 0.0]
+    assert found[2] == {"north": [0.001, 0.001, 0.001, 0.0]}
     assert "Of these rounds' tensors, 2 did not move and 2 were zero before" in section(tmp_path)
 
 
@@ -187,9 +185,9 @@ def test_more_sites_than_colours_are_pooled(tmp_path: Path) -> None:
     ("told", "shown"), [([], []), ([4], [4]), ([1, 2], [1, 2]), ([1, 2, 3], [1, 2, 3]), ([1, 2, 5, 6, 9], [1, 5, 9])]
 )
 def test_the_first_the_middle_and_the_last_round_are_shown(told: list[int], shown: list[int]) -> None:
-    moved = {index: {"a": SiteDeviations([1.0], 0, 0)} for index in told}
-    still = {99: {"a": SiteDeviations([], 3, 0)}, 100: {}}
-    assert shown_rounds(Deviations(moved | still)) == shown
+    moved = {index: {"a": [1.0]} for index in told}
+    still = {99: {"a": [0.0, 0.0, 0.0]}, 100: {}}
+    assert shown_rounds(moved | still) == shown
 
 
 def test_bins_reach_from_the_least_to_the_greatest() -> None:
@@ -203,12 +201,12 @@ def test_bins_reach_from_the_least_to_the_greatest() -> None:
 def test_a_site_that_tells_a_round_again_is_counted_once(tmp_path: Path) -> None:
     again = [{"round": 1, "site": "a", "deviations": [1.0]}, {"round": 1, "site": "a", "deviations": [2.0]}]
     (tmp_path / "deviations.jsonl").write_text(lines(again))
-    assert read_deviations(tmp_path / "deviations.jsonl").rounds[1]["a"].moved == [2.0]
+    assert read_deviations(tmp_path / "deviations.jsonl")[0][1]["a"] == [2.0]
 
 
 def test_a_last_line_broken_off_is_ignored_and_one_before_it_is_told(tmp_path: Path) -> None:
-    told = sent(write(tmp_path, lines(DEVIATIONS) + '{"round": 3, "si')).deviations
-    assert (list(told.rounds), told.note) == ([1, 2], "")
+    told = sent(write(tmp_path, lines(DEVIATIONS) + '{"round": 3, "si'))
+    assert (list(told.deviations), told.deviations_note) == ([1, 2], "")
     assert "1 line(s) of deviations.jsonl cannot be read" in section(write(tmp_path, "{oh\n" + lines(DEVIATIONS)))
 
 

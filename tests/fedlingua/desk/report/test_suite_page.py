@@ -1,6 +1,5 @@
 """The page of a suite: what it reads, what it calls best, what it reckons, and where it lies."""
 
-import csv
 import json
 import math
 import re
@@ -14,8 +13,6 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.desk.report.suite_page import (
-    best_values,
-    convergence_curves,
     convergence_plot,
     gain_plot,
     macro_plot,
@@ -24,44 +21,48 @@ from fedlingua.desk.report.suite_page import (
     saving_points,
     uplink_plot,
 )
-from fedlingua.desk.report.suite_result import read_suite
+from fedlingua.desk.suites.table import SuiteTable
 from fedlingua.settings.metrics import PERPLEXITY
 
 EVIL = "<script>alert(1)</script>"
-TABLE: list[dict[str, Any]] = [
-    {"method": "base", "north": 30.0, EVIL: 10.0, "macro_bleu": 20.0, "macro_bleu_sd": "", "seeds": 1},
-    {"method": "adapter-local", "north": 28.0, EVIL: 16.0, "macro_bleu": 22.0, "macro_bleu_sd": 0.5, "seeds": 2}
-    | {"exchanged_parameters": 0, "uplink_bytes": 0, "downlink_bytes": 0},
-    {"method": "adapter-fed", "north": 26.0, EVIL: 20.0, "macro_bleu": 23.0, "macro_bleu_sd": 1.0, "seeds": 1}
-    | {"exchanged_parameters": 250_000, "uplink_bytes": 1_000_000, "downlink_bytes": 3_000_000, "micro_bleu": 24.5},
-]
-COLUMNS = ["method", "north", EVIL, "macro_bleu", "macro_bleu_sd", "micro_bleu", "pooled_bleu", "exchanged_parameters"]
-COLUMNS += ["uplink_bytes", "downlink_bytes", "tensor_saving", "number_saving", "seeds"]
+Rows = dict[str, list[dict[str, Any]]]
+"""Row -> a scores.json a seed, from 2022 on."""
+
+
+def scored(macro: float, north: float = 1.0, evil: float = 1.0, uplink: int = 0, **more: Any) -> dict[str, Any]:
+    """A scores.json; the base had 30 and 10 at the sites."""
+    sites = {
+        "north": {"bleu": north, "base_bleu": 30.0, "direction": "de"},
+        EVIL: {"bleu": evil, "base_bleu": 10.0, "direction": "es"},
+    }
+    averages = {"macro_bleu": macro, "micro_bleu": macro, "pooled_bleu": macro, "base_macro_bleu": 20.0}
+    costs = {"exchanged_parameters": uplink // 4, "uplink_bytes_per_round": uplink, "downlink_bytes_per_round": 3 * uplink}
+    return {"sites": sites, **averages, **costs, **more}
+
+
+TABLE: Rows = {
+    "base": [scored(20.0, 30.0, 10.0)],
+    "adapter-local": [scored(21.5, 28.0, 16.0), scored(22.5, 28.0, 16.0)],
+    "adapter-fed": [scored(23.0, 26.0, 20.0, 1_000_000)],
+}
 PAPER = {"table": "table 2", "by": "Liu et al. 2023", "rows": {"adapter-local": {"de-fr": 30.88, "macro": 26.28, "micro": 26.56}}}
 
 
-def test_columns_of_seconds_are_no_sites(tmp_path: Path) -> None:
-    result = write(tmp_path)
-    head, *rows = (result / "table.csv").read_text().splitlines()
-    (result / "table.csv").write_text(
-        "\n".join([f"{head},train_seconds,theta_seconds", *(f"{row},1.5,0.001" for row in rows)]) + "\n"
-    )
-    assert read_suite(result).sites == ["north", EVIL]
-
-
-def selecting(name: str, macro: float | str, saving: float | str, uplink: float | str) -> dict[str, Any]:
-    return {"method": name, "macro_bleu": macro, "macro_bleu_sd": 0.5, "number_saving": saving, "uplink_bytes": uplink}
+def selecting(macro: float, uplink: int, saving: float | None = None) -> list[dict[str, Any]]:
+    """Two seeds, with one standard deviation of 0.5."""
+    savings = {} if saving is None else {"tensor_saving": saving, "number_saving": saving}
+    return [scored(macro + side * math.sqrt(0.125), uplink=uplink, **savings) for side in (-1, 1)]
 
 
 # dp-g saves as much as top-k and is worse; the base is none of them, and local sends nothing at all.
-SELECTING = [
-    selecting("base", 20.0, "", 0),
-    selecting("adapter-local", 21.0, "", 0),
-    selecting("pmfl", 24.0, "", 4_000_000),
-    selecting("dp-g", 21.0, 0.5, 2_000_000),
-    selecting(EVIL, 23.0, 0.5, 3_000_000),
-    selecting("metasend-g", 22.0, 0.75, 1_000_000),
-]
+SELECTING: Rows = {
+    "base": selecting(20.0, 0),
+    "adapter-local": selecting(21.0, 0),
+    "pmfl": selecting(24.0, 4_000_000),
+    "dp-g": selecting(21.0, 2_000_000, 0.5),
+    EVIL: selecting(23.0, 3_000_000, 0.5),
+    "metasend-g": selecting(22.0, 1_000_000, 0.75),
+}
 
 
 def run_entry(status: str = "completed", reason: str | None = None) -> dict[str, Any]:
@@ -73,33 +74,25 @@ SUITE: dict[str, Any] = {
     "settings": {"rounds": 5},
     "seconds": 3723.0,
     "versions": {"flwr": "1.39.0"},
-    "runs": {
-        "adapter-local-2022": run_entry(),
-        "adapter-local-2023": run_entry(),
-        "adapter-fed-2022": run_entry(),
-        "adapter-fed-2023": run_entry("failed", f"site {EVIL} is gone"),
-    },
+    "sites": ["north", EVIL],
 }
-SCORES = {"adapter-local-2022": 21.5, "adapter-local-2023": 22.5, "adapter-fed-2022": 23.0}
 
 
-def write(folder: Path, table: list[dict[str, Any]] = TABLE, **changes: Any) -> Path:
+def write(folder: Path, table: Rows = TABLE, failed: int = 0, **changes: Any) -> Path:
+    """A suite's result. failed: seeds of adapter-fed without scores."""
     result = folder / "small"
     result.mkdir(exist_ok=True)
-    with (result / "table.csv").open("w", encoding="utf-8", newline="") as lines:
-        writer = csv.DictWriter(lines, COLUMNS)
-        writer.writeheader()
-        writer.writerows(table)
-    (result / "suite.json").write_text(json.dumps(SUITE | changes))
-    sites = {
-        "north": {"bleu": 1.0, "base_bleu": 30.0, "direction": "de"},
-        EVIL: {"bleu": 1.0, "base_bleu": 10.0, "direction": "es"},
-    }
-    lines = []
-    for name, macro in SCORES.items():
-        method, _, seed = name.rpartition("-")
-        scores = {"macro_bleu": macro, "base_macro_bleu": 20.0, "sites": sites}
-        lines.append({"method": method, "seed": int(seed), "run": {"backbone": {"parameters": 5_000_000}}, "scores": scores})
+    seeds = {name: list(range(2022, 2022 + len(runs) + failed * (name == "adapter-fed"))) for name, runs in table.items()}
+    rows = [{"name": name, "method": name, "trains": name != "base", "seeds": seeds[name]} for name in table]
+    lines = [
+        {"method": name, "seed": seed, "run": {"backbone": {"parameters": 5_000_000}}, "scores": scores}
+        for name, runs in table.items()
+        for seed, scores in zip(seeds[name], runs, strict=False)
+    ]
+    there = {f"{line['method']}-{line['seed']}" for line in lines}
+    names = [f"{name}-{seed}" for name, of_row in seeds.items() for seed in of_row]
+    runs = {name: run_entry() if name in there else run_entry("failed", f"site {EVIL} is gone") for name in names}
+    (result / "suite.json").write_text(json.dumps(SUITE | {"rows": rows, "runs": runs} | changes))
     write_kept_runs(result, lines)
     return result
 
@@ -114,8 +107,8 @@ def words(page: Path) -> str:
 
 
 def test_the_page_tells_the_suite(tmp_path: Path) -> None:
-    seen = words(write_suite_report(write(tmp_path), tmp_path / "runs"))
-    assert seen.startswith("A small suite ✗ 1 of 4 runs did not complete")
+    seen = words(write_suite_report(write(tmp_path, failed=1), tmp_path / "runs"))
+    assert seen.startswith("A small suite ✗ 1 of 5 runs did not complete")
     for expected in ("best macro BLEU 23.00 adapter-fed", "+3.00 base 20.00", "over adapter-local +1.00", "1 h 02 min"):
         assert expected in seen
     assert f"adapter-fed 2023 failed site {EVIL} is gone" in seen
@@ -142,32 +135,30 @@ def test_the_base_is_never_best(tmp_path: Path) -> None:
     assert "<b>28.00</b>" in text  # of the methods; the base has 30
     assert "<b>30.00</b>" not in text
     assert "<b>20.00</b>" in text  # adapter-fed at the second site, which ties with the base's macro
-    high = [TABLE[0] | {"macro_bleu": 99.0}, *TABLE[1:]]
-    best = read_suite(write(tmp_path, high)).best
+    best = SuiteTable.of(write(tmp_path, TABLE | {"base": [scored(99.0)]})).best_line
     assert best is not None
     assert best.name == "adapter-fed"
 
 
-def test_values_that_read_the_same_are_best_together() -> None:
-    assert best_values([{"a": 1.001, "b": None}, {"a": 1.002, "b": 2.0}]) == {"a": "1.00", "b": "2.00"}
-
-
 def test_every_seed_is_a_point_beside_mean_and_sd(tmp_path: Path) -> None:
-    figure = macro_plot(read_suite(write(tmp_path, paper=PAPER)))
+    figure = macro_plot(SuiteTable.of(write(tmp_path, paper=PAPER)))
     traces = {trace.name: trace for trace in figure.data}
-    assert list(traces["a seed"].x) == [21.5, 22.5, 23.0]
-    assert [round(place) for place in traces["a seed"].y] == [1, 1, 2]
+    assert list(traces["a seed"].x) == [20.0, 21.5, 22.5, 23.0]
+    assert [round(place) for place in traces["a seed"].y] == [0, 1, 1, 2]
     assert list(traces["mean ± sd"].x) == [20.0, 22.0, 23.0]
-    assert list(traces["mean ± sd"].error_x.array) == [0.0, 0.5, 1.0]
+    assert list(traces["mean ± sd"].error_x.array) == [0.0, math.sqrt(0.5), 0.0]
     assert list(traces["the paper's"].x) == [None, 26.28, None]
 
 
-@pytest.mark.parametrize("table", [TABLE, TABLE[1:]], ids=["base in the table", "base from the runs"])
-def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: list[dict[str, Any]]) -> None:
-    result = read_suite(write(tmp_path, table))
-    (heat,) = gain_plot(result, result.base_sites, "base").data
+WITHOUT_BASE = {name: runs for name, runs in TABLE.items() if name != "base"}
+
+
+@pytest.mark.parametrize("table", [TABLE, WITHOUT_BASE], ids=["base in the table", "base from the runs"])
+def test_gains_are_over_the_base_at_each_site(tmp_path: Path, table: Rows) -> None:
+    result = SuiteTable.of(write(tmp_path, table))
+    (heat,) = gain_plot(result, result.base, "base").data
     assert [list(line) for line in heat.z] == [[-2.0, 6.0], [-4.0, 10.0]]
-    assert result.base_macro == 20.0
+    assert result.base["macro"] == 20.0
 
 
 def test_the_cost_of_a_row_is_that_of_all_its_sites(tmp_path: Path) -> None:
@@ -179,39 +170,27 @@ def test_the_cost_of_a_row_is_that_of_all_its_sites(tmp_path: Path) -> None:
 
 
 def test_the_full_model_is_reckoned_only_where_no_row_sends_it(tmp_path: Path) -> None:
-    assert list(row_traffic(read_suite(write(tmp_path)))) == ["adapter-local", "adapter-fed", "full model"]
-    fed = TABLE[2] | {"method": "model-fed"}
-    assert list(row_traffic(read_suite(write(tmp_path, [fed])))) == ["model-fed"]
+    assert list(row_traffic(SuiteTable.of(write(tmp_path)))) == ["adapter-local", "adapter-fed", "full model"]
+    fed = {"model-fed": TABLE["adapter-fed"]}
+    assert list(row_traffic(SuiteTable.of(write(tmp_path, fed)))) == ["model-fed"]
 
 
 def test_the_papers_figures_stand_beside(tmp_path: Path) -> None:
     seen = words(write_suite_report(write(tmp_path, paper=PAPER), tmp_path))
     assert "Liu et al. 2023, table 2" in seen
     assert "adapter-local 26.28 26.56 30.88" in seen
-    assert "adapter-local 2 22.00 0.50 +2.00 26.28" in seen
+    assert "adapter-local 2 22.00 0.71 +2.00 26.28" in seen
 
 
-def test_a_table_alone_is_enough(tmp_path: Path) -> None:
-    result = write(tmp_path)
-    (result / "suite.json").unlink()
-    seen = words(write_suite_report(result, tmp_path))
-    assert "seeds 2 best macro" in seen
-    assert "suite.json is not there." in seen
-    (result / "suite.json").write_text("{")
-    assert "suite.json cannot be read" in words(write_suite_report(result, tmp_path))
-
-
-def test_values_of_another_type(tmp_path: Path) -> None:
-    strange = [{"method": "x", "north": "nan", EVIL: "many", "macro_bleu": "", "seeds": ""}]
-    write_suite_report(write(tmp_path, strange, settings=3, runs={"x": 1, "y": {}}, paper=[1], seconds="long"), tmp_path)
-
-
-@pytest.mark.parametrize("content", [None, "", "a,b\n1,2\n"])
-def test_a_folder_without_a_table_is_refused(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "table.csv").write_text(content)
-    with pytest.raises(RunError, match=r"(?s)table\.csv.*got:.*wanted:.*to do:"):
+def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no suite\.json"):
         write_suite_report(tmp_path, tmp_path)
+
+
+def test_a_suite_of_which_every_run_failed_has_a_page(tmp_path: Path) -> None:
+    seen = words(write_suite_report(write(tmp_path, {"adapter-fed": []}, failed=2, paper=PAPER), tmp_path))
+    assert "best macro BLEU not yet" in seen
+    assert "0 of 2 runs completed" in seen
 
 
 def test_a_bandwidth_of_nothing_is_refused(tmp_path: Path) -> None:
@@ -220,25 +199,31 @@ def test_a_bandwidth_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_that_send_whole_updates_lie_at_nothing_saved(tmp_path: Path) -> None:
-    points = saving_points(read_suite(write(tmp_path, SELECTING)))
-    assert [(point.name, point.x, point.score) for point in points] == [
+    points = saving_points(SuiteTable.of(write(tmp_path, SELECTING)))
+    assert [(point.name, point.x, pytest.approx(point.score)) for point in points] == [
         *(("pmfl", 0.0, 24.0), ("dp-g", 50.0, 21.0), (EVIL, 50.0, 23.0), ("metasend-g", 75.0, 22.0)),
     ]
 
 
 def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
-    traces = {trace.name: trace for trace in saving_plot(read_suite(write(tmp_path, SELECTING))).data}
-    assert (list(traces["Pareto front"].x), list(traces["Pareto front"].y)) == ([0.0, 50.0, 75.0], [24.0, 23.0, 22.0])
-    assert (list(traces["beaten by another"].x), list(traces["beaten by another"].y)) == ([50.0], [21.0])
-    assert list(traces["Pareto front"].error_y.array) == [0.5] * 3
+    traces = {trace.name: trace for trace in saving_plot(SuiteTable.of(write(tmp_path, SELECTING))).data}
+    assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
+        [0.0, 50.0, 75.0],
+        [24.0, 23.0, 22.0],
+    )
+    assert (list(traces["beaten by another"].x), pytest.approx(list(traces["beaten by another"].y))) == ([50.0], [21.0])
+    assert list(traces["Pareto front"].error_y.array) == pytest.approx([0.5] * 3)
     assert sorted(traces["names"].text) == ["&lt;script&gt;alert(1)&lt;/script&gt;", "dp-g", "metasend-g", "pmfl"]
 
 
 def test_fewer_bytes_are_better(tmp_path: Path) -> None:
     # dp-g sends less than the row that beats it in the share of numbers, and more than metasend-g.
-    figure = uplink_plot(read_suite(write(tmp_path, SELECTING)))
+    figure = uplink_plot(SuiteTable.of(write(tmp_path, SELECTING)))
     traces = {trace.name: trace for trace in figure.data}
-    assert (list(traces["Pareto front"].x), list(traces["Pareto front"].y)) == ([1.0, 3.0, 4.0], [22.0, 23.0, 24.0])
+    assert (list(traces["Pareto front"].x), pytest.approx(list(traces["Pareto front"].y))) == (
+        [1.0, 3.0, 4.0],
+        [22.0, 23.0, 24.0],
+    )
     assert list(traces["beaten by another"].x) == [2.0]
     assert figure.layout.xaxis.title.text == "uplink of a site and round, MB"
 
@@ -247,11 +232,11 @@ def test_the_base_is_a_line_as_far_as_it_leaves_the_rows_their_room(tmp_path: Pa
     page = write_suite_report(write(tmp_path, SELECTING), tmp_path)
     assert "Quality and what was not sent" in words(page)
     assert "beats in both. The dotted line is the base." in words(page)
-    (dotted,) = saving_plot(read_suite(tmp_path / "small")).layout.shapes
+    (dotted,) = saving_plot(SuiteTable.of(tmp_path / "small")).layout.shapes
     assert dotted.y0 == 20.0
-    far = write(tmp_path, [selecting("base", 2.0, "", 0), *SELECTING[1:]])
+    far = write(tmp_path, SELECTING | {"base": selecting(2.0, 0)})
     assert "beats in both. The base lies far off, at 2.00." in words(write_suite_report(far, tmp_path))
-    assert not saving_plot(read_suite(far)).layout.shapes
+    assert not saving_plot(SuiteTable.of(far)).layout.shapes
 
 
 def test_a_suite_that_selects_nothing_has_no_such_part(tmp_path: Path) -> None:
@@ -259,9 +244,9 @@ def test_a_suite_that_selects_nothing_has_no_such_part(tmp_path: Path) -> None:
 
 
 def test_selecting_rows_without_scores_or_bytes(tmp_path: Path) -> None:
-    empty = [selecting("dp-g", "", 0.5, ""), selecting("dp-l", "", "much", "")]
+    empty: Rows = {"dp-g": [], "dp-l": []}
     assert "Quality and what was not sent" not in words(write_suite_report(write(tmp_path, empty), tmp_path))
-    alone = write(tmp_path, [selecting("dp-g", 21.0, 0.5, "") | {"macro_bleu_sd": ""}])
+    alone = write(tmp_path, {"dp-g": selecting(21.0, 1_000_000, 0.5)})
     page = write_suite_report(alone, tmp_path)
     assert 'id="plot-saving"' in markup(page)
     assert 'id="plot-uplink"' not in markup(page)
@@ -274,18 +259,17 @@ def test_selecting_rows_without_scores_or_bytes(tmp_path: Path) -> None:
 def perplexities(tmp_path: Path) -> Path:
     """The same table, whose figures are perplexities now: adapter-local is lower than adapter-fed."""
     result = write(tmp_path)
-    for file in (result / "table.csv", result / "runs.jsonl"):
-        file.write_text(file.read_text().replace("bleu", "perplexity"))
+    file = result / "runs.jsonl"
+    file.write_text(file.read_text().replace("bleu", "perplexity"))
     return result
 
 
 def test_of_perplexities_the_lowest_is_the_best_and_a_fall_is_a_gain(perplexities: Path) -> None:
-    result = read_suite(perplexities)
+    result = SuiteTable.of(perplexities)
     assert (result.metric, result.sites) == (PERPLEXITY, ["north", EVIL])
-    assert result.best is not None
-    assert result.best.name == "adapter-local"
-    assert result.gain(22.0, 30.0) == 8.0
-    (heat,) = gain_plot(result, result.base_sites, "base").data
+    assert result.best_line is not None
+    assert result.best_line.name == "adapter-local"
+    (heat,) = gain_plot(result, result.base, "base").data
     assert [list(line) for line in heat.z] == [[2.0, -6.0], [4.0, -10.0]]
 
 
@@ -302,16 +286,13 @@ def test_the_page_of_perplexities_says_so(perplexities: Path, tmp_path: Path) ->
 
 def test_rows_are_held_against_the_model_of_each_sites_own_text(tmp_path: Path) -> None:
     """Only the first site has one."""
-    result = read_suite(write(tmp_path, [*TABLE, TABLE[1] | {"method": "silo-north", "north": 27.0, EVIL: 1.0}]))
+    folder = write(tmp_path, TABLE | {"silo-north": [scored(14.0, 27.0, 1.0)]})
+    result = SuiteTable.of(folder)
     assert result.own_models == {"north": 27.0}
     (heat,) = gain_plot(result, result.own_models, "silo-").data
     assert [list(line) for line in heat.z] == [[3.0, None], [1.0, None], [-1.0, None]]
-    assert "better than the site's own model" in words(write_suite_report(result.path, tmp_path / "runs"))
+    assert "better than the site's own model" in words(write_suite_report(folder, tmp_path / "runs"))
     assert "the site's own model" not in words(write_suite_report(write(tmp_path), tmp_path / "runs"))
-
-
-def test_the_lowest_of_a_column_is_best() -> None:
-    assert best_values([{"a": 3.0}, {"a": 2.001, "b": None}, {"a": 2.002, "b": 5.0}], PERPLEXITY) == {"a": "2.00", "b": "5.00"}
 
 
 def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: Path) -> None:
@@ -325,8 +306,10 @@ def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: P
     runs = {f"adapter-local-{seed}": run_entry() | {"dev_losses": losses} for seed, losses in own.items()}
     pooled = {"0": {"all text": [2 * nats[16.0], 2]}, "1": {"all text": [2 * nats[8.0], 2]}}
     runs |= {"adapter-fed-2022": run_entry() | {"dev_losses": pooled}, "adapter-fed-2023": run_entry("failed", "gone")}
-    result = read_suite(write(tmp_path, runs=runs))
-    figure = convergence_plot(result, convergence_curves(result))
+    folder = write(tmp_path, failed=1, runs=runs)
+    result = SuiteTable.of(folder)
+    figure = convergence_plot(result)
+    assert figure is not None
     drawn = [(trace.name, list(trace.x), [round(value, 3) for value in trace.y], trace.visible) for trace in figure.data]
     assert drawn == [
         ("adapter-local", [0, 1], [16.0, 6.0], True),
@@ -337,7 +320,7 @@ def test_dev_perplexity_is_drawn_by_round_a_line_a_row_for_each_text(tmp_path: P
     (menu,) = figure.layout.updatemenus
     assert [button.label for button in menu.buttons] == ["all text", "north", "&lt;script&gt;alert(1)&lt;…"]
     assert list(menu.buttons[1].args[0]["visible"]) == [False, False, True, False]
-    text = markup(write_suite_report(result.path, tmp_path / "runs"))
+    text = markup(write_suite_report(folder, tmp_path / "runs"))
     assert 'id="plot-convergence"' in text
     assert EVIL not in text
 
@@ -348,13 +331,16 @@ def test_a_suite_that_kept_no_dev_losses_has_no_such_part(perplexities: Path, tm
 
 def test_accuracy_and_the_four_parts_of_each_text_are_shown_and_are_no_sites(perplexities: Path, tmp_path: Path) -> None:
     assert "guessed" not in words(write_suite_report(perplexities, tmp_path / "runs"))
-    told = {"accuracy of north": ["", 25.0, 62.5], "macro_accuracy": [1.0, 2.0, 3.0], "parts of north": ["", 9.0, 5.5]}
-    columns = {**told, "sd of parts of north": ["", 0.5, 0.25]}
-    head, *rows = (perplexities / "table.csv").read_text().splitlines()
-    lines = [",".join([row, *(str(values[place]) for values in columns.values())]) for place, row in enumerate(rows)]
-    (perplexities / "table.csv").write_text("\n".join([",".join([head, *columns]), *lines]) + "\n")
-    assert read_suite(perplexities).sites == ["north", EVIL]
+    lines = [json.loads(line) for line in (perplexities / "runs.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["method"] != "base":
+            accuracy, mean, sd = (0.25, 9.0, 0.5) if line["method"] == "adapter-local" else (0.625, 5.5, 0.25)
+            told = {"accuracy": accuracy, "perplexity_of_parts": mean, "perplexity_of_parts_sd": sd}
+            line["scores"]["sites"]["north"] |= told
+            line["scores"]["macro_accuracy"] = accuracy / 2
+    write_kept_runs(perplexities, lines)
+    assert SuiteTable.of(perplexities).sites == ["north", EVIL]
     seen = words(write_suite_report(perplexities, tmp_path / "runs"))
     assert "Masked pieces guessed, %" in seen
-    assert "adapter-local 2.00 25.00 – adapter-fed 3.00 62.50 –" in seen
+    assert "adapter-local 12.50 25.00 – adapter-fed 31.25 62.50 –" in seen
     assert "adapter-local 9.00 ± 0.50 adapter-fed 5.50 ± 0.25" in seen

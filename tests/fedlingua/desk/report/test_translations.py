@@ -11,7 +11,6 @@ from fedlingua.desk.report import keep_run, write_report
 from fedlingua.desk.report.translations import (
     Sentence,
     Text,
-    Translations,
     changes,
     read_translations,
     shown_lines,
@@ -51,7 +50,7 @@ def section(folder: Path) -> str:
 def test_sentences_are_read_over_all_rounds_in_the_order_of_the_sites(tmp_path: Path) -> None:
     write(tmp_path, "north", line(10, "c"), line(0, "a"), line(0, "b", sentence=2), line(2, "x", sentence=2))
     write(tmp_path, "pooled", line(0, "d", "west"), line(0, "e", "east"))
-    texts = read_translations(tmp_path, True, ["south", "pooled", "north"]).texts
+    texts = read_translations(tmp_path, ["south", "pooled", "north"])[0]
     assert texts == [
         Text("pooled", "west", "de-fr", [Sentence("Satz 1", "phrase 1", {0: "d"})]),
         Text("pooled", "east", "de-fr", [Sentence("Satz 1", "phrase 1", {0: "e"})]),
@@ -62,7 +61,7 @@ def test_sentences_are_read_over_all_rounds_in_the_order_of_the_sites(tmp_path: 
             [Sentence("Satz 1", "phrase 1", {0: "a", 10: "c"}), Sentence("Satz 2", "phrase 2", {0: "b", 2: "x"})],
         ),
     ]
-    assert (texts[2].source, texts[2].target, texts[2].rounds) == ("de", "fr", [0, 2, 10])
+    assert (texts[2].languages, texts[2].rounds) == (("de", "fr"), [0, 2, 10])
 
 
 @pytest.mark.parametrize(
@@ -76,10 +75,10 @@ def test_sentences_are_read_over_all_rounds_in_the_order_of_the_sites(tmp_path: 
 )
 def test_lines_that_cannot_be_read_are_counted_and_left_out(tmp_path: Path, content: bytes, lost: int) -> None:
     (write(run_json(tmp_path), "north", line(0, "bonjour")) / "0001.jsonl").write_bytes(content)
-    found = read_translations(tmp_path, True)
-    assert [text.rounds for text in found.texts] == [[0]]
+    texts, note = read_translations(tmp_path)
+    assert [text.rounds for text in texts] == [[0]]
     told = f"{lost} line(s) of kept translations cannot be read"
-    assert (told in found.note) == (told in section(tmp_path)) == (lost > 0)
+    assert (told in note) == (told in section(tmp_path)) == (lost > 0)
     assert "bonjour" in section(tmp_path)
 
 
@@ -141,7 +140,7 @@ def test_of_many_sentences_the_first_are_shown_and_the_rest_counted(tmp_path: Pa
 def test_a_run_that_keeps_none_has_no_section_and_one_whose_sites_are_elsewhere_says_so(tmp_path: Path) -> None:
     assert section(run_json(tmp_path, asked=0)) == ""
     assert "None in this run folder: each site keeps its own." in section(run_json(tmp_path))
-    assert read_translations(tmp_path, False) == Translations(False)
+    assert read_translations(tmp_path) == ([], "")
 
 
 def test_the_files_worth_committing_hold_no_sentence(tmp_path: Path) -> None:

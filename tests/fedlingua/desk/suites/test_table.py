@@ -287,7 +287,7 @@ def test_what_not_every_seed_tells_is_no_mean(suite: dict[str, Any]) -> None:
     del older["sites"]["hospital"]["perplexity_of_parts"], older["sites"]["hospital"]["perplexity_of_parts_sd"]
     table = with_scores(suite, fed=[masked({"hospital": 5.0, "court": 7.0}), older])
     assert table.parts_rows()[1] == ["fed", "–", "8.00 ± 0.25"]
-    assert list(table.masked_columns) == [
+    assert [column for column in table.columns if "accuracy" in column or "parts" in column] == [
         *("accuracy of hospital", "accuracy of court", "macro_accuracy", "parts of court", "sd of parts of court"),
     ]
 
