@@ -175,20 +175,10 @@ def make_ready(run: Run, others: Iterable[Run] = ()) -> Settings:
         shutil.rmtree(run.folder)
     same = run.settings.hash_of_alone()
     for other in others:
-        sites = other.folder / "sites"
-        if (
-            other.settings.chooses
-            and other.settings.hash_of_alone() == same
-            and standing(other) == "completed"
-            and sites.is_dir()
-        ):
-            shutil.copytree(sites, run.folder / "sites", ignore=_but_alone, dirs_exist_ok=True)
+        if run.settings.chooses and other.settings.hash_of_alone() == same and standing(other) == "completed":
+            for file in other.folder.glob("sites/*/choice/alone.*"):  # as personalization/phase.py stores it
+                copy = run.folder / file.relative_to(other.folder)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, copy)
+            break
     return settings
-
-
-def _but_alone(folder: str, names: list[str]) -> list[str]:
-    """All but a site's choice/alone.json and .safetensors, of which the first tells how it was trained (personalization/phase.py)."""
-    place = Path(folder)
-    return [
-        name for name in names if not (place / name / "choice").is_dir() and name != "choice" and not name.startswith("alone.")
-    ]
