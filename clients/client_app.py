@@ -23,9 +23,10 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange import protocol
+from fedlingua.exchange.held import NotHeldError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
-from fedlingua.exchange.records import from_record, opened, pack, to_record, unpack
+from fedlingua.exchange.records import from_record, opened, pack, to_record
 from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
 from fedlingua.settings.checks import settings_from
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from clients.site_client import SiteClient
     from fedlingua.exchange.trainable import Trainable
 
-_received = partial(unpack, may_be_empty=True)
-"""The tensors that came with a request, checked; none where none came."""
 app = ClientApp()
 _log = logging.getLogger("fedlingua.client")
 
@@ -74,7 +73,8 @@ def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Messag
             # What we say ourselves quotes no text, but it may name a file: that stays at a site on a machine of its own.
             leaves = isinstance(error, ExchangeError) or not is_deployed(context)
             words = f": {error}" if leaves else "; the site's log has the rest"
-            reply = Message(Error(SITE_FAILED, f"{type(error).__name__}{words}"), reply_to=message)
+            code = protocol.NOT_HELD if isinstance(error, NotHeldError) else SITE_FAILED
+            reply = Message(Error(code, f"{type(error).__name__}{words}"), reply_to=message)
         except Exception as error:
             _log.error("%s: %s", about, without_words(error))
             reply = Message(Error(SITE_FAILED, f"{type(error).__name__}; the site's log has the rest"), reply_to=message)
@@ -218,7 +218,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 def train(message: Message, node: Node) -> RecordDict:
     """Train one round for one site and send its update, or what the run's rule takes of it."""
     task, client = _client_to_train(message.content.config_records, node)
-    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
+    received = client.received.receive(message.content)
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
         reply = _reply(task)
@@ -239,7 +239,7 @@ def probe(message: Message, node: Node) -> RecordDict:
     from clients.selection import SiteSelection
 
     task, client = _client_to_train(message.content.config_records, node)
-    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
+    received = client.received.receive(message.content)
     update, sums = client.train(received, task)
     return _reply(task, {**sums, **SiteSelection(client).probe(update, received, task)})
 
@@ -261,7 +261,7 @@ def send(message: Message, node: Node) -> RecordDict:
 def evaluate(message: Message, node: Node) -> RecordDict:
     """Measure the dev loss of what one site would use now."""
     task, client = _client(message.content.config_records, node)
-    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
+    received = client.received.receive(message.content)
     reply = _reply(task, client.measure(received, task))
     if protocol.THRESHOLD in message.content:
         from clients.selection import SiteSelection
@@ -286,7 +286,7 @@ def finish(message: Message, node: Node) -> RecordDict:
     if node.guard and node.guard.asked.chooses and not node.settings.chooses:
         _log.info("site %s keeps what it was sent: this site's file lets it not choose ([limits] keep-choose)", task.site)
     records = _reply(task)
-    received = _received(message.content.array_records.get(protocol.ARRAYS), client.trainable.tensor_set)
+    received = client.received.receive(message.content)
     for name, scores in client.finish(received, task.round, task.own).items():
         sums = {
             protocol.SCORES_PREFIX: scores.result,

@@ -29,6 +29,7 @@ from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
+from fedlingua.exchange.held import identity
 from fedlingua.exchange.protocol import DESCRIBE, DIGESTS, EVALUATE, FINISH, LEAKS, RULES, TASK, Task
 from fedlingua.exchange.records import message_bytes
 from fedlingua.settings.config import Settings
@@ -75,7 +76,7 @@ class Guard:
             site, stage = task.site, self.asked.rounds + 1 if kind == FINISH else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
-        before = replies.admit(site, bound, kind, stage, message.content.object_id)
+        before = replies.admit(site, bound, kind, stage, identity(message.content))
         if before and kind != DESCRIBE:
             return before[0], {**before[1], "repeated": True}
         with stopped_after(limits.max_minutes):

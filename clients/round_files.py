@@ -3,13 +3,12 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-import numpy as np
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Stage
-from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 
 
 class RoundFiles:
@@ -46,29 +45,3 @@ class RoundFiles:
 
     def _file(self, stage: Stage) -> Path:
         return self.directory / f"{stage[0]:04d}-{stage[1]}.safetensors"
-
-
-LAST_ROUNDS = 3
-"""Of what a site received, for their mean."""
-
-
-class ReceivedFiles:
-    """A folder with the tensors that a site received, one file for each of the last rounds that they are of."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def save(self, tensors: NamedTensors, number: int) -> None:
-        """Write the tensors of round `number`, and remove those of much earlier rounds and of later ones, of a server that died since."""
-        if number > 0:
-            save_tensors({name: np.ascontiguousarray(array) for name, array in tensors.items()}, self._file(number))
-        for file in self.directory.glob("*.safetensors"):
-            if not number - LAST_ROUNDS < int(file.stem) <= number:
-                file.unlink()
-
-    def files(self, without: int) -> list[Path]:
-        """Of all rounds but one, rising."""
-        return sorted(file for file in self.directory.glob("*.safetensors") if file != self._file(without))
-
-    def _file(self, number: int) -> Path:
-        return self.directory / f"{number:04d}.safetensors"

@@ -21,7 +21,8 @@ import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
-from clients.round_files import ReceivedFiles, RoundFiles
+from clients.received import ReceivedFiles
+from clients.round_files import RoundFiles
 from clients.shared_private import rests
 from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.split import Split
@@ -78,7 +79,8 @@ class SiteClient(NumPyClient):
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
         self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
-        self.selection_files, self.received = RoundFiles(folder / "selection"), ReceivedFiles(folder / "received")
+        self.selection_files = RoundFiles(folder / "selection")
+        self.received = ReceivedFiles(folder / "received", trainable.tensor_set, trainable.sent_first)
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """takes a line of what the site does after the last round, and whether it begins or ends a step of that"""
         self.controls = RoundFiles(folder / "controls")
@@ -99,8 +101,6 @@ class SiteClient(NumPyClient):
         self.forget(task.keep)
         self.start_round(task.round)
         stage = task.round, task.attempt
-        if self.settings.chooses and self.settings.trained_set in ("adapters", "lora") and not self.settings.private:
-            self.received.save(of_the_model(received), task.round - 1)
         optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
         controls: Controls | None = None
         if self.settings.companions:
@@ -256,7 +256,9 @@ class SiteClient(NumPyClient):
             *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
             note=self.note,
         )
-        result = choose_model(site, federated, self.received.files(number), number, self.folder / CHOICE)
+        meanable = self.settings.trained_set in ("adapters", "lora") and not self.settings.private
+        last_rounds = self.received.last_rounds(number) if meanable else []
+        result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)
         self.deliver(number, result.name)
         return result, federated

@@ -24,7 +24,7 @@ from fedlingua.clustering.clusters import cluster_of
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Threshold
-from fedlingua.exchange.records import message_bytes, to_record
+from fedlingua.exchange.records import to_record
 from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.selection.masks import Selection, pack_selected
 from fedlingua.selection.meta_gradient import bytes_slope, direction, mean_over_sites
@@ -79,8 +79,6 @@ class MetaSend(FedMean):
         super().__init__(of)
         settings = of.settings
         self.by_loss, self.learns = settings.meta_estimator == "loss", not settings.meta_frozen
-        self._extra_bytes: dict[str, int] = {}
-        """site -> what its evaluation's message carries down for the meta step"""
 
     # --- The networks ----------------------------------------------------------------------------------------------------------
 
@@ -191,7 +189,6 @@ class MetaSend(FedMean):
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """With what the slope of the round's threshold is found by, as far as it is learned."""
         messages, meta = list(super().configure_evaluate(server_round, arrays, config, grid)), self.meta
-        self._extra_bytes = {}
         if meta is None or not self.learns:
             return messages
         packed: dict[tuple[str, ...], ArrayRecord] = {}
@@ -199,7 +196,7 @@ class MetaSend(FedMean):
         # A direction of nothing has no slope, and theta would stay where nobody sends for good; the sites' own terms lead out of there.
         alone = crosses and not any(way for ways in meta.directions.values() for way in ways.values())
         for message in messages:
-            site, before = str(message.content[protocol.TASK]["site"]), message_bytes(message)
+            site = str(message.content[protocol.TASK]["site"])
             weights = tuple(meta.shares.get(part, {}).get(site, 0.0) for part in PARTS)
             threshold = Threshold(meta.theta.value, meta.model.tau, weights, alone)
             message.content[protocol.THRESHOLD] = ConfigRecord(threshold.request())
@@ -209,14 +206,11 @@ class MetaSend(FedMean):
                     packed[of] = to_record(self._packed_direction(meta, site))
                 message.content[protocol.DIRECTION] = packed[of]
             self._add_filter(message)
-            self._extra_bytes[site] = message_bytes(message) - before
         return messages
 
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
         """With the answers for the meta step."""
         replies = super().evaluate(state, number, grid)
-        for site, extra in self._extra_bytes.items():
-            self.phases.record.of(site)["downlink_bytes"] += extra
         answers = {reply.site: reply.parsed.meta for reply in replies if reply.parsed.meta}
         self.meta = replace(self.meta, answers=answers) if self.meta else None
         return replies
@@ -300,7 +294,6 @@ class MetaSend(FedMean):
         if self.meta is None or not self.learns:
             return evaluation
         record = self.phases.record.of(site)
-        record["uplink_bytes"] += size - message_bytes(reply)
         slope = parse_slope(answer, self._expected(site))
         record["seconds"] |= {f"meta {what}": round(slope[key], 6) for what, key in META_PARTS.items() if key in slope}
         return replace(evaluation, meta=slope)

@@ -16,17 +16,17 @@ from fedlingua.exchange.records import message_bytes
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
 from strategies.checks import WITHOUT_TENSORS, check_task
+from strategies.holdings import Holdings
 from strategies.progress import Progress
 from strategies.record import RoundRecord
 from strategies.registration import Registry, sites_json
 from strategies.replies import Failure, Reply, Unreadable, bad_reply, in_order, pull_one, replies_to
 from strategies.traffic import FILE as TRAFFIC
-from strategies.traffic import Counts
+from strategies.traffic import FP32, Counts, kind_of
 
 WAIT_PAUSE_S = 5.0
 """Between two looks for sites that `below-quorum = "wait"` waits for."""
-COUNTED: tuple[Phase, ...] = ("train", "send")
-"""Phases whose messages are a round's uplink and downlink."""
+_MAY_BE_ASKED_AGAIN = ("refused", "unreadable", "not held")
 T = TypeVar("T")
 Parser = Callable[[str, Message, int], T]
 """(site, reply, its bytes) -> what the reply says; refuses with ExchangeError."""
@@ -47,8 +47,9 @@ class _Unanswered:
 class Phases:
     """The phases of a run, round after round; `record` is of the round at work. Remembers which sites have not answered yet."""
 
-    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder) -> None:
+    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, holdings: Holdings | None = None) -> None:
         self.settings, self.registry, self.folder = settings, registry, folder
+        self.holdings = holdings or Holdings()
         self.begin_round(0, 0)
         self._refused: set[str] = set()
         """sites whose last reply was bad"""
@@ -139,7 +140,11 @@ class Phases:
             # Those who wait for a quorum, or take what there is at the end, hear everybody out.
             hears_all = self.settings.below_quorum == "wait" or (self.settings.below_quorum == "go-on" and phase == "finish")
             needed = 0 if hears_all else self.quorum - len(good)
-            good |= self._ask_once(grid, asked, phase, parse, progress, needed, most_bytes, again is None)
+            answered, lost = self._ask_once(grid, asked, phase, parse, progress, needed, most_bytes, again is None)
+            good |= answered
+            if lost:  # of what the request named
+                asked = {site: message for message in requests() if (site := str(_task(message)["site"])) in lost}
+                good |= self._ask_once(grid, asked, phase, parse, progress, needed - len(answered), most_bytes, again is None)[0]
             if again is None and len(good) < self.quorum <= len(good) + len(self._refused):
                 again = set(self._refused)
                 self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(again))}")
@@ -163,15 +168,18 @@ class Phases:
         needed: int,
         most_bytes: int,
         asks_again: bool,
-    ) -> dict[str, Reply[T]]:
+    ) -> tuple[dict[str, Reply[T]], set[str]]:
+        """The good replies, and the sites that have lost what their request named; they are to be asked again."""
         number, sites = self.record.number, list(messages)
         good: dict[str, Reply[T]] = {}
         failures: list[Failure] = []
         self._refused.clear()
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
         tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
+        whole, kinds = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
         for site in tasks:
-            self.record.of(site)["downlink_bytes"] += message_bytes(messages[site]) if phase in COUNTED else 0
+            self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
+            self.registry.traffic.counts[site, kinds[site], FP32] += whole[site]
         started, deadline_s = time.monotonic(), self.settings.deadline_of(phase)
 
         def on_sent() -> None:
@@ -180,7 +188,7 @@ class Phases:
 
         def is_hopeless(waiting: int) -> bool:
             # Who says that it could not may be asked again, but nobody is waited for on that hope.
-            hopeful = sum(failure.kind in ("refused", "unreadable") for failure in failures) if asks_again else 0
+            hopeful = sum(failure.kind in _MAY_BE_ASKED_AGAIN for failure in failures) if asks_again else 0
             return len(good) + waiting + hopeful < needed
 
         for site, reply in replies_to(grid, messages, deadline_s, lambda _: most_bytes, on_sent, is_hopeless):
@@ -189,11 +197,11 @@ class Phases:
                 continue
             self._last_reply = time.monotonic()
             size = message_bytes(reply)
-            uplink = size if phase in COUNTED else 0
-            self.record.of(site)["uplink_bytes"] += uplink
+            self.record.of(site)["uplink_bytes"] += size
             try:
                 check_task(reply, tasks[site])
                 good[site] = Reply(site, reply, parse(site, reply, size))
+                self.holdings.confirm(site)
             except (RunError, OSError):
                 raise  # the server's own
             except Exception as error:  # what a node makes up may fail anywhere
@@ -202,7 +210,7 @@ class Phases:
             else:
                 seconds = round(time.monotonic() - started, 3)
                 about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
-                self.folder.event("reply", **about, loss=self._loss(site, phase), uplink_bytes=uplink)
+                self.folder.event("reply", **about, loss=self._loss(site, phase), uplink_bytes=size)
             finally:
                 # What is needed of the tensors is with whoever read them; the reply itself stays until the phase is over.
                 reply.content.pop(protocol.ARRAYS, None)
@@ -211,20 +219,25 @@ class Phases:
         self.record.phase_s[phase] = round(self.record.phase_s.get(phase, 0.0) + time.monotonic() - started, 3)
         for site in good:
             self._pauses.pop(site, None)
+        lost: set[str] = set()
         for failure in in_order(failures, sites):
+            if failure.kind == "not held" and self.holdings.forget(failure.site):
+                lost.add(failure.site)
+                self.note(f"site {failure.site} is sent everything: {failure.reason}")
+                continue
             if failure.unanswered:
                 self._pauses[failure.site] = 2 * self._pauses.get(failure.site, deadline_s / 2)
                 retry_at = time.monotonic() + self._pauses[failure.site]
                 self._unanswered[failure.site] = _Unanswered(failure.unanswered, retry_at)
-            if failure.kind in ("unreadable", "failed"):
+            if failure.kind in ("unreadable", "failed", "not held"):
                 self.refuse(failure, phase, progress)
             elif failure.kind != "refused":  # those are entered as they come
                 self.record.fail(failure, phase)
-        return good
+        return good, lost
 
     def _loss(self, site: str, phase: Phase) -> float | None:
         record = self.record.of(site)
-        loss: float | None = record.get("train_loss" if phase in COUNTED else "dev_loss") if phase != "finish" else None
+        loss: float | None = record.get("dev_loss" if phase == "evaluate" else "train_loss") if phase != "finish" else None
         return loss
 
     # --- What went wrong -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange import protocol
 from fedlingua.exchange.records import bounded_arrays, message_bytes
 
 MOST_TEXT = 2000
@@ -20,9 +21,21 @@ POLL_S = 0.1
 """The grid's own send_and_receive looks every 3 s, which is most of a short round."""
 
 Kind = Literal[
-    "refused", "unreadable", "failed", "late", "dead", "away", "not waited for", "aside", "foreign", "duplicate", "scaled"
+    "refused",
+    "unreadable",
+    "failed",
+    "not held",
+    "late",
+    "dead",
+    "away",
+    "not waited for",
+    "aside",
+    "foreign",
+    "duplicate",
+    "scaled",
 ]
 """refused: a reply that is not what it has to be; unreadable: not even Flower's own form. failed: the site says that it could not.
+not held: it lost tensors that the request names, and is sent them whole.
 late: connected, and silent past the deadline. dead: its node was lost with the task. away: its node is not connected, so it was not
 asked. aside: refused too often, so not asked any more. foreign: a node that may not speak for the site. duplicate: a second reply to the
 same message. scaled: an update that counts in part."""
@@ -141,7 +154,7 @@ def _fault(site: str, reply: Message | Unreadable, asked: str, most_bytes: int) 
     reason = first_line(reply.error.reason)
     if reply.error.code in _LOST:
         return Failure(site, f"its node was lost with the task ({reason})", "dead")
-    return Failure(site, reason, "failed")
+    return Failure(site, reason, "not held" if reply.error.code == protocol.NOT_HELD else "failed")
 
 
 def in_order(failures: Iterable[Failure], sites: Sequence[str]) -> list[Failure]:

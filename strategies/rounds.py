@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.exchange import protocol
+from fedlingua.exchange.held import digests_of
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import Packed, opened, pack
@@ -26,6 +27,7 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation import State
 from strategies.flower_records import arrays_of
+from strategies.holdings import Holdings
 from strategies.phases import Phases, RoundSkippedError
 from strategies.progress import Progress
 from strategies.registration import Registry
@@ -72,7 +74,8 @@ class Rounds(Strategy):
         """`sent`: what the requests of the round at work carry, as Flower's FedAdam has its `current_arrays`."""
         self.progress = Progress(Random(f"{of.settings.seed}/server"))
         self.scores: dict[str, Scores] = {}
-        self.phases = Phases(of.settings, of.registry, of.folder)
+        holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round))
+        self.phases = Phases(of.settings, of.registry, of.folder, holdings)
         self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
         self.note = self.phases.note
         self.result = Result()
@@ -112,8 +115,11 @@ class Rounds(Strategy):
         """
         self.summary()
         self.update_files.clear()  # what a killed server has left
-        self.state = replace(self.init(opened(initial_arrays)), round=-1)
-        del initial_arrays  # once is enough of a full model
+        initial = opened(initial_arrays)
+        if self.travels:
+            self.phases.holdings.initial = digests_of(initial, self.tensor_set)
+        self.state = replace(self.init(initial), round=-1)
+        del initial, initial_arrays  # once is enough of a full model
         if self.settings.resume:
             self._resume()
         patience, min_gain, best_by = self.settings.patience, self.settings.min_gain, self.settings.best_by

@@ -9,6 +9,7 @@ from strategies.strategy import SiteStrategy
 def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     """What scores.json says: every site before and after, named averages, and what it cost.
 
+    total_bytes: of the whole run up and down, mean over sites, all kinds of message; fp32: of the same tensors, each sent as float32.
     tensor_saving, number_saving: what a selection left out of the uplink, 0-1, mean over sites and rounds (Chu et al. 2024, §4.2, counts
     tensors).
     """
@@ -30,6 +31,7 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
         **measure.all_scores(strategy.settings, sites, sums),
         "uplink_bytes_per_round": round(sum(ups) / len(ups)),
         "downlink_bytes_per_round": round(sum(downs) / len(downs)),
+        "total_bytes": strategy.registry.traffic.total,
         "exchanged_parameters": strategy.tensor_set.num_parameters if travels else 0,
         **savings,
     }

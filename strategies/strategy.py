@@ -37,6 +37,7 @@ from strategies.replies import Failure, Reply
 from strategies.reply_contents import Evaluation, Expected, Training, parse_evaluation, parse_training
 from strategies.robust_rules import norm_clip
 from strategies.rounds import Federated, Rounds
+from strategies.traffic import FP32, kind_of
 from strategies.updates import Update, scaled_down
 
 __all__ = ["Federated", "SiteStrategy"]
@@ -109,6 +110,8 @@ class SiteStrategy(Rounds):
         """What a reply says, once it can be believed; the round's record has its figures, and large tensors lie in a file from now on."""
         received = self.training_start(site) if self.travels and self.sent.tensors else None
         training = self._parser(site)(reply, self._expected(site), received)
+        if received is not None:
+            self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         self._record(site, training.sums, training.change, training.update.selection, training.deviations)
         stored = self.update_files.store(site, training.update.tensors)
         return replace(training, update=replace(training.update, tensors=stored))

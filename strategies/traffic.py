@@ -1,7 +1,7 @@
 """All that crosses between the server and its sites, as serialized: counted where it passes, so that nothing goes past.
 
-A round's `uplink_bytes` and `downlink_bytes` are what its training exchanges, as papers count it. Here stands the rest, too: the
-registration, signatures, evaluation and delivery, replies that came late, were refused or are errors. What the transport adds (the
+A round's `uplink_bytes` and `downlink_bytes` are all that its requests and their replies exchange, training and evaluation alike. Here
+stands the rest, too: the registration, signatures, delivery, replies that came late, were refused or are errors. What the transport adds (the
 bundle once, requests, polling) is not in it: `benchmarks/transport.py` holds this count against what goes through the sockets.
 """
 
@@ -18,14 +18,14 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
 
 FILE = "traffic.json"
-UPLINK, DOWNLINK = "uplink_bytes", "downlink_bytes"
+UPLINK, DOWNLINK, FP32 = "uplink_bytes", "downlink_bytes", "fp32_bytes"
 NOBODY = "others"
 """Stands for nodes that speak for no site of the federation, and for replies that answer nothing."""
 UNASKED = "unasked"
 """The kind of a reply that answers nothing: what it calls itself is any node's word."""
 Counts = Counter[tuple[str | int, str, str]]
 Bytes = dict[str, dict[str, dict[str, int]]]
-"""site -> kind of message -> UPLINK and DOWNLINK"""
+"""site -> kind of message -> UPLINK and DOWNLINK; and where tensors travel FP32, both ways: of the same tensors as float32, none left out"""
 _POLL_S = 3.0
 """As Flower's own."""
 
@@ -45,14 +45,23 @@ class Traffic:
         """Go on from what the run's attempts before have moved, as `as_json` gave it."""
         for site, kinds in earlier.items():
             for kind, moved in kinds.items():
-                self.counts.update({(site, kind, way): moved[way] for way in (UPLINK, DOWNLINK)})
+                self.counts.update({(site, kind, way): moved.get(way, 0) for way in (UPLINK, DOWNLINK, FP32)})
+
+    @property
+    def total(self) -> dict[str, int]:
+        """Bytes of the whole run so far, mean over the sites that were spoken to."""
+        bytes_of = [moved for site, moved in self.as_json().items() if site != NOBODY]
+        ways = {"up": UPLINK, "down": DOWNLINK, "fp32": FP32}
+        sums = {name: sum(each.get(way, 0) for moved in bytes_of for each in moved.values()) for name, way in ways.items()}
+        return {name: round(number / max(1, len(bytes_of))) for name, number in sums.items()}
 
     def as_json(self, since: Counts | None = None) -> Bytes:
         """As JSON holds it; of a part of the run, `since` the counts at its beginning."""
         bytes_of: Bytes = {}
         for (who, kind, way), number in (self.counts - (since or Counter())).items():
             site = self.speakers.get(who, NOBODY) if isinstance(who, int) else who
-            bytes_of.setdefault(site, {}).setdefault(kind, {UPLINK: 0, DOWNLINK: 0})[way] += number
+            moved = bytes_of.setdefault(site, {}).setdefault(kind, {UPLINK: 0, DOWNLINK: 0})
+            moved[way] = moved.get(way, 0) + number
         return bytes_of
 
 
@@ -66,7 +75,7 @@ class CountedGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         pushed = list(messages)
-        about = [(_who(message), _kind(message), message_bytes(message)) for message in pushed]
+        about = [(_who(message), kind_of(message), message_bytes(message)) for message in pushed]
         ids = [str(number) for number in self._grid.push_messages(pushed)]
         for number, (who, kind, size) in zip(ids, about, strict=True):
             self._asked[number] = (who, kind)
@@ -112,5 +121,5 @@ def _who(message: Message) -> str | int:
     return str(task["site"]) if "site" in task else message.metadata.dst_node_id
 
 
-def _kind(message: Message) -> str:
+def kind_of(message: Message) -> str:
     return message.metadata.message_type.rpartition(".")[2]

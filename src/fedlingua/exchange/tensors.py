@@ -19,11 +19,11 @@ NamedTensors = Mapping[str, np.ndarray[Any, Any]]
 """The same, to be read only, wherever the numbers lie."""
 
 
-def save_tensors(tensors: NamedTensors, file: Path) -> None:
-    """Write a safetensors file whole or not at all: aside, then renamed."""
+def save_tensors(tensors: NamedTensors, file: Path, about: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file whole or not at all: aside, then renamed. about: its metadata."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    save_file(dict(tensors), aside)
+    save_file(dict(tensors), aside, dict(about) if about else None)
     os.replace(aside, file)
 
 

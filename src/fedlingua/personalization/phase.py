@@ -22,7 +22,7 @@ from fedlingua.common.files import replace_text
 from fedlingua.evaluation.text_metrics import Counts
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
-from fedlingua.exchange.tensors import Tensors, save_tensors
+from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.personalization import choice
 from fedlingua.personalization.choice import Choice, DevResult
@@ -83,12 +83,12 @@ class Kept:
     about: Mapping[str, Any]
 
 
-def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Path], number: int, folder: Path) -> Kept:
+def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[NamedTensors], number: int, folder: Path) -> Kept:
     """Choose among all candidates; deterministic in seed, text and tensors. The model is left with any tensors.
 
     Args:
         federated: The trained tensors of the federation's model.
-        last_rounds: Files with the tensors that the site received in the last rounds; empty where it stored none.
+        last_rounds: The tensors that the site received in the last rounds; empty where it stored none.
         number: The round that `federated` is of.
         folder: Where the phase stores what it makes.
     """
@@ -99,7 +99,7 @@ def choose_model(model: SiteModel, federated: Tensors, last_rounds: Sequence[Pat
     phase.add_trained(choice.ALONE, model.trainable.initial, rounds + most)
     phase.add(choice.FEDERATION, lambda: federated)
     if last_rounds:
-        phase.add(choice.LAST_ROUNDS, partial(mean_of, [federated], last_rounds))
+        phase.add(choice.LAST_ROUNDS, partial(mean_of, [federated, *last_rounds]))
     shared = phase.better_of(choice.FEDERATION, choice.LAST_ROUNDS)
     phase.add_trained(choice.OWN, phase.tensors_of[shared]() if shared else federated, most)
     for name, other in ((choice.OWN_FEDERATION, shared), (choice.OWN_ALONE, choice.ALONE)):
@@ -133,9 +133,8 @@ def of_a_pass(settings: Settings) -> Settings:
     return replace(settings, local_epochs=1, sample_share=0.0) if settings.draws_in_passes else settings
 
 
-def mean_of(tensors: Sequence[Tensors], files: Sequence[Path]) -> Tensors:
-    """The plain mean of several models, summed in float32 in the order given."""
-    models = [*tensors, *(load_file(file) for file in files)]
+def mean_of(models: Sequence[NamedTensors]) -> Tensors:
+    """The plain mean of several models, summed in float32 in the order given; of the tensors that the first has."""
     total = {name: np.add.reduce([each[name] for each in models], dtype=np.float32) for name in models[0]}
     return {name: np.asarray(array / np.float32(len(models))) for name, array in total.items()}
 

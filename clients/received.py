@@ -1,0 +1,90 @@
+"""The tensors that a site received, stored by round: what a later request names by its hash does not come again."""
+
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.held import LAST_ROUNDS, NamedState, NotHeldError, digest_of, outdated
+from fedlingua.exchange.joined import Joined, Numbers, join, joined_set
+from fedlingua.exchange.records import opened, unpack
+from fedlingua.exchange.tensors import NamedTensors, TensorSet, check_forms, not_finite, save_tensors
+
+
+class ReceivedFiles:
+    """A folder with one file a round: its parts end to end, and their hashes.
+
+    Args:
+        initial: What everybody starts from; round 0 needs no file.
+    """
+
+    def __init__(self, directory: Path, chosen: TensorSet, initial: NamedTensors) -> None:
+        self.directory, self.chosen, self.initial = directory, chosen, initial
+
+    def receive(self, content: RecordDict) -> NamedTensors:
+        """Check a request's tensors, store those that came, and return all of them; none where the request is about none.
+
+        Raises:
+            NotHeldError: A part that is named and not here.
+            ExchangeError: A part that is missing, unknown, of another size or dtype, not finite, or not what its hash says.
+        """
+        record, state = content.array_records.get(protocol.ARRAYS, ArrayRecord()), NamedState.of(content)
+        if state is None:
+            return unpack(record, self.chosen, may_be_empty=True)
+        wanted, given = joined_set(self.chosen), opened(record)
+        if unknown := set(state.digests) ^ set(wanted.names):
+            raise ExchangeError(
+                f"a request's state names {', '.join(sorted(state.digests))}; {', '.join(sorted(unknown))} is wrong"
+            )
+        parts = given | {part: self._held(part, digest) for part, digest in state.digests.items() if part not in given}
+        check_forms({part: (numbers.dtype, numbers.shape) for part, numbers in parts.items()}, wanted)
+        for part, numbers in given.items():
+            if digest_of(numbers) != state.digests[part]:
+                raise ExchangeError(f"part {part!r} of a request is not what its hash says; wanted {state.digests[part]}")
+            if not np.isfinite(numbers).all():
+                raise not_finite(part)
+        self._save(parts, state)
+        return Joined(parts, self.chosen)
+
+    def last_rounds(self, without: int) -> list[NamedTensors]:
+        """The tensors of the last rounds but one, in their order."""
+        rounds = self._rounds
+        newest = max(rounds, default=0)
+        wanted = [number for number in rounds if number > newest - LAST_ROUNDS and number != without]
+        return [Joined(load_file(self._file(number)), self.chosen) for number in wanted]
+
+    def _held(self, part: str, digest: str) -> Numbers:
+        for number in reversed(self._rounds):
+            with safe_open(self._file(number), "numpy") as stored:
+                if stored.metadata().get(part) == digest:
+                    return cast(Numbers, stored.get_tensor(part))
+        initial = join(self.initial, self.chosen).get(part)
+        if initial is None or digest_of(initial) != digest:
+            raise NotHeldError(f"part {part!r} with the hash {digest} is not here")
+        return initial
+
+    def _save(self, parts: dict[str, Numbers], state: NamedState) -> None:
+        """Store the parts, and remove what the server does not name again."""
+        file = self._file(state.number)
+        if state.number and not self._has(state):
+            save_tensors({part: np.ascontiguousarray(numbers) for part, numbers in parts.items()}, file, state.digests)
+        for number in outdated(self._rounds, state):
+            self._file(number).unlink(missing_ok=True)
+
+    def _has(self, state: NamedState) -> bool:
+        if not self._file(state.number).is_file():
+            return False
+        with safe_open(self._file(state.number), "numpy") as stored:
+            return bool(stored.metadata() == dict(state.digests))
+
+    @property
+    def _rounds(self) -> list[int]:
+        return sorted(int(file.stem) for file in self.directory.glob("*.safetensors") if file.stem.isdecimal())
+
+    def _file(self, number: int) -> Path:
+        return self.directory / f"{number:04d}.safetensors"

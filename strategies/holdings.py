@@ -1,0 +1,75 @@
+"""What each site holds of what it was sent: a request names those parts by their hash, and carries the others."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from flwr.app import Array, ArrayRecord, Message
+
+from fedlingua.exchange import protocol
+from fedlingua.exchange.held import NamedState, digest_of, outdated
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import opened
+
+Digests = Mapping[str, str]
+
+
+class Holdings:
+    """In the server's memory alone: a resumed run sends everything once more.
+
+    Args:
+        best_of: Of a site, the round whose tensors it would keep if the run ended now.
+    """
+
+    def __init__(self, best_of: Callable[[str], int] = lambda site: 0) -> None:
+        self.best_of, self.initial = best_of, dict[str, str]()
+        self._rounds: dict[str, dict[int, Digests]] = {}
+        self._sent: dict[str, NamedState] = {}
+
+    def name(self, messages: Mapping[str, Message]) -> dict[str, int]:
+        """Name the tensors of requests, and take out of each what its site holds.
+
+        Args:
+            messages: Site -> its request.
+
+        Returns:
+            Site -> bytes of the request's tensors as float32.
+        """
+        whole, digests = dict.fromkeys(messages, 0), dict[int, str]()
+        for site, message in messages.items():
+            arrays = message.content.array_records.get(protocol.ARRAYS)
+            if not arrays:
+                continue
+            task = Task.of(message.content.config_records[protocol.TASK])
+            trains = message.metadata.message_type in (protocol.TRAIN, protocol.PROBE)
+            for array in arrays.values():
+                if id(array) not in digests:
+                    digests[id(array)] = _digest(array)
+            named = {part: digests[id(array)] for part, array in arrays.items()}
+            state = NamedState(max(0, task.round - trains), self.best_of(site), named)
+            held = {(part, digest) for each in self._of(site).values() for part, digest in each.items()}
+            rest = {part: array for part, array in arrays.items() if (part, named[part]) not in held}
+            message.content[protocol.ARRAYS], message.content[protocol.STATE] = ArrayRecord(rest), state.record()
+            whole[site] = 4 * sum(math.prod(array.shape) for array in arrays.values())
+            self._sent[site] = state
+        return whole
+
+    def confirm(self, site: str) -> None:
+        """Enter what a site has now that it has answered."""
+        if state := self._sent.pop(site, None):
+            rounds = self._of(site)
+            if state.number:
+                rounds[state.number] = state.digests
+            for number in outdated([number for number in rounds if number], state):
+                del rounds[number]
+
+    def forget(self, site: str) -> bool:
+        """Send a site everything from now on, also what all begin with; return whether anything was named to it so far."""
+        had, self._rounds[site] = bool(self._of(site)), {}
+        return had
+
+    def _of(self, site: str) -> dict[int, Digests]:
+        return self._rounds.setdefault(site, {0: self.initial})
+
+
+def _digest(array: Array) -> str:
+    return digest_of(next(iter(opened(ArrayRecord({"numbers": array})).values())))
