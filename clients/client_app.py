@@ -222,7 +222,10 @@ def train(message: Message, node: Node) -> RecordDict:
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
         reply = _reply(task)
-        reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
+        if client.settings.code_up.method == "none":
+            reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
+        else:
+            reply[protocol.ARRAYS] = to_record(client.coded(update, received, task))
         reply[protocol.METRICS] = MetricRecord(cast(Any, sums))
         return reply
     from clients.selection import SiteSelection

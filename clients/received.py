@@ -10,10 +10,12 @@ from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.coding.change import decode_change
 from fedlingua.exchange.held import LAST_ROUNDS, NamedState, NotHeldError, digest_of, outdated
 from fedlingua.exchange.joined import Joined, Numbers, join, joined_set
 from fedlingua.exchange.records import opened, unpack
 from fedlingua.exchange.tensors import NamedTensors, TensorSet, check_forms, not_finite, save_tensors
+from fedlingua.settings.codes import EXACT, Code
 
 
 class ReceivedFiles:
@@ -21,10 +23,11 @@ class ReceivedFiles:
 
     Args:
         initial: What everybody starts from; round 0 needs no file.
+        code: Of changes, where they come in the place of tensors.
     """
 
-    def __init__(self, directory: Path, chosen: TensorSet, initial: NamedTensors) -> None:
-        self.directory, self.chosen, self.initial = directory, chosen, initial
+    def __init__(self, directory: Path, chosen: TensorSet, initial: NamedTensors, code: Code = EXACT) -> None:
+        self.directory, self.chosen, self.initial, self.code = directory, chosen, initial, code
 
     def receive(self, content: RecordDict) -> NamedTensors:
         """Check a request's tensors, store those that came, and return all of them; none where the request is about none.
@@ -41,6 +44,9 @@ class ReceivedFiles:
             raise ExchangeError(
                 f"a request's state names {', '.join(sorted(state.digests))}; {', '.join(sorted(unknown))} is wrong"
             )
+        for part, base in state.bases.items():
+            if part in given:
+                given[part] = self._changed(part, base, given[part])
         parts = given | {part: self._held(part, digest) for part, digest in state.digests.items() if part not in given}
         check_forms({part: (numbers.dtype, numbers.shape) for part, numbers in parts.items()}, wanted)
         for part, numbers in given.items():
@@ -50,6 +56,12 @@ class ReceivedFiles:
                 raise not_finite(part)
         self._save(parts, state)
         return Joined(parts, self.chosen)
+
+    def _changed(self, part: str, base: str, payload: Numbers) -> Numbers:
+        if self.code.method == "none":
+            raise ExchangeError(f"part {part!r} comes as a change of what is here; the run has no code for that")
+        shapes = [spec.shape for spec in self.chosen.specs if spec.part == part]
+        return decode_change(self._held(part, base), payload, shapes, self.code)
 
     def last_rounds(self, without: int) -> list[NamedTensors]:
         """The tensors of the last rounds but one, in their order."""

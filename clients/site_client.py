@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
@@ -29,9 +30,11 @@ from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import Counts
+from fedlingua.exchange.coding.change import encode_change
+from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.companions import is_companion, of_the_model, without_companions
 from fedlingua.exchange.delivery import deliver
-from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import PROXIMAL_MU, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, TensorSet
@@ -79,8 +82,8 @@ class SiteClient(NumPyClient):
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
         self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
-        self.selection_files = RoundFiles(folder / "selection")
-        self.received = ReceivedFiles(folder / "received", trainable.tensor_set, trainable.sent_first)
+        self.selection_files, self.residuals = RoundFiles(folder / "selection"), RoundFiles(folder / "residual")
+        self.received = ReceivedFiles(folder / "received", trainable.tensor_set, trainable.sent_first, settings.code_down)
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """takes a line of what the site does after the last round, and whether it begins or ends a step of that"""
         self.controls = RoundFiles(folder / "controls")
@@ -116,6 +119,25 @@ class SiteClient(NumPyClient):
             update = {**update, **(optimizer or {}), **(controls.named() if controls else {})}
         self._store(stage, optimizer, controls)
         return update, dataclasses.asdict(result)
+
+    def coded(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, Numbers]:
+        """Code what training has changed; what the code leaves out goes into a later update (Karimireddy et al. 2019, algorithm 2).
+
+        Returns:
+            Part -> the bytes of its payload.
+        """
+        chosen, code, payloads = self.trainable.tensor_set, self.settings.code_up, dict[str, Numbers]()
+        residuals = {} if code.is_exact or task.own == (0, 0) else self.residuals.load(task.own)
+        left: Tensors = {}
+        started = join(received, chosen)
+        for part, trained in join(update, chosen).items():
+            shapes = [spec.shape for spec in chosen.specs if spec.part == part]
+            draws = generator_of(self.settings.seed, task.round, self.site, part)
+            coded = encode_change(started[part], trained, residuals.get(part), shapes, code, draws)
+            payloads[part], left[part] = np.frombuffer(coded.payload, np.uint8), coded.residual
+        if not code.is_exact:
+            self.residuals.save(left, (task.round, task.attempt))
+        return payloads
 
     @property
     def _travels(self) -> TensorSet:
@@ -182,7 +204,7 @@ class SiteClient(NumPyClient):
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove what belongs to stages that will not be asked for again: a round counts once the server begins the next."""
-        for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls):
+        for files in (self.own_rounds, self.optimizers, self.selection_files, self.controls, self.residuals):
             files.forget(keep)
 
     # --- The same in Flower's words: lists of arrays, in the order of the travelling tensor set ----------------------

@@ -28,12 +28,14 @@ class State:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
         round: the round that it stands after.
         memory: named tensors that the method stores besides, such as an optimiser's moments; values: what JSON holds.
+        residuals: part.cluster -> what a code has left out of what the sites were given so far.
     """
 
     tensors: ClusterTensors
     round: int = 0
     memory: Tensors = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    residuals: Tensors = field(default_factory=dict)
 
 
 Combine = Callable[[NamedTensors, Sequence[Update]], NamedTensors]

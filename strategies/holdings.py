@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, Message
 
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import NamedState, digest_of, outdated
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
+from strategies.coded import Payloads
 
 Digests = Mapping[str, str]
 
@@ -22,6 +24,8 @@ class Holdings:
 
     def __init__(self, best_of: Callable[[str], int] = lambda site: 0) -> None:
         self.best_of, self.initial = best_of, dict[str, str]()
+        self.payloads: Payloads = {}
+        """the round's coded changes"""
         self._rounds: dict[str, dict[int, Digests]] = {}
         self._sent: dict[str, NamedState] = {}
 
@@ -34,7 +38,7 @@ class Holdings:
         Returns:
             Site -> bytes of the request's tensors as float32.
         """
-        whole, digests = dict.fromkeys(messages, 0), dict[int, str]()
+        whole, digests, changes = dict.fromkeys(messages, 0), dict[int, str](), dict[tuple[str, str], Array]()
         for site, message in messages.items():
             arrays = message.content.array_records.get(protocol.ARRAYS)
             if not arrays:
@@ -45,9 +49,15 @@ class Holdings:
                 if id(array) not in digests:
                     digests[id(array)] = _digest(array)
             named = {part: digests[id(array)] for part, array in arrays.items()}
-            state = NamedState(max(0, task.round - trains), self.best_of(site), named)
             held = {(part, digest) for each in self._of(site).values() for part, digest in each.items()}
             rest = {part: array for part, array in arrays.items() if (part, named[part]) not in held}
+            bases = {part: base for part in rest for each, base in held if each == part and (base, named[part]) in self.payloads}
+            for part, base in bases.items():
+                change = base, named[part]
+                if change not in changes:  # one object, however many sites it goes to
+                    changes[change] = Array(np.frombuffer(self.payloads[change], np.uint8))
+                rest[part] = changes[change]
+            state = NamedState(max(0, task.round - trains), self.best_of(site), named, bases)
             message.content[protocol.ARRAYS], message.content[protocol.STATE] = ArrayRecord(rest), state.record()
             whole[site] = 4 * sum(math.prod(array.shape) for array in arrays.values())
             self._sent[site] = state

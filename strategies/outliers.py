@@ -130,12 +130,18 @@ def expected(steps: int, rate: float, others: Sequence[Distance], adam: bool) ->
 
 
 def judge(
-    distances: Mapping[str, Distance], earlier: Iterable[Distance], adam: bool, most_ratio: float, names: Sequence[str]
+    distances: Mapping[str, Distance],
+    earlier: Iterable[Distance],
+    adam: bool,
+    most_ratio: float,
+    names: Sequence[str],
+    stretch: float = 1.0,
 ) -> dict[str, Verdict]:
     """site -> verdict, of updates that are longer than they should be, or say that they took steps and change nothing.
 
     earlier: of each site the last that was taken whole, which count where fewer than two others answered. Where there is but one to compare
     with, nobody can say which of the two is the odd one: then what is too long is scaled down, not left out. names: of the tensors.
+    stretch: by how much further than its steps a single tensor may go, since a code had left some of it out before.
     """
     verdicts = {}
     for site, own in distances.items():
@@ -149,7 +155,7 @@ def judge(
             continue
         limits = wanted * ([most_ratio] + [most_ratio * TENSORS[adam]] * len(names))
         if adam:
-            limits[1:] = np.maximum(limits[1:], STRAIGHT / CLIP * own.rate * own.steps)
+            limits[1:] = np.maximum(limits[1:], stretch * STRAIGHT / CLIP * own.rate * own.steps)
         compared = (sent > 1) & (wanted > 0)  # where the others changed nothing, there is nothing to compare with
         compared[0] |= len(others) == 1 and wanted[0] > 0
         over = np.divide(own.change, limits, out=np.zeros_like(wanted), where=compared & (own.change > 0))

@@ -19,6 +19,7 @@ from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
 from strategies import checks, masked_scores, translation_scores
+from strategies.coded import decoded_update
 from strategies.norms import NO_CHANGE, Change, change_of
 from strategies.progress import Sums
 from strategies.updates import Update
@@ -109,8 +110,11 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
             raise ExchangeError("carries tensors, which stay at the sites under this method")
         return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "")
     digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
-    if settings.selected_by == "all":
-        tensors, selection = view(arrays, tensor_set), None
+    selection = None
+    if settings.code_up.method != "none":
+        tensors = decoded_update(opened(arrays), received, tensor_set, settings.code_up)
+    elif settings.selected_by == "all":
+        tensors = view(arrays, tensor_set)
     else:
         tensors, selection = unpack_selected(opened(arrays), tensor_set, runs(received, tensor_set))
     starts = received.parts if isinstance(received, Joined) else flat_parts(received, tensor_set)

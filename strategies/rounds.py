@@ -43,6 +43,10 @@ PHASES: dict[str, Phase] = {
 }
 
 
+RESIDUAL = "residual/"
+"""Before the name of what a code has left out, among the tensors that a checkpoint holds besides the clusters'."""
+
+
 @dataclass(frozen=True)
 class Federated:
     """The run that a strategy is made for."""
@@ -167,7 +171,8 @@ class Rounds(Strategy):
                 best = self.progress.best_round
                 self.note(f"the best round is {best}: site {self.progress.outvoted} alone would have another")
         values = {"progress": self.progress.values(), "strategy": dict(state.values)}
-        self.folder.checkpoints.save(number, state.tensors, state.memory, values)
+        residuals = {f"{RESIDUAL}{key}": numbers for key, numbers in state.residuals.items()}
+        self.folder.checkpoints.save(number, state.tensors, {**state.memory, **residuals}, values)
         # The round before stays, with its best, in case this one is damaged later.
         every = self.settings.keep_every
         besides = range(every, number + 1, every) if every else ()
@@ -191,7 +196,9 @@ class Rounds(Strategy):
                 for cluster in clusters:  # one after another: twice is too much of a full model
                     of_part = TensorSet(self.tensor_set.name, tuple(self.tensor_set.of_part(part)))
                     clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
-            self.state = State(tensors, newest.number, newest.own, newest.values["strategy"])
+            memory = {name: array for name, array in newest.own.items() if not name.startswith(RESIDUAL)}
+            residuals = {name.removeprefix(RESIDUAL): newest.own[name] for name in newest.own if name not in memory}
+            self.state = State(tensors, newest.number, memory, newest.values["strategy"], residuals)
             self.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
         self.folder.cut_rounds(self.progress.round)

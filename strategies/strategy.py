@@ -29,6 +29,7 @@ from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.selection.masks import Selection
 from strategies.aggregation import State, start_everywhere
 from strategies.checks import MOST_LOSS, size_limit
+from strategies.coded import given, stretch
 from strategies.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
 from strategies.norms import Change
 from strategies.outliers import MOST_STEPS, Distance, Verdict, judge, learning_rates, out_of_reach
@@ -92,6 +93,7 @@ class SiteStrategy(Rounds):
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, self.progress, most_bytes)
             state = self.aggregated(number, replies, self.checked(number, replies))
+            state = self.given(number, state) if self.travels else state
         if measures:
             self.evaluate(state, number, grid)
         return state
@@ -158,6 +160,13 @@ class SiteStrategy(Rounds):
                 self.progress.digests[reply.site] = reply.parsed.digest
         return state
 
+    def given(self, number: int, state: State) -> State:
+        """What the sites are given of a state, under `send.code-down`; they have what the round began with."""
+        with timed(self.phases.record.server_s, "code"):
+            result = given(self.sent, state, self.tensor_set, self.settings, number)
+        self.phases.holdings.payloads = result.payloads
+        return result.state
+
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The arrays of the next state, and the sites' mean metrics. replies: checked ones, with one ArrayRecord and one MetricRecord."""
         messages = list(replies)
@@ -212,20 +221,20 @@ class SiteStrategy(Rounds):
     def _judged(self, number: int, changes: Mapping[str, tuple[Sums, Change]]) -> dict[str, Verdict]:
         """site -> verdict on its update, of those that are not taken as they came; lengths of the others are stored for later rounds."""
         settings, names, distances = self.settings, self.tensor_set.names, dict[str, Distance]()
-        verdicts: dict[str, Verdict] = {}
+        verdicts, further = dict[str, Verdict](), stretch(settings.code_up, number)
         for site, (sums, change) in changes.items() if self.travels and settings.max_update_ratio else ():
             steps = int(min(sums["steps"], sums["num_examples"]))  # a step has an example at least
             rates = learning_rates(settings, number, max(1, steps))
             # A mean of Adams may have more steps behind it than the site's own.
             before = {"fresh": 0, "kept": (number - 1) * len(rates), "averaged": MOST_STEPS}[settings.optimizer_state]
-            if reason := out_of_reach(change, rates, settings, names, before):
+            if reason := out_of_reach(change, further * rates, settings, names, before):
                 verdicts[site] = Verdict(reason)
             elif change.sent.any():
                 distances[site] = Distance(len(rates), float(rates.mean()), change.rms)
         earlier = [
             Distance(past["steps"], past["rate"], np.array(past["change"], float)) for past in self.progress.lengths.values()
         ]
-        verdicts |= judge(distances, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names)
+        verdicts |= judge(distances, earlier, settings.optimizer != "sgd", settings.max_update_ratio, names, further)
         self.progress.lengths |= {site: own.values() for site, own in distances.items() if site not in verdicts}
         return verdicts
 

@@ -1,7 +1,7 @@
 """All that crosses between the server and its sites, as serialized: counted where it passes, so that nothing goes past.
 
-A round's `uplink_bytes` and `downlink_bytes` are all that its requests and their replies exchange, training and evaluation alike. Here
-stands the rest, too: the registration, signatures, delivery, replies that came late, were refused or are errors. What the transport adds (the
+A round's `uplink_bytes` and `downlink_bytes` are all that training and evaluation exchange. Here stands the rest, too: the registration,
+signatures, delivery, replies that came late, were refused or are errors. What the transport adds (the
 bundle once, requests, polling) is not in it: `benchmarks/transport.py` holds this count against what goes through the sockets.
 """
 
@@ -25,7 +25,7 @@ UNASKED = "unasked"
 """The kind of a reply that answers nothing: what it calls itself is any node's word."""
 Counts = Counter[tuple[str | int, str, str]]
 Bytes = dict[str, dict[str, dict[str, int]]]
-"""site -> kind of message -> UPLINK and DOWNLINK; and where tensors travel FP32, both ways: of the same tensors as float32, none left out"""
+"""site -> kind of message -> UPLINK and DOWNLINK; where tensors travel also FP32, of all of them as float32, both ways"""
 _POLL_S = 3.0
 """As Flower's own."""
 

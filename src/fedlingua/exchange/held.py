@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import Numbers, runs
@@ -15,7 +15,7 @@ from fedlingua.exchange.tensors import NamedTensors, TensorSet
 
 LAST_ROUNDS = 4
 """Whose tensors a site stores, besides those of the round that may be delivered."""
-_ROUND, _KEEP = "round", "keep"
+_ROUND, _KEEP, _BASE = "round", "keep", "from."
 
 
 class NotHeldError(ExchangeError):
@@ -30,15 +30,18 @@ class NamedState:
         number: The round that the tensors are of; 0: those that everybody starts from.
         keep: The round whose tensors the site may be asked for at the end, besides the newest.
         digests: part -> hash of its numbers. What the request's ARRAYS do not hold of them, the site has.
+        bases: part -> hash of what the site has, of a part that comes as a coded change of that.
     """
 
     number: int
     keep: int
     digests: Mapping[str, str]
+    bases: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> ConfigRecord:
         """As a request holds it."""
-        return ConfigRecord({_ROUND: self.number, _KEEP: self.keep, **self.digests})
+        bases = {f"{_BASE}{part}": digest for part, digest in self.bases.items()}
+        return ConfigRecord({_ROUND: self.number, _KEEP: self.keep, **self.digests, **bases})
 
     @classmethod
     def of(cls, content: RecordDict) -> "NamedState | None":
@@ -50,12 +53,14 @@ class NamedState:
         record: Mapping[str, Any] | None = content.config_records.get(STATE)
         if record is None:
             return None
-        digests = {part: digest for part, digest in record.items() if part not in (_ROUND, _KEEP)}
+        hashes = {name: digest for name, digest in record.items() if name not in (_ROUND, _KEEP)}
+        bases = {name.removeprefix(_BASE): digest for name, digest in hashes.items() if name.startswith(_BASE)}
+        digests = {part: digest for part, digest in hashes.items() if not part.startswith(_BASE)}
         numbers = [record.get(_ROUND), record.get(_KEEP)]
         good = all(isinstance(number, int) and number >= 0 for number in numbers)
-        if not good or not all(isinstance(digest, str) for digest in digests.values()):
+        if not good or not all(isinstance(digest, str) for digest in hashes.values()):
             raise ExchangeError(f"a request's state is {dict(record)!r:.200}; wanted two rounds, and a hash for each part")
-        return cls(int(record[_ROUND]), int(record[_KEEP]), digests)
+        return cls(int(record[_ROUND]), int(record[_KEEP]), digests, bases)
 
 
 def outdated(rounds: Iterable[int], state: NamedState) -> list[int]:
@@ -83,5 +88,7 @@ def identity(content: RecordDict) -> str:
     """
     if STATE not in content:
         return content.object_id
-    rest = {name: record for name, record in content.items() if name != ARRAYS}
-    return RecordDict({**rest, ARRAYS: ArrayRecord()}).object_id
+    state = NamedState.of(content)
+    assert state
+    rest = {name: record for name, record in content.items() if name not in (ARRAYS, STATE)}
+    return RecordDict({**rest, STATE: replace(state, bases={}).record()}).object_id

@@ -85,6 +85,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     yield from _of_the_run(settings)
     yield from _of_clusters(settings)
     yield from _of_own(settings)
+    yield from _of_codes(settings)
     yield from _of_training(settings)
     yield from _of_the_server(settings)
     yield from _of_sending(settings)
@@ -164,6 +165,19 @@ def _of_own(settings: Settings) -> Iterator[str]:
             f"pull = {settings.pull:g}, and method {settings.method} with selection {settings.selected_by} has no request that tells it; "
             "give 0, or a federated method without a learned threshold"
         )
+
+
+def _of_codes(settings: Settings) -> Iterator[str]:
+    """A code is of changes that add up to the cluster's mean."""
+    if settings.code_up.method == settings.code_down.method == "none":
+        return
+    codes = f"send.code = {settings.send_code!r} and send.code-down = {settings.send_code_down!r}"
+    if settings.sends_own:
+        yield f"{codes}, and under own-model = {settings.own_model!r} a site sends no change of the mean; give 'none' twice"
+    if settings.companions:
+        yield f"{codes}, and {' and '.join(settings.companions)} travel(s) beside the tensors, which no code is for; give 'none' twice"
+    if settings.selected_by != "all":
+        yield f"{codes}, and selection {settings.selected_by} says what is sent; give 'none' twice, or send.rule = 'all'"
 
 
 def _against_own_models(settings: Settings) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import fedlingua_demo
 from fedlingua.common.files import resolve
+from fedlingua.settings.codes import Code, parse_code
 from fedlingua.settings.methods import PAPER_LEARNING_RATES, Method, method_named
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import Scalar as Scalar
@@ -103,9 +104,21 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
         return self.by_deviation or self.selected_by in ("dp-g", "dp-l")
 
     @property
+    def code_up(self) -> Code:
+        """How a site's change of the tensors is coded."""
+        return parse_code(self.send_code if self.how.travels else "none")
+
+    @property
+    def code_down(self) -> Code:
+        """How the federation's is."""
+        same = self.send_code_down == "same"
+        return self.code_up if same else parse_code(self.send_code_down if self.how.travels else "none")
+
+    @property
     def remembers(self) -> bool:
         """Whether a site stores something of one round besides its model for training in the next."""
-        return self.compares_rounds or self.selected_by == "apf" or self.optimizer_state == "kept" or self.scaffold
+        stores = self.optimizer_state == "kept" or self.scaffold or not self.code_up.is_exact
+        return stores or self.compares_rounds or self.selected_by == "apf"
 
     @property
     def companions(self) -> tuple[str, ...]:

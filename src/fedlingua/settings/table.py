@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.settings.codes import check_code, check_code_down
 from fedlingua.settings.methods import AGGREGATIONS, METHODS, OWN_MODELS, SELECTIONS, SERVER_OPTIMIZERS, check_method
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import When, among, option, options_of
@@ -338,6 +339,12 @@ class Sending:
     selection: str = option("", key="send.rule", choices=("", *SELECTIONS), when=NOT_THE_METHODS_RULE, liu="")
     """Which part of its update a site sends; "": the method's; -g: what deviates most, -l: what deviates
     least."""
+    send_code: str = option("none", key="send.code", check=check_code, when=TRAVELS, off=("none",), liu="none", chu="none")
+    """How what a site changes is coded on its way up: none (float32), lossless, 2bit to 8bit or sign, with
+    "top 0.1" after it the tenth of the numbers that changed most, with "rank 4" of every matrix two factors.
+    What a code leaves out goes up with a later update."""
+    send_code_down: str = option("same", key="send.code-down", check=check_code_down, when=TRAVELS, liu="same", chu="same")
+    """The same of what the federation changes, on its way down; "same": as send.code."""
     send_share: float = option(0.5, key="send.share", above=0, most=1, when=sends("rand-send", "top-k"))
     """Share that is sent, of tensors (rand-send) or of numbers (top-k)."""
     fixed_threshold: str = option("0.5", key="send.fixed-threshold", when=sends("fixed-g", "fixed-l"))

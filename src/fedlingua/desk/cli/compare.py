@@ -162,7 +162,19 @@ def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[
 
 def _costs_table(comparison: "Comparison") -> Table:
     """A line a run: what it cost, and how its sites fare."""
-    headers = ("run", "up", "down", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
+    headers = (
+        "run",
+        "up",
+        "down",
+        "in all",
+        "rounds",
+        "time",
+        "worst site",
+        "its score",
+        "spread",
+        "gain of joining",
+        "left behind",
+    )
     table = plain_table(*headers, title="cost and fairness", left=("worst site", "left behind"))
     for run, fair in zip(comparison.runs, comparison.fairness, strict=True):
         costs = run.costs
@@ -171,6 +183,7 @@ def _costs_table(comparison: "Comparison") -> Table:
         table.add_row(
             run.name,
             *(units.data(costs[f"{way}link_bytes_per_round"]) for way in ("up", "down")),
+            units.data(run.total_bytes),
             units.count(costs["rounds"]),
             units.duration(costs["seconds"]),
             fair.worst_site,

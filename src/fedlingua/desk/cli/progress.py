@@ -90,7 +90,7 @@ class Tally:
                 number, phase, sent = int(event["round"]), str(event["phase"]), int(event.get("uplink_bytes") or 0)
                 site = self.sites.setdefault(str(event["site"]), SiteStatus())
                 site.round, site.phase, site.seen, site.trouble = number, phase, float(event["time"]), ""
-                site.uplink_bytes += sent if phase in ("train", "send") else 0
+                site.uplink_bytes += sent
                 self.answered, self.sent = self.answered + 1, self.sent + sent
                 if event.get("loss") is not None:
                     self.loss = float(event["loss"])

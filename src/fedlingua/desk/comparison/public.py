@@ -18,7 +18,7 @@ from fedlingua.settings.metrics import BLEU, OF_TEXT, metric_names
 
 AT_ONCE = 256
 """Sentences between two reports of progress."""
-COSTS = ("uplink_bytes_per_round", "downlink_bytes_per_round")
+COSTS = ("uplink_bytes_per_round", "downlink_bytes_per_round", "total_bytes")
 """What stays of a run's own scores."""
 Texts = Mapping[Direction, Sequence[Pair]]
 """What is translated, in the place that sites have in a run's own scores."""

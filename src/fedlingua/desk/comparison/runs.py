@@ -13,6 +13,7 @@ from fedlingua.evaluation.text_metrics import Translated
 from fedlingua.runs.folder import RunFolder, no_scores, run_about
 from fedlingua.settings.config import MAY_CHANGE
 from fedlingua.settings.experiment import config_of_run
+from fedlingua.settings.methods import CENTRALIZED, SILO
 from fedlingua.settings.metrics import Metric, metrics_of
 
 Json = dict[str, Any]
@@ -56,6 +57,16 @@ class ComparedRun:
             "rounds": self.about.get("rounds"),
             "seconds": float(seconds) if seconds is not None else None,
         }
+
+    @property
+    def total_bytes(self) -> float | None:
+        """Up and down, of a site in the whole run; None of a run that has the text of several sites in one place."""
+        if self.method.startswith((CENTRALIZED, SILO)):
+            return None
+        if counted := self.scores.get("total_bytes"):
+            return float(counted["up"] + counted["down"])
+        up, down, rounds, _ = self.costs.values()  # of a run of before all was counted
+        return None if up is None or down is None or rounds is None else (up + down) * rounds
 
     def values(self, key: str) -> dict[str, float]:
         """Site -> its score, of those that have it."""

@@ -233,13 +233,8 @@ def macro_of(comparison: Comparison, run: ComparedRun) -> float:
 
 
 def bytes_of(runs: Sequence[ComparedRun]) -> dict[str, float]:
-    """Run -> bytes that a site sent and was given in all rounds; not of runs that have the text of several sites in one place."""
-    total = {}
-    for run in runs:
-        up, down, rounds = (run.costs[key] for key in ("uplink_bytes_per_round", "downlink_bytes_per_round", "rounds"))
-        if not run.method.startswith((CENTRALIZED, SILO)) and up is not None and down is not None and rounds is not None:
-            total[run.name] = (up + down) * rounds
-    return total
+    """Run -> bytes that a site sent and was given in the whole run, of those where they are known."""
+    return {run.name: total for run in runs if (total := run.total_bytes) is not None}
 
 
 def _price_plot(comparison: Comparison, price: Mapping[str, float], x_title: str) -> go.Figure | None:

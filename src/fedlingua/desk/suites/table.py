@@ -27,6 +27,8 @@ BASE = "base"
 COSTS = ("exchanged_parameters", "uplink_bytes", "downlink_bytes")
 IN_SCORES = {"uplink_bytes": "uplink_bytes_per_round", "downlink_bytes": "downlink_bytes_per_round"}
 """Costs that scores.json has under another name."""
+TOTALS = ("up", "down", "fp32")
+"""Of total_bytes: a whole run's, and those of the same tensors as float32."""
 SIDES = ("alone", "federated")
 """What sites chose among besides the base, as scores.json names it."""
 SAVINGS = ("tensor_saving", "number_saving")
@@ -69,6 +71,7 @@ class Line:
         runs: Their scores.json.
         scores: By site, and "macro", "micro", "pooled".
         costs: Of one site in one round, by the names of COSTS.
+        totals: Bytes of one site in a whole run, by the names of TOTALS, where all of its runs tell them.
         seconds: Of a round, by part, where its runs tell them.
         entries: What suite.json says of its runs, those without scores too.
     """
@@ -81,6 +84,12 @@ class Line:
     costs: Mapping[str, int]
     seconds: Seconds = field(default_factory=dict)
     entries: Sequence[Json] = ()
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Up and down together."""
+        return self.totals["up"] + self.totals["down"] if self.totals else None
 
     def mean(self, column: str) -> float | None:
         """Of a site, or an average."""
@@ -148,7 +157,9 @@ class SuiteTable:
         entries = {seed: self.suite["runs"].get(f"{row['name']}-{seed}", {}) for seed in row["seeds"]}
         parts = [entries[seed].get("seconds_by_part", {}) for seed in names]
         seconds = {part: fmean(each[part] for each in parts) for part in SECONDS if parts and all(part in each for each in parts)}
-        return Line(row["name"], row["trains"], tuple(names), runs, scores, costs, seconds, list(entries.values()))
+        counted = [run["total_bytes"] for run in runs if "total_bytes" in run]
+        totals = {way: round(fmean(each[way] for each in counted)) for way in TOTALS if counted and len(counted) == len(runs)}
+        return Line(row["name"], row["trains"], tuple(names), runs, scores, costs, seconds, list(entries.values()), totals)
 
     # --- As CSV -----------------------------------------------------------------------------------------------------------------
 
@@ -172,6 +183,7 @@ class SuiteTable:
         columns |= {f"{name}_{key}": [line.mean(name) for line in lines] for name in ("micro", "pooled")}
         columns |= _known({f"macro_{side}": [_mean(line.values(f"macro_{side}_{key}")) for line in lines] for side in SIDES})
         columns |= {cost: [line.costs.get(cost) for line in lines] for cost in COSTS}
+        columns |= _known({"total_bytes": [line.total_bytes for line in lines]})
         columns |= _known({saving: [line.saving(saving) for line in lines] for saving in SAVINGS})
         columns |= _known({f"{part}_seconds": [line.seconds.get(part) for line in lines] for part in SECONDS})
         columns |= _known(self._masked_columns() if self.metric is PERPLEXITY else {})
@@ -316,9 +328,11 @@ class SuiteTable:
     def cost_rows(self) -> list[list[str]]:
         """Header and rows: what is exchanged, rounds, dev loss and seeds."""
         saved = ("tensors saved", "numbers saved") if self.saves else ()
-        rows = [["method", "parameters exchanged", "uplink", "downlink", *saved, "rounds", "dev loss", "seeds"]]
+        whole = ("all up", "all down", "as float32") if "total_bytes" in self.columns else ()
+        rows = [["method", "parameters exchanged", "uplink", "downlink", *whole, *saved, "rounds", "dev loss", "seeds"]]
         for line in self.lines:
             sizes = [units.data(line.costs.get(cost)) for cost in COSTS[1:]]
+            sizes += [units.data(line.totals.get(way)) for way in TOTALS] if whole else []
             if self.saves:
                 shares = [line.saving(name) for name in SAVINGS]
                 sizes += [units.NOTHING if share is None else f"{100 * share:.1f} %" for share in shares]

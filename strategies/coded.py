@@ -1,0 +1,94 @@
+"""Changes by a code in the place of tensors (`send.code`): what the sites are given of a state, and what one of them sent."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange.coding.change import decode_change, encode_change
+from fedlingua.exchange.coding.coder import generator_of
+from fedlingua.exchange.held import digest_of
+from fedlingua.exchange.joined import Joined, Numbers, flat_parts, join
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
+from fedlingua.settings.codes import Code
+from fedlingua.settings.config import Settings
+from strategies.aggregation import State
+
+Payloads = Mapping[tuple[str, str], bytes]
+"""(hash of a part before, hash of it now) -> what makes the one of the other"""
+
+
+@dataclass(frozen=True)
+class Given:
+    """state: with the tensors that the sites have after the round. payloads: how they come to them."""
+
+    state: State
+    payloads: Payloads = field(default_factory=dict)
+
+
+def given(before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int) -> Given:
+    """What the sites are given of a round's new state: what they have, and the coded change of it.
+
+    What the code leaves out stays here and comes with a later round (Karimireddy et al. 2019, algorithm 2).
+
+    Args:
+        before: What they have.
+        after: What the method made of it.
+        number: The round.
+    """
+    code = settings.code_down
+    if code.method == "none":
+        return Given(after)
+    tensors = {part: dict(clusters) for part, clusters in after.tensors.items()}
+    residuals, payloads = Tensors(after.residuals), dict[tuple[str, str], bytes]()
+    for part, clusters in tensors.items():
+        of_part = TensorSet(tensor_set.name, tuple(tensor_set.of_part(part)))
+        for cluster in clusters if of_part.specs else ():
+            old, new = (join(state.tensors[part][cluster], of_part)[part] for state in (before, after))
+            key = f"{part}.{cluster}"
+            if np.array_equal(old, new) and not residuals.get(key, np.zeros(1)).any():
+                continue
+            draws = generator_of(settings.seed, number, f"cluster {cluster}", part)
+            coded = encode_change(old, new, residuals.get(key), shapes(of_part, part), code, draws)
+            tensors[part][cluster] = Joined({part: coded.numbers}, of_part)
+            payloads[digest_of(old), digest_of(coded.numbers)] = coded.payload
+            if not code.is_exact:
+                residuals[key] = coded.residual
+    return Given(replace(after, tensors=tensors, residuals=residuals), payloads)
+
+
+def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code) -> Joined:
+    """A site's tensors after its training, of what it was given and the change that it sent.
+
+    Raises:
+        ExchangeError: A part is missing or unknown, or its payload is not what the code makes of such tensors.
+    """
+    starts = received.parts if isinstance(received, Joined) else flat_parts(received, tensor_set)
+    if wrong := sorted(set(starts) ^ set(arrays)):
+        raise ExchangeError(
+            f"sends changes of {', '.join(arrays) or 'nothing'}; wanted {', '.join(starts)}; {wrong[0]!r} is wrong"
+        )
+    parts: dict[str, Numbers] = {}
+    for part, start in starts.items():
+        parts[part] = decode_change(start[: len(start)], arrays[part], shapes(tensor_set, part), code)
+    return Joined(parts, tensor_set)
+
+
+def shapes(tensor_set: TensorSet, part: str) -> list[tuple[int, ...]]:
+    """Of a part's tensors, in their order."""
+    return [spec.shape for spec in tensor_set.specs if spec.part == part]
+
+
+def stretch(code: Code, number: int) -> float:
+    """By how much more than its training has moved it an honest site's update may move a number in round `number`.
+
+    With L levels a number lies at most a level off, so what is left of the round before and this round's move are at most L / (L - 1) of a
+    move together; what sends some numbers alone, or signs, may have left one out in all rounds so far.
+    """
+    if code.is_exact:
+        return 1.0
+    levels = code.top_level
+    together = levels / (levels - 1) if levels > 1 else math.inf
+    return min(together, number) if code.method == "levels" else number * min(together, 2.0)

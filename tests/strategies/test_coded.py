@@ -1,0 +1,290 @@
+"""Coded changes both ways: by hand, and in whole runs that are killed, lose messages, and gain and lose sites."""
+
+import shutil
+
+import numpy as np
+import pytest
+from flwr.app import Array
+
+from fedlingua.common.errors import ConfigError, ExchangeError
+from fedlingua.exchange import protocol
+from fedlingua.exchange.coding.change import decode_change
+from fedlingua.exchange.held import NamedState, digest_of
+from fedlingua.exchange.records import from_record, to_record
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.codes import parse_code
+from strategies.aggregation import State
+from strategies.coded import decoded_update, given, stretch
+from tests.faults.test_resume import begin, final_bytes, losses, resume
+from tests.in_process import InProcessGrid, rounds, run, run_on
+
+SET = TensorSet("adapters", (TensorSpec("e", (3,), "encoder", 0), TensorSpec("d", (2, 2), "decoder", 0)))
+FOUR = {"send.code": "4bit"}
+CODES = {"levels": FOUR, "top": {"send.code": "4bit top 0.1"}, "sign": {"send.code": "sign", "send.code-down": "4bit"}}
+
+
+@pytest.fixture
+def families(four_sites):
+    return {**four_sites, "method": "adapter-families", "rounds": 4}
+
+
+def state(value, number=0):
+    """Two clusters of encoders, one of decoders."""
+    draws = np.random.default_rng(number)
+    tensors = {
+        "encoder": {name: {"e": (value + draws.normal(size=3)).astype(np.float32)} for name in ("a", "b")},
+        "decoder": {"all": {"d": (value + draws.normal(size=(2, 2))).astype(np.float32)}},
+    }
+    return State(tensors)
+
+
+def settings(**keys):
+    return settings_from({**_defaults(), "method": "adapter-fed", **keys})
+
+
+def _defaults():
+    from fedlingua.settings.experiment import default_run_config
+
+    return default_run_config()
+
+
+# --- By hand -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["8bit", "4bit", "sign", "4bit top 0.5"])
+def test_what_sites_are_given_and_what_is_left_are_the_new_state(code):
+    before, after, how = state(0), state(1, number=7), settings(**{"send.code": code})
+    result = given(before, after, SET, how, 1)
+    for part, clusters in after.tensors.items():
+        name = SET.of_part(part)[0].name
+        for cluster, tensors in clusters.items():
+            now, left = result.state.tensors[part][cluster][name], result.state.residuals[f"{part}.{cluster}"]
+            np.testing.assert_allclose(now.ravel() + left, tensors[name].ravel(), atol=1e-6)
+            old = np.ravel(before.tensors[part][cluster][name])
+            payload = np.frombuffer(result.payloads[digest_of(old), digest_of(now)], np.uint8)
+            shape = [SET.of_part(part)[0].shape]
+            assert np.array_equal(decode_change(old, payload, shape, how.code_down), now.ravel())
+
+
+def test_what_was_left_goes_out_later():
+    """Of a state that does not change any more, sites have all in the end."""
+    how, now, wanted = settings(**{"send.code": "3bit"}), state(0), state(1, number=7)
+    for number in range(1, 12):
+        step = state(0)
+        moved = {
+            part: {
+                cluster: {
+                    name: now.tensors[part][cluster][name] + (wanted_change(part, cluster, name, wanted) if number == 1 else 0)
+                }
+                for cluster, tensors in clusters.items()
+                for name in tensors
+            }
+            for part, clusters in step.tensors.items()
+        }
+        now = given(now, State(moved, residuals=now.residuals), SET, how, number).state
+    for part, clusters in wanted.tensors.items():
+        for cluster, tensors in clusters.items():
+            for name, tensor in tensors.items():
+                np.testing.assert_allclose(now.tensors[part][cluster][name], tensor, atol=1e-3)
+
+
+def wanted_change(part, cluster, name, wanted):
+    return wanted.tensors[part][cluster][name] - state(0).tensors[part][cluster][name]
+
+
+def test_an_exact_code_carries_the_numbers_themselves():
+    before, after = state(0), state(1, number=7)
+    result = given(before, after, SET, settings(**{"send.code": "lossless"}), 1)
+    assert not result.state.residuals
+    for part, clusters in after.tensors.items():
+        for cluster, tensors in clusters.items():
+            for name, tensor in tensors.items():
+                assert np.array_equal(result.state.tensors[part][cluster][name], tensor)
+
+
+def test_without_a_code_the_state_is_as_it_was():
+    after = state(1)
+    assert given(state(0), after, SET, settings(), 1).state is after
+
+
+def test_a_cluster_that_stays_is_not_coded():
+    before = state(0)
+    assert not given(before, before, SET, settings(**FOUR), 1).payloads
+
+
+def test_further_than_its_steps_a_number_goes_only_by_what_was_left():
+    assert stretch(parse_code("none"), 9) == stretch(parse_code("lossless"), 9) == 1
+    assert stretch(parse_code("4bit"), 9) == pytest.approx(7 / 6)
+    assert stretch(parse_code("2bit"), 9) == 9
+    assert stretch(parse_code("4bit top 0.1"), 9) == pytest.approx(9 * 7 / 6)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"encoder": np.zeros(4, np.uint8)}, "'decoder' is wrong"),
+        ({"encoder": np.zeros(4, np.uint8), "decoder": np.zeros(4, np.uint8), "more": np.zeros(1)}, "'more' is wrong"),
+        ({"encoder": np.zeros(3, np.float32), "decoder": np.zeros(4, np.uint8)}, "float32"),
+        ({"encoder": np.zeros((2, 2), np.uint8), "decoder": np.zeros(4, np.uint8)}, "uint8"),
+        ({"encoder": np.zeros(0, np.uint8), "decoder": np.zeros(4, np.uint8)}, "payload"),
+    ],
+)
+def test_an_update_that_is_no_change_is_refused(arrays, words):
+    received = {"e": np.zeros(3, np.float32), "d": np.zeros((2, 2), np.float32)}
+    with pytest.raises(ExchangeError, match=words):
+        decoded_update(arrays, received, SET, parse_code("4bit"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"send.code": "5 bits"}, "is no code"),
+        ({"send.code-down": "half"}, "is no code"),
+        ({**FOUR, "own-model": "mr-mtl"}, "sends no change of the mean"),
+        ({**FOUR, "scaffold": True, "optimizer": "sgd"}, "travel"),
+        ({**FOUR, "method": "adapter-fed", "send.rule": "top-k"}, "selection top-k"),
+    ],
+)
+def test_what_does_not_go_with_a_code_is_said_before_the_run(keys, words):
+    with pytest.raises(ConfigError, match=words):
+        settings(**keys)
+
+
+# --- Whole runs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lossless_run_has_the_same_tensors(families, tmp_path):
+    plain, _ = run(families, tmp_path / "plain")
+    folder, _ = run({**families, "send.code": "lossless"}, tmp_path / "coded")
+    assert final_bytes(folder) == final_bytes(plain)
+    assert losses(folder) == losses(plain)
+
+
+def test_four_bits_learn_as_much_from_a_fraction_of_the_bytes(families, tiny_backbone, tmp_path):
+    families = {**families, "backbone": str(tiny_backbone), "rounds": 6, "learning-rate": 0.01, "adapter.dim": 64}
+    plain, _ = run(families, tmp_path / "plain")
+    folder, _ = run({**families, **FOUR}, tmp_path / "coded")
+    gained = [found[0][1] - found[-1][1] for found in (losses(plain), losses(folder))]
+    assert gained[0] > 0
+    assert gained[1] == pytest.approx(gained[0], rel=0.1)
+    total = folder.read("scores.json")["total_bytes"]
+    assert (
+        total["up"] + total["down"] < 0.2 * total["fp32"]
+    )  # of which much is registration, in so short a run of so small a model
+
+
+@pytest.mark.parametrize("way", CODES)
+def test_a_killed_run_ends_in_the_same_bytes_whatever_the_order_of_replies(families, tmp_path, way):
+    config = {**families, **CODES[way]}
+    whole, _ = run(config, tmp_path / "whole")
+    folder = resume(config, begin(config, tmp_path / "killed", number=3), shuffle_seed=3)
+    assert final_bytes(folder) == final_bytes(whole)
+    assert losses(folder) == losses(whole)
+    assert not [failure for line in rounds(whole) for failure in line["failures"]]
+
+
+def test_changes_go_down_and_a_copy_where_a_site_has_lost_what_they_are_of(families, tmp_path):
+    config, lost = {**families, **FOUR}, []
+
+    def tamper(asked, reply):
+        task = asked.content.config_records.get(protocol.TASK, {})
+        if (task.get("site"), task.get("round"), asked.metadata.message_type) == ("court", 2, protocol.TRAIN) and not lost:
+            shutil.rmtree(tmp_path / "lost" / "sites" / "court" / "received")
+            lost.append(reply)
+        return reply
+
+    whole, _ = run(config, tmp_path / "whole")
+    folder, live = run(config, tmp_path / "lost", tamper=tamper)
+    assert lost
+    assert final_bytes(folder) == final_bytes(whole)
+    kinds = {
+        (message.content[protocol.TASK]["site"], message.content[protocol.TASK]["round"]): kinds_of(message)
+        for message in live.sent
+        if message.metadata.message_type == protocol.EVALUATE and message.content[protocol.TASK]["round"]
+    }
+    assert kinds["court", 2] == {"float32"}
+    assert {each for asked, each in kinds.items() if asked != ("court", 2) for each in each} == {"uint8"}
+
+
+def kinds_of(message):
+    return {array.dtype for array in message.content[protocol.ARRAYS].values()}
+
+
+class LateBank(InProcessGrid):
+    """The bank's node connects once round 2 is being evaluated: what all began with is no base any more."""
+
+    def get_node_ids(self):
+        late = sum(message.metadata.message_type == protocol.TRAIN for message in self.sent) > 3
+        return [100, 101, 102, 103] if late else [100, 101, 102]
+
+
+def test_a_site_that_comes_late_is_given_a_copy_and_then_changes(families, tmp_path):
+    config = {**families, **FOUR, "quorum": 0.5, "run-dir": str(tmp_path / "run")}
+    grid = LateBank(config, 4)
+    run_on(grid, config)
+    asked = [message for message in grid.sent if message.content.config_records.get(protocol.TASK, {}).get("site") == "bank"]
+    given_to = [kinds_of(message) for message in asked if NamedState.of(message.content) and message.content[protocol.ARRAYS]]
+    assert given_to[0] == {"float32"}
+    assert all(kinds == {"uint8"} for kinds in given_to[1:])
+    assert len(given_to) > 1
+
+
+def test_a_site_whose_reply_is_lost_goes_on_from_its_last_residual(families, tmp_path):
+    """The reply of round 2 never counts, so round 3 starts from what was left after round 1."""
+    stages = []
+
+    def tamper(asked, reply):
+        task = asked.content.config_records.get(protocol.TASK, {})
+        if asked.metadata.message_type == protocol.TRAIN and task["site"] == "court":
+            stages.append(list(task["own"]))
+            if task["round"] == 2:
+                return None
+        return reply
+
+    config = {**families, **FOUR, "quorum": 0.5, "deadline.phase-s": 1.0}
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    assert [failure["site"] for failure in rounds(folder)[2]["failures"]][:1] == ["court"]
+    assert stages[:2] == [[0, 0], [1, 1]]
+    assert all(stage == [1, 1] for stage in stages[2:3])
+
+
+@pytest.mark.parametrize("change", ["cut", "other", "floats", "foreign"])
+def test_a_payload_that_is_none_is_refused_by_name(families, tmp_path, change):
+    def tamper(asked, reply):
+        task = asked.content.config_records.get(protocol.TASK, {})
+        if asked.metadata.message_type == protocol.TRAIN and (task["site"], task["round"]) == ("court", 2):
+            arrays = from_record(reply.content.array_records[protocol.ARRAYS])
+            part = "encoder"
+            arrays[part] = {
+                "cut": arrays[part][:-1],
+                "other": np.append(np.uint8(255), arrays[part][1:]),
+                "floats": arrays[part].astype(np.float32),
+                "foreign": arrays["decoder"][:9],
+            }[change]
+            reply.content.array_records[protocol.ARRAYS] = to_record(arrays)
+        return reply
+
+    folder, _ = run({**families, **FOUR, "quorum": 0.5}, tmp_path / "run", tamper=tamper)
+    refused = [failure for failure in rounds(folder)[2]["failures"] if failure["kind"] == "refused"]
+    assert {failure["site"] for failure in refused} == {"court"}
+    assert all("bad reply: " in failure["reason"] for failure in refused)
+    assert not rounds(folder)[3]["failures"]
+
+
+def test_a_change_of_what_the_site_does_not_have_is_asked_for_whole(families, tmp_path):
+    """A server that believes in another base than the site has: its request is answered with what is missing."""
+    from clients.received import ReceivedFiles
+    from fedlingua.exchange.held import NotHeldError
+
+    files = ReceivedFiles(tmp_path, SET, {"e": np.zeros(3, np.float32), "d": np.zeros((2, 2), np.float32)}, parse_code("4bit"))
+    result = given(state(0), state(1, number=7), SET, settings(**FOUR), 1)
+    (old, new), payload = next(iter(result.payloads.items()))
+    from flwr.app import ArrayRecord, RecordDict
+
+    named = NamedState(1, 0, {"encoder": new, "decoder": new}, {"encoder": old})
+    content = RecordDict(
+        {protocol.STATE: named.record(), protocol.ARRAYS: ArrayRecord({"encoder": Array(np.frombuffer(payload, np.uint8))})}
+    )
+    with pytest.raises(NotHeldError, match=old):
+        files.receive(content)
