@@ -1,5 +1,6 @@
 """The page of a suite: its rows beside each other, in their scores and in what they cost."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -12,11 +13,12 @@ from fedlingua.desk.report.communication import BANDWIDTH_MBPS, Cost, Traffic, b
 from fedlingua.desk.report.convergence import ALL
 from fedlingua.desk.report.pareto import Point, heights, pareto_plot
 from fedlingua.desk.report.publish import make_folder, put_page, render_page
-from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, Line, SuiteTable, known_mean
+from fedlingua.desk.suites.table import ACCURACY_OF, BASE, COSTS, MACRO_ACCURACY, SIDES, Figure, Line, SuiteTable, known_mean
 from fedlingua.settings.methods import CENTRALIZED, SILO
 
 FULL = "full model"
 LONGEST_ROW = 26
+FEDERATED = SIDES[1]
 # Nothing gained is the ground itself; neither end is so strong that the figure on it could not be read.
 LOST = [[0.0, "rgba(213, 94, 0, 0.75)"], [0.5, "rgba(213, 94, 0, 0.03)"]]
 GAINED = [[0.5, "rgba(0, 114, 178, 0.03)"], [1.0, "rgba(0, 114, 178, 0.6)"]]
@@ -83,7 +85,9 @@ def _figures(result: SuiteTable, costs: dict[str, Cost]) -> dict[str, go.Figure 
         "own": gain_plot(result, own, SILO) if own and result.best_line else None,
         "convergence": convergence_plot(result),
         "saving": saving_plot(result) if saving_points(result) else None,
-        "uplink": uplink_plot(result) if uplink_points(result)[0] else None,
+        "uplink": uplink_plot(result) if uplink_points(result)[0] and not total_points(result) else None,
+        "bytes": total_plot(result) if total_points(result) else None,
+        "bytes-federated": total_plot(result, FEDERATED) if total_points(result, FEDERATED) else None,
         "cost": cost_plot(list(costs), {"a round": list(costs.values())}, longest=LONGEST_ROW) if costs else None,
     }
 
@@ -202,6 +206,35 @@ def uplink_points(result: SuiteTable) -> tuple[list[Point], str]:
     known = known if len(known) > 1 else []
     size, unit = units.byte_unit(max((uplink for _, uplink in known), default=0.0))
     return [_point(line, uplink / size) for line, uplink in known], unit
+
+
+def total_points(result: SuiteTable, model: str = "") -> list[Point]:
+    """x: log10 of the bytes of a site in a whole run, up and down; of the rows that exchange, where these are counted, and there are two of
+    these or none. model: whose score where sites chose what they keep, as `SIDES` names it; "": of what they keep.
+    """
+    key = f"macro_{model}_{result.metric.key}"
+    points = []
+    for line in filter(_is_drawn, result.lines):
+        values = [value for value in line.values(key) if value is not None] if model else []
+        score = Figure.of(values) if values else None if model else line.scores["macro"]
+        if score and line.total_bytes and not line.name.startswith((CENTRALIZED, SILO)):
+            own = next(row.get("keys", {}) for row in result.suite["rows"] if row["name"] == line.name)
+            hover = f"{escape(line.name)}<br>{units.score(score.mean)} ± {units.score(score.sd)}"
+            hover += f"<br>up {units.data(line.totals['up'])}, down {units.data(line.totals['down'])}"
+            hover += "".join(f"<br>{escape(f'{name} = {value}')}" for name, value in own.items() if name != "method")
+            points.append(Point(line.name, math.log10(line.total_bytes), score.mean, score.sd, hover))
+    return points if len(points) > 1 else []
+
+
+def total_plot(result: SuiteTable, model: str = "") -> go.Figure:
+    """Macro score against all bytes of a run, on a logarithmic axis: what is sent less lies to the left."""
+    points = total_points(result, model)
+    figure = pareto_plot(points, result.metric, False, "up and down of a site in the whole run", result.base.get("macro"))
+    places = [place for place in range(3, 13) for _ in range(3)]
+    ticks = [factor * 10**place for place, factor in zip(places, 10 * (1, 2, 5), strict=True)]
+    shown = {math.log10(tick): units.data(tick) for tick in ticks}
+    figure.update_xaxes(tickvals=list(shown), ticktext=list(shown.values()))
+    return figure
 
 
 def _is_drawn(line: Line) -> bool:

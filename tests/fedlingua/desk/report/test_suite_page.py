@@ -13,12 +13,14 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.desk.report import write_suite_report
 from fedlingua.desk.report.keep import write_kept_runs
 from fedlingua.desk.report.suite_page import (
+    FEDERATED,
     convergence_plot,
     gain_plot,
     macro_plot,
     row_traffic,
     saving_plot,
     saving_points,
+    total_plot,
     uplink_plot,
 )
 from fedlingua.desk.suites.table import SuiteTable
@@ -226,6 +228,28 @@ def test_fewer_bytes_are_better(tmp_path: Path) -> None:
     )
     assert list(traces["beaten by another"].x) == [2.0]
     assert figure.layout.xaxis.title.text == "uplink of a site and round, MB"
+
+
+def test_all_bytes_of_a_run_lie_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    def counted(macro: float, up: int, down: int, federated: float) -> list[dict[str, Any]]:
+        total = {"up": up, "down": down, "fp32": 10 * (up + down)}
+        return [scored(macro, uplink=up, total_bytes=total, macro_federated_bleu=federated, macro_alone_bleu=20.0)]
+
+    rows = {
+        "pmfl": counted(24.0, 6_000_000, 4_000_000, 23.0),
+        "dp-g": counted(25.0, 60_000, 40_000, 21.0),
+        "base": [scored(20.0)],
+    }
+    result = SuiteTable.of(write(tmp_path, rows))
+    kept, federated = ({trace.name: trace for trace in total_plot(result, of).data} for of in ("", FEDERATED))
+    assert (list(kept["Pareto front"].x), list(kept["Pareto front"].y)) == ([pytest.approx(5.0)], [25.0])
+    assert list(kept["beaten by another"].x) == [pytest.approx(7.0)]
+    assert (list(federated["Pareto front"].x), list(federated["Pareto front"].y)) == ([5.0, 7.0], [21.0, 23.0])
+    assert "up 60 kB, down 40 kB" in kept["Pareto front"].text[0]
+    page = write_suite_report(tmp_path / "small", tmp_path)
+    assert 'id="plot-bytes"' in markup(page)
+    assert 'id="plot-bytes-federated"' in markup(page)
+    assert 'id="plot-uplink"' not in markup(page)
 
 
 def test_the_base_is_a_line_as_far_as_it_leaves_the_rows_their_room(tmp_path: Path) -> None:
