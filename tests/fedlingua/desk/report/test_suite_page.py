@@ -245,7 +245,7 @@ def test_all_bytes_of_a_run_lie_on_a_logarithmic_axis(tmp_path: Path) -> None:
     assert (list(kept["Pareto front"].x), list(kept["Pareto front"].y)) == ([pytest.approx(5.0)], [25.0])
     assert list(kept["beaten by another"].x) == [pytest.approx(7.0)]
     assert (list(federated["Pareto front"].x), list(federated["Pareto front"].y)) == ([5.0, 7.0], [21.0, 23.0])
-    assert "up 60 kB, down 40 kB" in kept["Pareto front"].text[0]
+    assert "up 60.00 kB, down 40.00 kB" in kept["Pareto front"].text[0]
     page = write_suite_report(tmp_path / "small", tmp_path)
     assert 'id="plot-bytes"' in markup(page)
     assert 'id="plot-bytes-federated"' in markup(page)
