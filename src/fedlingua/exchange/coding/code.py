@@ -1,0 +1,58 @@
+"""Which code: one line of the settings, as "4bit", "sign top 0.03" or "4bit rank 4"."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from fedlingua.common.errors import ConfigError
+
+# Two bits to the nearest level would be 0 and the extremes, of which signs say more; factors of signs are too coarse.
+_FORM = re.compile(
+    r"(?!2bit |sign [nr])(?:(none|lossless)|(sign|[2-8]bit)(?: (nearest)| top (0?\.0*[1-9][0-9]*)| rank ([1-9][0-9]?))?)"
+)
+
+
+@dataclass(frozen=True)
+class Code:
+    """How a change is coded.
+
+    Attributes:
+        method: none, lossless, levels, top or rank.
+        bits: Of a number that travels, before entropy coding: 1 (sign) to 8; 0 where all of float32 does.
+        share: With top: which share of a part's numbers travels, those of greatest magnitude. 0-1.
+        rank: With rank: columns of the two factors that stand for a matrix.
+        nearest: Round to the nearest level, not at random with the change as the mean of all draws: less error, but it needs error
+            feedback. sign, top and rank, biased anyhow, do.
+    """
+
+    method: str
+    bits: int = 0
+    share: float = 1.0
+    rank: int = 0
+    nearest: bool = False
+
+    @property
+    def top_level(self) -> int:
+        """A number travels as a whole one from -top_level to top_level; of signs, without 0."""
+        return max(1, (1 << self.bits >> 1) - 1)
+
+    def is_factored(self, shape: Sequence[int]) -> bool:
+        """Whether a tensor travels as two factors: a matrix that is larger than they are."""
+        return self.method == "rank" and len(shape) == 2 and self.rank * sum(shape) < prod(shape)
+
+
+def parse_code(text: str) -> Code:
+    """Read a code as the settings write it; ConfigError if it is none."""
+    form = _FORM.fullmatch(text)
+    if not form:
+        raise ConfigError(
+            f"{text!r} is no code; give none, lossless, sign, 2bit to 8bit, '4bit nearest' (3 to 8), '4bit top 0.1' (sign or 3 to 8; "
+            "a share between 0 and 1) or '4bit rank 4' (3 to 8; a rank of 1 to 99)"
+        )
+    exact, numbers, nearest, share, rank = form.groups()
+    if exact:
+        return Code(exact)
+    bits = 1 if numbers == "sign" else int(numbers[0])
+    method = "top" if share else "rank" if rank else "levels"
+    return Code(method, bits, float(share or 1), int(rank or 0), bits == 1 or bool(nearest or share or rank))
