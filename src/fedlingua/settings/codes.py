@@ -7,9 +7,10 @@ from math import prod
 
 from fedlingua.common.errors import ConfigError
 
-METHODS = ("none", "lossless", "levels", "top", "rank")  # their order numbers them in a payload's first byte: only append
-MOST_RANK = 256
-_FORM = re.compile(r"(none|lossless)|(sign|[2-8]bit)(?: (nearest)| top (0?\.[0-9]+)| rank ([0-9]{1,3}))?")
+# Two bits to the nearest level would be 0 and the extremes, of which signs say more; factors of signs are too coarse.
+_FORM = re.compile(
+    r"(?!2bit |sign [nr])(?:(none|lossless)|(sign|[2-8]bit)(?: (nearest)| top (0?\.0*[1-9][0-9]*)| rank ([1-9][0-9]?))?)"
+)
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Code:
     """How a change is coded.
 
     Attributes:
+        method: none, lossless, levels, top or rank.
         bits: Of a number that travels, before entropy coding: 1 (sign) to 8; 0 where all of float32 does.
         share: With top: which share of a part's numbers travels, those of greatest magnitude. 0-1.
         rank: With rank: columns of the two factors that stand for a matrix.
@@ -36,10 +38,6 @@ class Code:
         return self.bits == 0
 
     @property
-    def first_byte(self) -> int:
-        return 16 * METHODS.index(self.method) + self.bits
-
-    @property
     def top_level(self) -> int:
         """A number travels as a whole one from -top_level to top_level; of signs, without 0."""
         return max(1, (1 << self.bits >> 1) - 1)
@@ -50,20 +48,19 @@ class Code:
 
 
 def parse_code(text: str) -> Code:
-    """Read a code as the settings write it. Two bits to the nearest are refused: 0 and the extremes, of which signs say more."""
-    if form := _FORM.fullmatch(text):
-        exact, numbers, nearest, share, rank = form.groups()
-        if exact:
-            return Code(exact)
-        bits = 1 if numbers == "sign" else int(numbers[0])
-        to_nearest = bits == 1 or bool(nearest or share or rank)
-        code = Code("top" if share else "rank" if rank else "levels", bits, float(share or 1), int(rank or 0), to_nearest)
-        if code.share > 0 and (not rank or 1 <= code.rank <= MOST_RANK) and not (to_nearest and bits == 2):
-            return code
-    raise ConfigError(
-        f"{text!r} is no code; give none, lossless, sign, 2bit to 8bit, 3bit nearest to 8bit nearest, or sign or 3bit to 8bit "
-        f"followed by a share of the numbers, as in '4bit top 0.1', or by a rank of 1 to {MOST_RANK}, as in '4bit rank 4'"
-    )
+    """Read a code as the settings write it; ConfigError if it is none."""
+    form = _FORM.fullmatch(text)
+    if not form:
+        raise ConfigError(
+            f"{text!r} is no code; give none, lossless, sign, 2bit to 8bit, '4bit nearest' (3 to 8), '4bit top 0.1' (sign or 3 to 8; "
+            "a share between 0 and 1) or '4bit rank 4' (3 to 8; a rank of 1 to 99)"
+        )
+    exact, numbers, nearest, share, rank = form.groups()
+    if exact:
+        return Code(exact)
+    bits = 1 if numbers == "sign" else int(numbers[0])
+    method = "top" if share else "rank" if rank else "levels"
+    return Code(method, bits, float(share or 1), int(rank or 0), bits == 1 or bool(nearest or share or rank))
 
 
 EXACT = Code("none")

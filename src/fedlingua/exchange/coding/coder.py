@@ -1,6 +1,6 @@
 """A part's change as a payload, and back: what lies end to end of encoder, decoder or what both share. Pure functions.
 
-A payload is a byte that names method and bits, then float32 (none), the four bytes of all numbers one plane after the other (lossless),
+A payload is a mark of its code and shapes, then float32 (none), the four bytes of all numbers one plane after the other (lossless),
 or levels: which tensors are not all 0, a scale for each of these, the places of their numbers that are not 0 if these are few, and the
 levels of these, or of all. With top the part is one tensor, 0 but for what is chosen; with rank a matrix is two, its factors.
 What a payload claims is held against the shapes, which both sides know, before memory is taken for it.
@@ -9,6 +9,7 @@ What a payload claims is held against the shapes, which both sides know, before 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from math import prod
+from zlib import crc32
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from fedlingua.exchange.joined import Numbers
 from fedlingua.settings.codes import Code
 
 Shapes = Sequence[tuple[int, ...]]
-GREATEST = 1e30  # magnitude that a scale may have
+GREATEST = float(np.float32(1e30))  # magnitude that a scale may have
 _BLOCK = 1 << 16
 _ITERATIONS, _SPARE_COLUMNS = 3, 4
 
@@ -52,18 +53,18 @@ def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Gen
     assert (change.dtype, change.shape) == (np.float32, (sum(map(prod, shapes)),))
     if not _magnitude(change) <= (GREATEST if code.bits else np.finfo(np.float32).max):
         raise ExchangeError("a change holds NaN, infinity or a number over 1e30; train with a lower learning rate")
-    first = bytes([code.first_byte])
+    mark = _mark(shapes, code)
     if code.method == "none":
-        return first + change.tobytes()
+        return mark + change.tobytes()
     if code.method == "lossless":
-        return first + b"".join(deflate(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
+        return mark + b"".join(deflate(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
     if code.method == "top":
         places = largest(change, min(max(1, int(code.share * change.size)), int(np.count_nonzero(change))))
-        return first + _encode_levels([change[places]], code, generator, places, change.size)
+        return mark + _encode_levels([change[places]], code, generator, places, change.size)
     tensors = []
     for tensor, shape in zip(_pieces(change, map(prod, shapes)), shapes, strict=True):
         tensors += factors(tensor.reshape(shape), code.rank, generator) if code.is_factored(shape) else [tensor]
-    return first + _encode_levels(tensors, code, generator)
+    return mark + _encode_levels(tensors, code, generator)
 
 
 def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
@@ -72,9 +73,9 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
     Raises:
         ExchangeError: The payload is cut, longer, of another code, or not what its code makes of tensors of these shapes.
     """
-    first, payload = split(payload, 1)
-    if first[0] != code.first_byte:
-        raise ExchangeError(f"payload is of another code: it begins with {first[0]}; wanted {code.first_byte}, for {code}")
+    mark, payload = split(payload, 4)
+    if mark != _mark(shapes, code):
+        raise ExchangeError(f"payload is of another code or of other tensors; wanted {code} of {len(shapes)} tensors")
     size = sum(map(prod, shapes))
     if code.method == "none":
         content, payload = split(payload, 4 * size)
@@ -150,22 +151,19 @@ def _encode_levels(
     scales = np.array([_scale(tensor, code) for tensor in tensors], np.float32)
     there = scales > 0
     held = [(tensor.ravel(), scale) for tensor, scale in zip(tensors, scales, strict=True) if scale > 0]
-    sizes = [tensor.size for tensor, _ in held]
-    levels = np.empty(sum(sizes), np.int8)
-    for target, (tensor, scale) in zip(_pieces(levels, sizes), held, strict=True):
-        for start in range(0, tensor.size, _BLOCK):
-            target[start : start + _BLOCK] = _rounded(tensor[start : start + _BLOCK], scale, code, generator)
+    blocks = ((tensor[start : start + _BLOCK], scale) for tensor, scale in held for start in range(0, tensor.size, _BLOCK))
+    levels = np.concatenate([np.empty(0, np.int8), *(_rounded(block, scale, code, generator) for block, scale in blocks)])
     # Where 0 is likely, Huffman's whole bits cost more than places do. Of signs, few 0 are worth no places: they come out as +.
     is_few = np.count_nonzero(levels) < (0.9 if code.bits == 1 else 0.5 if code.bits > 4 else 0.3) * levels.size
+    size = size or levels.size
     if is_few or places is not None:
         nonzero = np.flatnonzero(levels)
-        levels, places, size = levels[nonzero], nonzero if places is None else places[nonzero], size or levels.size
-    head = np.packbits(there).tobytes() + scales[there].tobytes()
-    head += encode_places(levels if places is None else places, size or levels.size)
+        levels, places = levels[nonzero], nonzero if places is None else places[nonzero]
     symbols = (levels + np.int8(code.top_level)).view(np.uint8)
-    if places is not None or code.bits == 1:
+    if levels.size < size or code.bits == 1:  # no 0 is among them
         symbols -= levels > 0
-    return head + encode_symbols(symbols, code.bits)
+    head = np.packbits(there).tobytes() + scales[there].tobytes()
+    return head + encode_places(levels if places is None else places, size) + encode_symbols(symbols, code.bits)
 
 
 def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers, bytes]:
@@ -176,8 +174,8 @@ def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers,
     content, payload = split(payload, 4 * int(there.sum()))
     scales = np.zeros(len(sizes), np.float32)
     scales[there] = np.frombuffer(content, np.float32)
-    if not np.array_equal(there, (scales > 0) & (scales <= GREATEST)):
-        raise ExchangeError(f"payload has the scales {scales[there]}; wanted them over 0 and up to {GREATEST}")
+    if (wrong := there & ~((scales > 0) & (scales <= GREATEST))).any():
+        raise ExchangeError(f"payload has a scale of {scales[wrong][0]}; wanted one over 0 and up to {GREATEST:g}")
     size = int(sizes[there].sum())
     places, count, payload = decode_places(payload, size)
     alphabet = np.arange(-code.top_level, code.top_level + 1, dtype=np.int8)
@@ -205,17 +203,21 @@ def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers,
 
 
 def _rounded(numbers: Numbers, scale: np.float32, code: Code, generator: np.random.Generator) -> Numbers:
-    """Levels of numbers from -scale to scale; at random, a number is their mean (QSGD: Alistarh et al. 2017, §3.1)."""
+    """int8 levels of numbers from -scale to scale; at random, a number is their mean (QSGD: Alistarh et al. 2017, §3.1)."""
     if code.bits == 1:
-        return np.sign(numbers)
+        return np.sign(numbers).astype(np.int8)
     levels = numbers / scale
     levels *= code.top_level
     if code.nearest:
-        return np.rint(levels, out=levels)
+        return np.rint(levels, out=levels).astype(np.int8)
     # From the middle of each of 2^16 steps. PCG64's bits stay as they are; what a Generator makes of them may change with numpy.
     draws = generator.bit_generator.random_raw(-(-numbers.size // 4)).view(np.uint16)[: numbers.size]
     levels += (draws.astype(np.float32) + np.float32(0.5)) * np.float32(2**-16)
-    return np.floor(levels, out=levels)
+    return np.floor(levels, out=levels).astype(np.int8)
+
+
+def _mark(shapes: Shapes, code: Code) -> bytes:
+    return crc32(repr((code, [[int(side) for side in shape] for shape in shapes])).encode()).to_bytes(4, "little")
 
 
 def _scale(tensor: Numbers, code: Code) -> float:
