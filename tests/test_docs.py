@@ -107,6 +107,11 @@ def test_every_command_of_a_page_has_the_options_that_it_is_shown_with(page: Pat
     assert wrong == []
 
 
+def test_every_command_is_on_a_page() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in leaf_commands(app) if f"fedlingua {name}" not in text] == []
+
+
 def test_every_message_of_the_troubleshooting_page_is_one() -> None:
     page = ROOT / "docs" / "troubleshooting.md"
     messages = re.findall(r"^\| `(.+?)` \|", page.read_text(encoding="utf-8").partition("## By message")[2], re.MULTILINE)
