@@ -238,26 +238,29 @@ def page(seen: list[Seen]) -> str:
 
 TEXT = """# The way of one update
 
-What the tensors of one site pass from the server's request to the next state, in one round of `adapter-fed` on two sites.
-`tests/test_one_update.py` traces it and compares this page; `ONE_UPDATE=write python -m pytest tests/test_one_update.py` writes it.
+The functions that one site's tensors pass from the server's request to the next state, in one round of `adapter-fed` on two sites.
+`tests/test_one_update.py` traces them and compares this page; `ONE_UPDATE=write python -m pytest tests/test_one_update.py` writes it.
 
 ```text
 {counts}```
 
-A function counts where it gets the numbers as an argument or returns them, whatever it does with them, be it in a message, in records
-that a hook gets, or as views of memory elsewhere; a function inside another is part of it, but where it gets them itself. Methods of
-`Joined`, the container, do not count. A `Message` is closed: who only hands it on, asks for its task or takes its metrics, and never
-looks at an array of it, stands in a list of its own below; who counts its bytes does look. A model passes through all of training: there
-those count that put the numbers in, change them or take them out. Followed are the request (what the site starts from), the update
-(what it has trained), and the state (what the server makes of all updates), until it goes out to be measured.
+Three things are followed: the request (what the site starts from), the update (what it has trained), and the state (what the server makes
+of all updates), until it is sent out to be measured.
 
-Wanted are 30 functions in 12 files. What is over is what Flower's hooks cost: that `configure_train` and `aggregate_train` get and give
-real records takes `arrays_of`, `state_of`, `content_of` and `update_of`, in a file of their own.
+- A function counts if it takes the numbers as an argument or returns them: in a message, in records that a hook gets, or as views of
+  memory elsewhere. A function inside another is part of it, unless it gets the numbers itself. Methods of `Joined`, the container, do not
+  count.
+- A function that only hands a `Message` on, asks for its task or takes its metrics, and never looks at its arrays, does not open it. Such
+  functions are in a list of their own below. Counting a message's bytes is looking at it.
+- A model passes through all of training. There only those functions count that put the numbers in, change them or take them out.
+
+The goal was 30 functions in 12 files. The rest is the price of Flower's hooks: `configure_train` and `aggregate_train` get and give real
+records, which takes `arrays_of`, `state_of`, `content_of` and `update_of`, in a file of their own.
 
 ## Forms
 
-A message is the serialized bytes in whatever envelope (Array, ArrayRecord, RecordDict, Message); flat arrays are one array a part,
-of which a tensor is read by its name.
+A message is the serialized bytes in any envelope (Array, ArrayRecord, RecordDict, Message). Flat arrays are one array per part, from which
+a tensor is read by its name.
 
 {steps}
 
@@ -267,7 +270,7 @@ of which a tensor is read by its name.
 |---|---|---|---|---|
 {rows}
 
-## Who passes a closed message on
+## Functions that pass a closed message on
 
 | function | file |
 |---|---|

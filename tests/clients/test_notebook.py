@@ -1,4 +1,4 @@
-"""A TranslationClient by itself, as its docstring shows it: no server, no run, no federation file."""
+"""A TranslationClient by itself, as its docstring and docs/guides/client.md show it: no server, no run, no federation file."""
 
 import inspect
 import textwrap
@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from clients.translation import TranslationClient
+from tests.pages import block
 
 
 def test_the_docstrings_ten_lines_train(tiny_backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = textwrap.dedent(inspect.cleandoc(TranslationClient.__doc__ or "").partition("In a notebook:\n\n")[2])
     assert len([line for line in lines.splitlines() if line]) <= 10
+    assert block("docs/guides/client.md", 'python title="notebook"').strip() == lines.strip()
     given: dict[str, object] = {}
     exec(lines.replace('"demo"', repr(str(tiny_backbone))), given)
     assert float(str(given["after"])) < float(str(given["before"]))

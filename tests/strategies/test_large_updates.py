@@ -22,7 +22,7 @@ class Watched(FedMean):
 
 
 class Median(FedMean):
-    """The README's rule."""
+    """The rule of docs/guides/strategy.md."""
 
     @staticmethod
     def rule(updates):

@@ -15,6 +15,7 @@ from fedlingua.settings.checks import settings_from
 from strategies.server_app import find_strategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, failing, rounds, run
+from tests.pages import block
 
 
 @pytest.fixture
@@ -211,18 +212,11 @@ def test_a_gain_below_min_gain_does_not_count_as_better(config, tmp_path):
     assert len(rounds(strict)[1:]) == 3  # round 1 is the first, and two rounds without a fall by nine tenths follow
 
 
-def test_a_strategy_of_ones_own_plugs_in(config, tmp_path, monkeypatch):
-    (tmp_path / "my_rules.py").write_text(
-        "import numpy as np\n"
-        "from strategies.fed_mean import FedMean\n"
-        "def median(updates):\n"
-        "    return {name: np.median([u.tensors[name] for u in updates], axis=0).astype(np.float32) for name in updates[0].tensors}\n"
-        "class FedMedian(FedMean):\n"
-        "    rule = staticmethod(median)\n"
-    )
+def test_the_guides_strategy_of_ones_own_plugs_in(config, tmp_path, monkeypatch):
+    (tmp_path / "my_file.py").write_text(block("docs/guides/strategy.md", 'python title="my_file.py"'))
     monkeypatch.syspath_prepend(tmp_path)
     config = {**config, "method": "adapter-fed", "rounds": 1}
-    mine, grid = run({**config, "strategy": "my_rules:FedMedian"}, tmp_path / "mine")
+    mine, grid = run({**config, "strategy": "my_file:FedMedian"}, tmp_path / "mine")
     chosen = build_trainable(settings_from(config)).tensor_set
     updates = [
         unpack(r.content.array_records[protocol.ARRAYS], chosen)

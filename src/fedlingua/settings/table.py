@@ -258,7 +258,7 @@ class Clusters:
     signature_adapter: str = option("encoder.0.self_attn,decoder.-1.fc2", when=GRADIENTS)
     """Adapters whose gradients are a site's signatures, as part.layer.place, -1 for the last layer. The
     encoder is clustered by the first and the decoder by the second, or both by the only one. The defaults
-    separate the phrasebook's groups best, each of its part (results/benchmarks/signatures.json)."""
+    separate the phrasebook's groups best, each of its part (experiments/results/benchmarks/kept.jsonl)."""
     signature_examples: int = option(0, least=0, when=GRADIENTS)
     """Training sentences that the gradient is computed over; 0: all."""
     signature_distance: str = option("cosine", choices=("cosine", "euclidean"), when=GRADIENTS)

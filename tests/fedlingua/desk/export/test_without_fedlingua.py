@@ -1,4 +1,4 @@
-"""What a demo run with LoRA has trained, used by its card's and README's code in a process that cannot import this project."""
+"""What a demo run with LoRA has trained, used by its card's and the guide's code in a process that cannot import this project."""
 
 import re
 import subprocess
@@ -68,7 +68,7 @@ def printed(code: str, folder: Path) -> list[str]:
 
 
 def python_of(markdown: str) -> str:
-    (code,) = re.findall(r"^```python(?: taken away)?\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r'^```python(?: title="without fedlingua")?\n(.*?)^```', markdown, re.MULTILINE | re.DOTALL)
     return str(code)
 
 
@@ -90,8 +90,8 @@ def test_the_cards_code_translates_as_the_site_to_the_character(
     assert printed(code, done.directory) == wanted
 
 
-def test_readmes_code_translates_with_what_was_taken_away(demo_run: Path, own: Translator, tmp_path: Path) -> None:
-    section = (APP_DIR / "README.md").read_text().split("## Taking a model away\n")[1].split("\n## ")[0]
+def test_the_guides_code_translates_with_what_was_taken_away(demo_run: Path, own: Translator, tmp_path: Path) -> None:
+    section = (APP_DIR / "docs" / "guides" / "translating.md").read_text().split("## Export\n")[1].split("\n## ")[0]
     code = python_of(section)
     folder, said = re.search(r'folder = "(.*?)"', code), re.search(r'tokenizer\(\["(.*?)"\]', code)
     assert folder

@@ -1,8 +1,8 @@
-"""README's commands for a federation across machines, run as they stand: one directory for the server, one for each of two sites.
+"""The commands of docs/guides/deployment.md, run as they stand: one directory for the server, one for each of two sites.
 
 Real processes: a SuperLink, two SuperNodes over gRPC with TLS and keys, and the run; what ends by itself before is run in this process.
 Only the server's name and ports, a site's own name and direction, and the experiment's deadlines and quorum are put in the place of
-README's examples. In round 1 the school's ClientApp hangs past its deadline; after the run it loses its power.
+the guide's examples. In round 1 the school's ClientApp hangs past its deadline; after the run it loses its power.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from fedlingua.common.processes import end, free_port
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.progress import read_events
 from fedlingua_demo import phrasebook
+from tests.pages import ROOT, block
 
-ROOT = Path(__file__).resolve().parents[2]
 SITES = {"hospital": "de-fr", "school": "pl-sv"}
 CHANGES = """
 deadline.phase-s = {train_s}
@@ -41,14 +41,12 @@ CANARY = "zanzibar-quicksilver-4711"
 
 
 def commands(who: str) -> list[str]:
-    """The lines of README's code block that is marked `sh server` or `sh site`."""
-    block = re.search(rf"^```sh {who}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert block, f"README has no block for the {who}"
-    return block[1].strip().split("\n")
+    """The lines of the guide's code block that has this title: "server" or "hospital"."""
+    return block("docs/guides/deployment.md", f'sh title="{who}"').strip().split("\n")
 
 
 class Institution:
-    """A directory in which one institution gives README's commands."""
+    """A directory in which one institution gives the guide's commands."""
 
     def __init__(self, folder: Path, replacements: dict[str, str]) -> None:
         self.folder, self.replacements = folder, replacements
@@ -146,7 +144,7 @@ def told_to(what: str, process: psutil.Process) -> bool:
 
 
 def each(sites: dict[str, Institution], command: str) -> dict[str, str]:
-    """Every site gives the same command of README's; what each was told."""
+    """Every site gives the same command of the guide's; what each was told."""
     return {name: site.give(command) for name, site in sites.items()}
 
 
@@ -165,7 +163,7 @@ def write_text(site: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    """The institutions after all of README's commands: the server, and the sites by name."""
+    """The institutions after all of the guide's commands: the server, and the sites by name."""
     folder = tmp_path_factory.mktemp("deployment")
     fleet, control = free_port(), free_port()
     experiment = folder / "demo.toml"
@@ -183,7 +181,7 @@ def deployment(tmp_path_factory):
         name: Institution(folder / name, {**there, "hospital": name, "de-fr": direction}) for name, direction in SITES.items()
     }
     init, start, add, run = commands("server")
-    own_init, *own_rest = commands("site")
+    own_init, *own_rest = commands("hospital")
     *own_rest, log, translate = own_rest
     try:
         server.give(init)
@@ -223,7 +221,7 @@ def deployment(tmp_path_factory):
 
 
 @pytest.mark.timeout(1800)
-def test_readmes_commands_lead_to_a_finished_run(deployment):
+def test_the_guides_commands_lead_to_a_finished_run(deployment):
     server, sites = deployment
     (run,) = (server.folder / "server" / "runs").iterdir()
     assert json.loads((run / "run.json").read_text())["status"] == "completed"
