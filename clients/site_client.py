@@ -39,6 +39,7 @@ from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
 from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.settings.config import Settings
+from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
@@ -99,7 +100,7 @@ class SiteClient(NumPyClient):
         self.forget(task.keep)
         self.start_round(task.round)
         stage = task.round, task.attempt
-        if self.settings.chooses and self.settings.trained_set in ("adapters", "lora") and not self.settings.private:
+        if self.settings.chooses and self.settings.trained_set in SMALL_SETS and not self.settings.private:
             self.received.save(of_the_model(received), task.round - 1)
         optimizer = self._optimizer_of(task.own) if self.settings.optimizer_state == "kept" else None
         controls: Controls | None = None
