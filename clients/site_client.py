@@ -43,6 +43,7 @@ from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
 from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.settings.config import Settings
+from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
@@ -278,7 +279,7 @@ class SiteClient(NumPyClient):
             *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
             note=self.note,
         )
-        meanable = self.settings.trained_set in ("adapters", "lora") and not self.settings.private
+        meanable = self.settings.trained_set in SMALL_SETS and not self.settings.private
         last_rounds = self.received.last_rounds(number) if meanable else []
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)

@@ -176,10 +176,10 @@ class Phases:
         self._refused.clear()
         self.folder.event("phase", phase=phase, round=number, rounds=self.num_rounds, sites=len(sites))
         tasks = {site: Task.of(_task(message)) for site, message in messages.items()}
-        whole, kinds = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
+        whole, types = self.holdings.name(messages), {site: kind_of(message) for site, message in messages.items()}
         for site in tasks:
             self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
-            self.registry.traffic.counts[site, kinds[site], FP32] += whole[site]
+            self.registry.traffic.counts[site, types[site], FP32] += whole[site]
         started, deadline_s = time.monotonic(), self.settings.deadline_of(phase)
 
         def on_sent() -> None:

@@ -164,7 +164,14 @@ def test_a_site_that_dies_in_the_phase_has_the_federations_model_and_chooses_the
     assert scores(resumed)["sites"] == scores(whole)["sites"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"tensor-set": "lora"}, {"method": "model-fed", "learning-rate": 1e-3}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        *[{"tensor-set": name} for name in ("lora", "lora-sb", "ia3", "norms")],
+        {"method": "model-fed", "learning-rate": 1e-3},
+    ],
+)
 def test_a_site_that_keeps_the_base_has_the_base(choosing: Config, tmp_path: Path, monkeypatch, changes: Config) -> None:
     monkeypatch.setattr(phase.choice, "choose", always(choice.BASE))
     folder, _ = run({**choosing, **changes, "rounds": 1, "keep.passes": 1}, tmp_path / "run")
@@ -178,13 +185,19 @@ def test_a_site_that_keeps_the_base_has_the_base(choosing: Config, tmp_path: Pat
         assert list(translator.translate(text.base.sources[:5])) == list(text.base.hypotheses[:5])
 
 
-@pytest.mark.parametrize("name", [choice.OWN_FEDERATION, choice.OWN_ALONE + choice.BY_PART, choice.LAST_ROUNDS])
-def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monkeypatch, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "tensor_set"),
+    [
+        *[(name, "") for name in (choice.OWN_FEDERATION, choice.OWN_ALONE + choice.BY_PART, choice.LAST_ROUNDS)],
+        *[(choice.OWN_ALONE + choice.BY_PART, name) for name in ("lora-sb", "ia3", "norms")],
+    ],
+)
+def test_each_kind_of_mixture_can_be_kept(choosing: Config, tmp_path: Path, monkeypatch, name: str, tensor_set: str) -> None:
     """Alphas that the search would not end with are put in its place."""
     mixed = ({"encoder": 0.5, "decoder": 0.5}, {"encoder": 0.25, "decoder": 1.0})
     monkeypatch.setattr(phase, "search_alphas", lambda parts, loss, ends: mixed)
     monkeypatch.setattr(phase.choice, "choose", always(name))
-    folder, _ = run({**choosing, "rounds": 3}, tmp_path / "run")
+    folder, _ = run({**choosing, "tensor-set": tensor_set, "rounds": 3}, tmp_path / "run")
     for site, entry in scores(folder)["sites"].items():
         assert entry["kept"] == name
         own, alone = (load_file(at(folder, site) / "choice" / f"{each}.safetensors") for each in ("own", "alone"))

@@ -79,7 +79,14 @@ def deploy(config, sites, tmp_path, name="deployed") -> RunFolder:
 
 @pytest.mark.parametrize(
     ("method", "tensor_set"),
-    [("adapter-families", ""), ("adapter-local", ""), ("model-fed", ""), ("adapter-fed", "controllers"), ("adapter-fed", "lora")],
+    [
+        ("adapter-families", ""),
+        ("adapter-local", ""),
+        ("model-fed", ""),
+        ("adapter-fed", "controllers"),
+        ("adapter-fed", "lora"),
+        ("adapter-families", "lora-sb"),
+    ],
 )
 def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_path, method, tensor_set):
     config = {**config, "method": method, "tensor-set": tensor_set}

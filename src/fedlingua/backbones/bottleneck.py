@@ -128,6 +128,11 @@ def is_adapter_set(name: str) -> bool:
     return is_adapter(name) or (norm and not name.startswith("lm_head."))
 
 
+def is_norm(name: str) -> bool:
+    """Whether a tensor of this name is a layer norm's, also of embeddings, but not of an output head."""
+    return "layernorm" in name.lower().replace("_", "") and not name.startswith("lm_head.")
+
+
 def is_adapter(name: str) -> bool:
     """Whether a tensor of this name is an adapter's own."""
     return ".adapters." in name

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -67,12 +68,17 @@ def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
     ]
 
 
-@contextmanager
-def lora_bypassed(model: nn.Module) -> Iterator[None]:
-    """The backbone as if it had no low-rank additions."""
-    from peft.tuners.lora import LoraLayer
+def peft_layers(model: nn.Module) -> dict[str, Any]:
+    """The layers that peft has put in place of the backbone's, by name."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
 
-    attached = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    return {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+
+
+@contextmanager
+def peft_bypassed(model: nn.Module) -> Iterator[None]:
+    """The backbone as if peft had changed no layer of it."""
+    attached = peft_layers(model).values()
     for layer in attached:
         layer.enable_adapters(False)
     try:
@@ -83,11 +89,10 @@ def lora_bypassed(model: nn.Module) -> Iterator[None]:
             layer.requires_grad_(False)  # peft thaws what it enables
 
 
-def merge_lora(model: nn.Module) -> None:
-    """W + (alpha / r) B A in place of each layer that was changed: the same function, under the backbone's own names."""
-    from peft.tuners.lora import LoraLayer
-
-    for name, layer in [named for named in model.named_modules() if isinstance(named[1], LoraLayer)]:
+def merge_peft(model: nn.Module) -> None:
+    """A plain layer, as of W + (alpha / r) B A, in place of each that peft changed: the same function, under the
+    backbone's own names."""
+    for name, layer in peft_layers(model).items():
         layer.merge()
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, layer.get_base_layer())
@@ -99,8 +104,8 @@ def lora_modules(tensors: Iterable[str]) -> set[str]:
 
 
 def peft_name(name: str) -> str:
-    """What a file of peft's calls a low-rank addition that the model calls `name`: without the adapter's own name, in peft's wrapper."""
-    return "base_model.model." + name.replace(".default.", ".")
+    """What a file of peft's calls the model's tensor `name`: without the adapter's own name, in peft's wrapper."""
+    return "base_model.model." + name.replace(".default.", ".").removesuffix(".default")
 
 
 def peft_targets(model: PreTrainedModel, chosen: Collection[str], ends: Collection[str]) -> list[str] | str:

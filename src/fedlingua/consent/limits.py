@@ -41,7 +41,7 @@ class SiteLimits:
 
     settings: Literal["approved", "within-limits"] = "approved"
     methods: tuple[str, ...] = ()
-    tensor_sets: tuple[str, ...] = ("adapters", "controllers", "lora")
+    tensor_sets: tuple[str, ...] = ("adapters", "controllers", "lora", "lora-sb", "ia3", "norms")
     selections: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ("adam", "adamw")
     comet_models: tuple[str, ...] = ()

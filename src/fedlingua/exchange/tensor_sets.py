@@ -11,10 +11,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters, is_adapter_set
+from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters, is_adapter_set, is_norm
 from fedlingua.backbones.controllers import attach_controllers, controllers_bypassed, is_controller
+from fedlingua.backbones.ia3 import attach_ia3, is_ia3
 from fedlingua.backbones.layouts import layout_of
-from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, lora_bypassed
+from fedlingua.backbones.lora import LowRank, attach_lora, is_lora, peft_bypassed
+from fedlingua.backbones.lora_sb import attach_lora_sb, is_core
 from fedlingua.backbones.parts import Part
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.backbones.shared_private import attach_rest, is_gate, is_rest
@@ -50,9 +52,26 @@ def _controllers(model: PreTrainedModel, settings: Settings) -> None:
 
 
 def _lora(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
-    config = LowRank(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.adapter_layers)
-    attach_lora(model, config, settings.seed)
+    attach_lora(model, config := _low_rank(settings), settings.seed)
     return _with_rest(model, settings, {"type": "lora", **asdict(config)})
+
+
+def _lora_sb(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
+    attach_lora_sb(model, config := _low_rank(settings))
+    return {"type": "lora-sb", **asdict(config)}
+
+
+def _low_rank(settings: Settings) -> LowRank:
+    return LowRank(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.adapter_layers)
+
+
+def _ia3(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
+    attach_ia3(model, settings.adapter_layers)
+    return {"type": "ia3", "layers": settings.adapter_layers}
+
+
+def _norms(model: PreTrainedModel, settings: Settings) -> Mapping[str, Any]:
+    return {"type": "norms", "layers": settings.adapter_layers}
 
 
 def _with_rest(model: PreTrainedModel, settings: Settings, about: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -74,7 +93,10 @@ TENSOR_SETS: dict[str, Kind] = {
     "adapters": Kind(_adapters, adapters_bypassed, is_adapter_set, is_adapter_set),
     "full": Kind(_nothing, nullcontext, _every, _every),
     "controllers": Kind(_controllers, controllers_bypassed, _every, is_controller),
-    "lora": Kind(_lora, lora_bypassed, is_lora, is_lora),
+    "lora": Kind(_lora, peft_bypassed, is_lora, is_lora),
+    "lora-sb": Kind(_lora_sb, peft_bypassed, is_core, is_core),
+    "ia3": Kind(_ia3, peft_bypassed, is_ia3, is_ia3),
+    "norms": Kind(_norms, nullcontext, is_norm, is_norm),
 }
 """One line a tensor set: `tensor-set` -> how it comes about. With "full" and "controllers" all of the model trains."""
 

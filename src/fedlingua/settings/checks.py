@@ -12,6 +12,7 @@ from typing import Any
 from fedlingua.common.errors import ConfigError
 from fedlingua.common.languages import nearest
 from fedlingua.settings.config import Scalar, Settings
+from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.settings.options import Option
 from fedlingua.settings.table import OLD_NAMES, OPTIONS
 
@@ -103,10 +104,10 @@ def _of_the_run(settings: Settings) -> Iterator[str]:
             f"backbone-weights = 'random' needs a tensor set that trains them all, and got {settings.trained_set!r}; give a method "
             "of the full model, or backbone-weights = 'published'"
         )
-    if settings.adapter_layers != "all" and settings.trained_set not in ("adapters", "lora"):
+    if settings.adapter_layers != "all" and settings.trained_set not in SMALL_SETS:
         yield (
             f"adapter.layers = {settings.adapter_layers!r} prunes adapters, and the tensor set is {settings.trained_set!r}; "
-            "give adapter.layers = 'all', or tensor-set = 'adapters' or 'lora'"
+            f"give adapter.layers = 'all', or tensor-set = one of {', '.join(SMALL_SETS)}"
         )
     if settings.how.pools != "all" and settings.score_split == "dev":
         yield (
@@ -183,8 +184,9 @@ def _of_codes(settings: Settings) -> Iterator[str]:
 def _against_own_models(settings: Settings) -> Iterator[str]:
     if not settings.how.travels:
         yield f"under method {settings.method} nothing leaves a site; leave it 'none', or choose a federated method"
-    if settings.trained_set not in ("adapters", "lora"):
-        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = 'adapters' or 'lora'"
+    able = ("adapters", "lora") if settings.own_model == "shared-private" else SMALL_SETS
+    if settings.trained_set not in able:
+        yield f"the tensor set is {settings.trained_set!r}; give tensor-set = one of {', '.join(able)}"
     if settings.private_layers:
         yield f"private-layers = {settings.private_layers!r} are of the federation's model; give one of the two"
     if settings.selected_by != "all":

@@ -80,5 +80,8 @@ def check_method(name: str) -> None:
         raise ConfigError(f"method = {name!r} is not known{nearest(name, METHODS)}; choose one of {METHOD_NAMES}")
 
 
-PAPER_LEARNING_RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
-"""Liu et al. 2023, §3.3; LoRA as adapters, controllers as the full model that trains with them."""
+SMALL_SETS = ("adapters", "lora", "lora-sb", "ia3", "norms")
+"""Tensor sets beside which the backbone's weight matrices stay as they are."""
+
+PAPER_LEARNING_RATES = {**dict.fromkeys(SMALL_SETS, 1e-3), "full": 5e-5, "controllers": 5e-5}
+"""Liu et al. 2023, §3.3; other small sets as adapters, controllers as the full model that trains with them."""

@@ -42,6 +42,7 @@ BY_SENTENCES = When("tokens-per-batch = 0", lambda s: not s.tokens_per_batch)
 BY_SIZE = When("aggregation = fed-avg, or a centralized method", lambda s: s.how.pooled or s.aggregation == "fed-avg")
 TRAVELS = When("a method whose tensors travel", lambda s: s.how.trains and s.how.travels)
 CHOOSES = When("keep.choose = true", lambda s: s.chooses)
+LOW_RANK = trains("lora", "lora-sb")
 NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
 
 
@@ -128,8 +129,12 @@ class Run:
 class Training:
     """How a site trains in a round."""
 
-    tensor_set: str = option("", choices=("", "adapters", "full", "controllers", "lora"), liu="", chu="")
-    """What trains and travels; "": the method's. controllers: the added layers travel, everything trains."""
+    tensor_set: str = option(
+        "", choices=("", "adapters", "full", "controllers", "lora", "lora-sb", "ia3", "norms"), liu="", chu=""
+    )
+    """What trains and travels; "": the method's. controllers: the added layers travel, everything trains.
+    lora-sb: r x r numbers between two frozen matrices; ia3: vectors that rescale keys, values and feed-forwards;
+    norms: layer norms alone."""
     batch_size: int = option(16, least=1, when=BY_SENTENCES, liu=8, chu=2)
     """Sentences in a batch."""
     accumulation: int = option(1, least=1, liu=16, chu=1)
@@ -161,7 +166,7 @@ class Training:
     weight_decay: float = option(0.0, least=0)
     """Weight decay of a site's optimizer."""
     learning_rate: float = option(0.01, least=0)
-    """A site's learning rate; 0: the paper's, 1e-3 for adapters and lora, 5e-5 for full and controllers."""
+    """A site's learning rate; 0: the paper's, 5e-5 for full and controllers, else 1e-3."""
     schedule: str = option("constant", choices=tuple(SCHEDULES), off=("constant",))
     """How a site's learning rate changes over its steps in all rounds."""
     warmup_steps: int = option(0, least=0, off=(0,))
@@ -198,7 +203,7 @@ class AddedLayers:
     """What is added to the backbone: adapters, low-rank matrices (LoRA), controllers."""
 
     adapter_layers: str = option("all", choices=("all", "input-end", "middle", "output-end"))
-    """Layers that get adapters or lora: all, or one third of each stack."""
+    """Layers in which what is small (adapters, lora, lora-sb, ia3, norms) trains: all, or one third of each stack."""
     adapter_dim: int = option(32, least=1, when=trains("adapters"), liu=64)
     """Neurons of an adapter's bottleneck."""
     adapter_init: str = option("paper", choices=("paper", "zero"), when=trains("adapters"), liu="paper")
@@ -216,11 +221,11 @@ class AddedLayers:
     """after-dropout: residual + adapter(dropout(h)), as in the paper's code; before-dropout: residual +
     dropout(adapter(h)), as in runs of before there was this key. The same where dropout is 0, and in
     evaluation."""
-    lora_rank: int = option(8, least=1, when=trains("lora"))
-    """Rank of the added matrices."""
-    lora_alpha: float = option(16.0, when=trains("lora"))
+    lora_rank: int = option(8, least=1, when=LOW_RANK)
+    """Rank of the added matrices; r of lora-sb."""
+    lora_alpha: float = option(16.0, when=LOW_RANK)
     """What they add is scaled by alpha / rank."""
-    lora_targets: str = option("q_proj,v_proj", when=trains("lora"))
+    lora_targets: str = option("q_proj,v_proj", when=LOW_RANK)
     """Linear layers that get them, by the end of their names, with commas; of XLM-R: query,value."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
     """Layers added to each of encoder and decoder."""
@@ -234,10 +239,10 @@ class Own:
     """Layers that train and stay at their site, as in FedPer (Arivazhagan et al. 2019), with commas: as
     part.layer, -1 for the last (decoder.-1), or as part.third (decoder.output-end, a fifth of all adapters)."""
     own_model: str = option("none", choices=OWN_MODELS, off=("none",))
-    """A model of a site's own, which its dev loss and scores are then of; of adapters and lora. ditto: trained
+    """A model of a site's own, which its dev loss and scores are then of; not of full and controllers. ditto: trained
     beside the federation's, with a pull to it (Li et al. 2021); mr-mtl: instead of it, with a pull to the mean
     (Liu et al. 2022); shared-private: instead of it, and beside it what the other sites sent, frozen, which a
-    gate in every layer mixes in (FedALT, Bian et al. 2026)."""
+    gate in every layer mixes in (FedALT, Bian et al. 2026; of adapters and lora)."""
     pull: float = option(0.0, least=0, off=(0.0,))
     """lambda or mu: training minimises its loss + pull / 2 x |w - mean|^2, where w is a site's own model (ditto,
     mr-mtl), or without one what the federation trains (FedProx, Li et al. 2020)."""

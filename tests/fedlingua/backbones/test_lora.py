@@ -15,9 +15,9 @@ from fedlingua.backbones.lora import (
     LowRank,
     attach_lora,
     is_lora,
-    lora_bypassed,
     lora_modules,
-    merge_lora,
+    merge_peft,
+    peft_bypassed,
     peft_name,
     peft_targets,
 )
@@ -51,10 +51,10 @@ def test_an_addition_is_its_equation_and_an_identity_at_start(backbone: Backbone
     wanted = x @ layer.base_layer.weight.T + layer.base_layer.bias + 6 / 2 * (x @ a.T @ b.T)
     torch.testing.assert_close(layer(x), wanted)
     added = backbone.model(**tokens).logits
-    with lora_bypassed(backbone.model):
+    with peft_bypassed(backbone.model):
         assert torch.equal(backbone.model(**tokens).logits, base)
     assert torch.equal(backbone.model(**tokens).logits, added)
-    with pytest.raises(LookupError), lora_bypassed(backbone.model):
+    with pytest.raises(LookupError), peft_bypassed(backbone.model):
         raise LookupError
     assert torch.equal(backbone.model(**tokens).logits, added)
     assert not torch.allclose(added, base)
@@ -72,7 +72,7 @@ def test_merged_additions_are_the_same_function_under_the_backbones_own_names(
     for name in chosen.names:
         parameters[name].normal_(generator=torch.Generator().manual_seed(3))
     added = backbone.model(**tokens).logits
-    merge_lora(backbone.model)
+    merge_peft(backbone.model)
     assert list(backbone.model.state_dict()) == names
     torch.testing.assert_close(backbone.model(**tokens).logits, added, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(added, base, atol=1e-2)
@@ -156,7 +156,7 @@ def test_an_encoders_queries_and_values_take_additions(encoder: Backbone) -> Non
         if ".lora_B." in name:
             parameter.fill_(0.5)
     assert not torch.allclose(encoder.model(**tokens).logits, base)
-    with lora_bypassed(encoder.model):
+    with peft_bypassed(encoder.model):
         assert torch.equal(encoder.model(**tokens).logits, base)
 
 

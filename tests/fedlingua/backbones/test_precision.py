@@ -31,7 +31,7 @@ from fedlingua.training.objective import examples_nll
 from fedlingua.training.translation import encode_pairs
 from fedlingua_demo import phrasebook
 
-RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5}
+RATES = {"adapters": 1e-3, "lora": 1e-3, "full": 5e-5, "controllers": 5e-5, "lora-sb": 0.03, "ia3": 0.03, "norms": 0.01}
 
 
 def stored_as(directory: Path, dtype: torch.dtype, to: Path) -> Path:
@@ -82,8 +82,13 @@ def three_rounds(trainable: Trainable, training: LocalTraining, sentences: int) 
 
 @pytest.mark.parametrize(
     ("tensor_set", "sentences", "precisions"),
-    [("adapters", 64, ["bf16"]), ("lora", 64, ["bf16"]), ("full", 224, ["bf16", "fp32"])],
-    ids=["adapters", "lora", "full"],
+    [
+        ("adapters", 64, ["bf16"]),
+        ("lora", 64, ["bf16"]),
+        ("full", 224, ["bf16", "fp32"]),
+        ("lora-sb", 64, ["bf16"]),
+    ],
+    ids=["adapters", "lora", "full", "lora-sb"],
 )
 @pytest.mark.usefixtures("native_bf16")
 def test_the_demo_in_half_precision_learns_what_it_learns_in_fp32(
@@ -169,7 +174,7 @@ def test_a_half_backbone_trains_translates_and_is_the_base_again(
     assert base() == before
 
 
-@pytest.mark.parametrize("tensor_set", ["adapters", "lora", "full"])
+@pytest.mark.parametrize("tensor_set", ["adapters", "lora", "full", "lora-sb", "ia3", "norms"])
 @pytest.mark.usefixtures("native_bf16")
 def test_a_half_encoder_trains_too(run_config: dict[str, Scalar], tiny_encoder: Path, tmp_path: Path, tensor_set: str) -> None:
     half = stored_as(tiny_encoder, torch.bfloat16, tmp_path / "half")

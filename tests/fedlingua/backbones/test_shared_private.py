@@ -8,14 +8,14 @@ import torch
 
 from fedlingua.backbones.bottleneck import AdapterConfig, adapters_bypassed, attach_adapters
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.lora import LowRank, attach_lora, lora_bypassed
+from fedlingua.backbones.lora import LowRank, attach_lora, peft_bypassed
 from fedlingua.backbones.shared_private import attach_rest, is_gate, is_rest, mixed
 from fedlingua.exchange.tensor_sets import standing_beside, tensor_set, travelling
 from fedlingua.training.batches import pad
 
 KINDS: dict[str, Any] = {
     "adapters": (lambda model: attach_adapters(model, AdapterConfig(4), seed=1), adapters_bypassed),
-    "lora": (lambda model: attach_lora(model, LowRank(2), seed=1), lora_bypassed),
+    "lora": (lambda model: attach_lora(model, LowRank(2), seed=1), peft_bypassed),
 }
 
 

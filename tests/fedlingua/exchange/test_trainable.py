@@ -57,12 +57,25 @@ def test_the_full_model_travels_without_adapters(tiny_run_config: dict[str, Scal
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("adapter.layers", "input-end"), ("tensor-set", "full"), ("tensor-set", "controllers"), ("tensor-set", "lora")],
+    [
+        ("adapter.layers", "input-end"),
+        *[("tensor-set", name) for name in ("full", "controllers", "lora", "lora-sb", "ia3", "norms")],
+    ],
 )
 def test_another_tensor_set_is_another_fingerprint(
     trainable: Trainable, tiny_run_config: dict[str, Scalar], key: str, value: str
 ) -> None:
     assert build_trainable(settings_from({**tiny_run_config, key: value})).fingerprint != trainable.fingerprint
+
+
+def test_what_is_frozen_in_lora_sb_is_not_in_the_fingerprint(tiny_run_config: dict[str, Scalar]) -> None:
+    """Server and sites each compute it, and its last bits may differ between machines."""
+    here, there = (build_trainable(settings_from({**tiny_run_config, "tensor-set": "lora-sb"})) for _ in range(2))
+    frozen = [buffer for name, buffer in there.model.named_buffers() if ".lora_" in name]
+    assert len(frozen) == 2 * len(there.trained.specs)
+    for buffer in frozen:
+        buffer += 1e-7
+    assert there.fingerprint == here.fingerprint
 
 
 def test_what_travels_is_in_the_fingerprint_as_well(tiny_run_config: dict[str, Scalar]) -> None:

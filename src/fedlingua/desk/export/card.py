@@ -29,7 +29,7 @@ def model_card(facts: Facts) -> str:
         pipeline_tag="translation" if translates else "fill-mask",
         base_model=name if "/" in name else None,
         metrics=["bleu", "chrf"] if translates and facts.get("scores") else None,
-        tags=["fedlingua", "federated-learning", *(["lora"] if facts["tensor_set"] == "lora" else [])],
+        tags=["fedlingua", "federated-learning", *(["lora"] if facts["tensor_set"].startswith("lora") else [])],
     )
     return markdown(
         Path(__file__).with_name("card.md.jinja"),

@@ -14,14 +14,17 @@ from transformers import AutoTokenizer, GenerationConfig
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.controllers import merge_controllers
+from fedlingua.backbones.ia3 import ia3_modules, second_of
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.lora import lora_modules, merge_lora, peft_name, peft_targets
+from fedlingua.backbones.lora import lora_modules, merge_peft, peft_name, peft_targets
+from fedlingua.backbones.lora_sb import as_lora
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.models import TrainedModel
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.runs.folder import json_text, replace_text
+from fedlingua.settings.config import Settings
 
 OF_ANY_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 PROBE = "1, 2 (a) b: c."
@@ -39,8 +42,7 @@ def write_plain(directory: Path, trained: TrainedModel, trainable: Trainable) ->
         BackboneError: the tokenizer's files do not give the ids that the model was trained on.
     """
     model = trainable.model
-    if trained.settings.trained_set == "lora":
-        merge_lora(model)
+    merge_peft(model)
     if trained.settings.trained_set == "controllers":
         model = merge_controllers(model)
     if trained.settings.task == "translation":
@@ -66,29 +68,41 @@ def write_peft(directory: Path, trained: TrainedModel, trainable: Trainable, ten
 
     tensors: all that trained. base, revision: of the backbone, as the config is to say them; "" where none is published.
     """
-    from peft import LoraConfig
-
     settings = trained.settings
-    ends = [end.strip() for end in settings.lora_targets.split(",")]
-    config: Any = LoraConfig(
-        r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]  # peft says int and divides by it all the same
-        target_modules=peft_targets(trainable.model, lora_modules(tensors), ends),
-        task_type=TASKS.get(settings.task),
-        base_model_name_or_path=base or None,
-        revision=revision or None,
-        inference_mode=True,
-    )
+    config, tensors = _for_peft(settings, trainable, tensors)
+    config.task_type, config.inference_mode = TASKS.get(settings.task), True
+    config.base_model_name_or_path, config.revision = base or None, revision or None
     config.save_pretrained(directory)
     file = directory / "adapter_config.json"
     written = json.loads(file.read_text(encoding="utf-8"))
-    if isinstance(written["target_modules"], list):  # peft holds a set, and writes it in any order
-        written["target_modules"] = sorted(written["target_modules"])
+    for key in ("target_modules", "feedforward_modules"):
+        if isinstance(written.get(key), list):  # peft holds a set, and writes it in any order
+            written[key] = sorted(written[key])
     replace_text(file, json_text(written))
     save_file(
         {peft_name(name): array for name, array in tensors.items()}, directory / "adapter_model.safetensors", {"format": "pt"}
     )
     write_tokenizer(directory, trainable.backbone, trained.direction)
+
+
+def _for_peft(settings: Settings, trainable: Trainable, tensors: Tensors) -> tuple[Any, Tensors]:
+    """The configuration by which peft puts in again what trained, and the tensors as it names them in a model."""
+    from peft import IA3Config, LNTuningConfig, LoraConfig
+
+    if settings.trained_set == "ia3":
+        modules = ia3_modules(tensors)
+        return IA3Config(target_modules=modules, feedforward_modules=second_of(modules)), tensors
+    if settings.trained_set == "norms":
+        named = {name.rpartition("."): array for name, array in tensors.items()}
+        copies = {f"{module}.ln_tuning_layers.default.{which}": array for (module, _, which), array in named.items()}
+        return LNTuningConfig(target_modules=sorted({module for module, _, _ in named})), copies
+    ends = [end.strip() for end in settings.lora_targets.split(",")]
+    config = LoraConfig(
+        r=settings.lora_rank,
+        lora_alpha=settings.lora_alpha,  # type: ignore[arg-type]  # peft says int and divides by it all the same
+        target_modules=peft_targets(trainable.model, lora_modules(tensors), ends),
+    )
+    return config, tensors if settings.trained_set == "lora" else as_lora(trainable.model)
 
 
 def write_ctranslate2(directory: Path, trained: TrainedModel, trainable: Trainable, quantization: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.settings.config import Settings
+from fedlingua.settings.methods import SMALL_SETS
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,16 @@ class Form:
 
 FILE = "export.json"
 """Written with every form; a folder without it was not exported, and is not replaced."""
+_OF_PEFT = ("lora", "lora-sb", "ia3", "norms")
 FORMS = {
-    "adapter": Form(("adapters", "lora")),
-    "peft": Form(("lora",)),
-    "transformers": Form(("lora", "full", "controllers")),
-    "ctranslate2": Form(("lora", "full", "controllers"), ("translation",)),
+    "adapter": Form(SMALL_SETS),
+    "peft": Form(_OF_PEFT),
+    "transformers": Form((*_OF_PEFT, "full", "controllers")),
+    "ctranslate2": Form((*_OF_PEFT, "full", "controllers"), ("translation",)),
 }
 """One line a form: `--form` -> what it can hold."""
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
-DEFAULTS = {"adapters": "adapter", "lora": "peft", "full": "transformers", "controllers": "transformers"}
+DEFAULTS = {"adapters": "adapter", **dict.fromkeys(_OF_PEFT, "peft"), "full": "transformers", "controllers": "transformers"}
 """Tensor set -> the form that it is taken away in where none is asked for."""
 
 
@@ -89,7 +91,7 @@ def _why_not(form: str, tensor_set: str) -> str:
         return f"with tensor-set = {tensor_set!r} the whole model trained, and nothing of it was attached to a backbone"
     if form == "peft":
         what = "bottleneck adapters with layer norms" if tensor_set == "adapters" else "the whole model"
-        return f"with tensor-set = {tensor_set!r} {what} trained, and what peft loads here is low-rank additions alone"
+        return f"with tensor-set = {tensor_set!r} {what} trained, for which peft has no form"
     return (
         "a bottleneck adapter, h + up(relu(down(h))), cannot be merged into the backbone: its relu stands between two projections, and no "
         "weight matrix of the backbone's does the same"

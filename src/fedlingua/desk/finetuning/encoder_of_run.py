@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.convert import KEPT
-from fedlingua.backbones.lora import merge_lora
+from fedlingua.backbones.lora import merge_peft
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.completed import same_backbone, settings_of
 from fedlingua.desk.finetuning.settings import encoder_run
@@ -78,7 +78,7 @@ def attached(model: PreTrainedModel, directory: Path) -> Settings | None:
     write_tensors(model, load_file(file))
     if any(is_adapter(name) for name, _ in model.named_parameters()):
         return settings
-    merge_lora(model)
+    merge_peft(model)
     return None
 
 

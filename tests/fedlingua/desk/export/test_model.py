@@ -56,6 +56,7 @@ def one_by_one(translator: Translator) -> list[str]:
     ("kind", "form"),
     [
         *[("lora", "peft"), ("lora-third", "peft"), ("mbart-lora", "peft"), ("mbart-lora", "transformers")],
+        *[(kind, form) for kind in ("lora-sb", "ia3", "norms") for form in ("peft", "transformers")],
         *[("lora", "transformers"), ("lora-third", "transformers"), ("full", "transformers"), ("controllers", "transformers")],
     ],
 )
@@ -109,7 +110,7 @@ def test_no_text_of_a_site_and_no_path_is_in_any_file(run_of: RunOf, tmp_path: P
             assert not [text for text in texts if text in held], file
 
 
-@pytest.mark.parametrize("kind", ["adapters", "lora"])
+@pytest.mark.parametrize("kind", ["adapters", "lora", "lora-sb", "ia3", "norms"])
 def test_an_adapter_is_loaded_again_as_what_the_site_uses(run_of: RunOf, loud_backbone: Path, tmp_path: Path, kind: str) -> None:
     run = run_of(kind)
     done = export_model(RunModels(run).of_site("hospital"), tmp_path / "out", "adapter", run)
@@ -211,7 +212,7 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
         (
             "adapters",
             "peft",
-            r"what peft loads here is low-rank additions alone; choose --form adapter, or train with tensor-set = 'lora'",
+            r"for which peft has no form; choose --form adapter, or train with tensor-set = 'lora'",
         ),
         (
             "adapters",

@@ -1,0 +1,57 @@
+"""(IA)^3 through peft: keys, values and inner activations times a vector each (Liu et al. 2022, §3.3).
+
+softmax(Q (k * K)^T / sqrt(d)) (v * V) in every attention, cross-attention as well, and W_2 (f * relu(W_1 x))
+in every feed-forward. k, v and f start at 1. They merge: k and v into the rows of a projection and its bias,
+f into the columns of W_2.
+"""
+
+from collections.abc import Iterable
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from fedlingua.backbones.layouts import layout_of
+from fedlingua.backbones.pruning import kept_layers
+from fedlingua.common.errors import BackboneError
+
+_KEYS_AND_VALUES = ("k_proj", "v_proj", "key", "value")
+"""Last names of the projections whose output is rescaled."""
+_SECOND = ("fc2", "output.dense")
+"""Where in a layer the feed-forward's second projection stands, whose input is rescaled."""
+
+
+def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
+    """Put the vectors into both stacks. layers: "all", or the third that is kept.
+
+    Raises:
+        BackboneError: the model has them already, or the third that is kept is empty.
+    """
+    from peft import IA3Config, inject_adapter_in_model
+
+    if any(is_ia3(name) for name, _ in model.named_parameters()):
+        raise BackboneError("this backbone is rescaled already; load it anew before attaching other vectors")
+    layers_of = kept_layers(model, layers)
+    chosen = [
+        f"{stack.path}.{number}.{name}"
+        for part, stack in layout_of(model).stacks.items()
+        for number in layers_of[part]
+        for name, module in stack.held(model)[number].named_modules()
+        if isinstance(module, nn.Linear) and (name in _SECOND or name.rpartition(".")[2] in _KEYS_AND_VALUES)
+    ]
+    inject_adapter_in_model(IA3Config(target_modules=chosen, feedforward_modules=second_of(chosen)), model)
+    model.requires_grad_(False)
+
+
+def second_of(modules: Iterable[str]) -> list[str]:
+    """Of the rescaled layers, by name, those whose input is rescaled."""
+    return [name for name in modules if name.endswith(_SECOND)]
+
+
+def ia3_modules(tensors: Iterable[str]) -> list[str]:
+    """Names of the linear layers that vectors of these names rescale."""
+    return [name.removesuffix(".ia3_l.default") for name in tensors]
+
+
+def is_ia3(name: str) -> bool:
+    """Whether a tensor of this name is such a vector."""
+    return ".ia3_l." in name
