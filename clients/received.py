@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.coding.change import decode_change
-from fedlingua.exchange.held import LAST_ROUNDS, NamedState, NotHeldError, digest_of, outdated
+from fedlingua.exchange.held import NamedState, NotHeldError, digest_of, outdated
 from fedlingua.exchange.joined import Joined, Numbers, join, joined_set
 from fedlingua.exchange.records import opened, unpack
 from fedlingua.exchange.tensors import NamedTensors, TensorSet, check_forms, not_finite, save_tensors
@@ -24,10 +24,12 @@ class ReceivedFiles:
     Args:
         initial: What everybody starts from; round 0 needs no file.
         code: Of changes, where they come in the place of tensors.
+        last: How many rounds are stored, besides the one that may be delivered.
     """
 
-    def __init__(self, directory: Path, chosen: TensorSet, initial: NamedTensors, code: Code = EXACT) -> None:
-        self.directory, self.chosen, self.initial, self.code = directory, chosen, initial, code
+    def __init__(self, directory: Path, chosen: TensorSet, initial: NamedTensors, code: Code = EXACT, last: int = 1) -> None:
+        self.directory, self.chosen, self.initial = directory, chosen, initial
+        self.code, self.last = code, last
 
     def receive(self, content: RecordDict) -> NamedTensors:
         """Check a request's tensors, store those that came, and return all of them; none where the request is about none.
@@ -67,7 +69,7 @@ class ReceivedFiles:
         """The tensors of the last rounds but one, in their order."""
         rounds = self._rounds
         newest = max(rounds, default=0)
-        wanted = [number for number in rounds if number > newest - LAST_ROUNDS and number != without]
+        wanted = [number for number in rounds if number > newest - self.last and number != without]
         return [Joined(load_file(self._file(number)), self.chosen) for number in wanted]
 
     def _held(self, part: str, digest: str) -> Numbers:
@@ -85,7 +87,7 @@ class ReceivedFiles:
         file = self._file(state.number)
         if state.number and not self._has(state):
             save_tensors({part: np.ascontiguousarray(numbers) for part, numbers in parts.items()}, file, state.digests)
-        for number in outdated(self._rounds, state):
+        for number in outdated(self._rounds, state, self.last):
             self._file(number).unlink(missing_ok=True)
 
     def _has(self, state: NamedState) -> bool:

@@ -43,7 +43,6 @@ from fedlingua.personalization.choice import ALONE, BASE, FEDERATION
 from fedlingua.personalization.phase import FOLDER as CHOICE
 from fedlingua.personalization.phase import Kept, SiteModel, choose_model
 from fedlingua.settings.config import Settings
-from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.controls import CONTROL, Controls
 from fedlingua.training.head import HeadUse
@@ -84,7 +83,9 @@ class SiteClient(NumPyClient):
         self.folder, self.base_results, self.shares = folder, base_results, shares
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
         self.selection_files, self.residuals = RoundFiles(folder / "selection"), RoundFiles(folder / "residual")
-        self.received = ReceivedFiles(folder / "received", trainable.tensor_set, trainable.sent_first, settings.code_down)
+        self.received = ReceivedFiles(
+            folder / "received", trainable.tensor_set, trainable.sent_first, settings.code_down, settings.rounds_at_sites
+        )
         self.note: Callable[[str, bool], None] = lambda line, step: _log.info("site %s: %s", site, line)
         """takes a line of what the site does after the last round, and whether it begins or ends a step of that"""
         self.controls = RoundFiles(folder / "controls")
@@ -279,8 +280,7 @@ class SiteClient(NumPyClient):
             *(self.site, self.trainable, self.settings, self.examples("dev"), self._train_model, self.count_chrf),
             note=self.note,
         )
-        meanable = self.settings.trained_set in SMALL_SETS and not self.settings.private
-        last_rounds = self.received.last_rounds(number) if meanable else []
+        last_rounds = self.received.last_rounds(number) if self.settings.rounds_at_sites > 1 else []
         result = choose_model(site, federated, last_rounds, number, self.folder / CHOICE)
         write_tensors(self.trainable.model, result.tensors)
         self.deliver(number, result.name)

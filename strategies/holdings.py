@@ -20,10 +20,11 @@ class Holdings:
 
     Args:
         best_of: Of a site, the round whose tensors it would keep if the run ended now.
+        last: How many rounds a site stores besides that one.
     """
 
-    def __init__(self, best_of: Callable[[str], int] = lambda site: 0) -> None:
-        self.best_of, self.initial = best_of, dict[str, str]()
+    def __init__(self, best_of: Callable[[str], int] = lambda site: 0, last: int = 1) -> None:
+        self.best_of, self.last, self.initial = best_of, last, dict[str, str]()
         self.payloads: Payloads = {}
         """the round's coded changes"""
         self._rounds: dict[str, dict[int, Digests]] = {}
@@ -69,7 +70,7 @@ class Holdings:
             rounds = self._of(site)
             if state.number:
                 rounds[state.number] = state.digests
-            for number in outdated([number for number in rounds if number], state):
+            for number in outdated([number for number in rounds if number], state, self.last):
                 del rounds[number]
 
     def forget(self, site: str) -> bool:

@@ -78,7 +78,7 @@ class Rounds(Strategy):
         """`sent`: what the requests of the round at work carry, as Flower's FedAdam has its `current_arrays`."""
         self.progress = Progress(Random(f"{of.settings.seed}/server"))
         self.scores: dict[str, Scores] = {}
-        holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round))
+        holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
         self.phases = Phases(of.settings, of.registry, of.folder, holdings)
         self.update_files = UpdateFiles(of.folder.directory, len(of.registry.expected))
         self.note = self.phases.note

@@ -7,7 +7,7 @@ from flwr.app import RecordDict
 from clients.received import ReceivedFiles
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
-from fedlingua.exchange.held import LAST_ROUNDS, NamedState, NotHeldError, digests_of, identity
+from fedlingua.exchange.held import NamedState, NotHeldError, digests_of, identity
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 
@@ -28,7 +28,7 @@ def content(value, number, without=(), keep=0, digests=None):
 
 @pytest.fixture
 def files(tmp_path):
-    return ReceivedFiles(tmp_path / "received", SET, tensors(0.5))
+    return ReceivedFiles(tmp_path / "received", SET, tensors(0.5), last=4)
 
 
 def same(received, value):
@@ -94,7 +94,7 @@ def test_the_last_rounds_and_the_best_stay(files):
         files.receive(content(number, number, keep=2))
     assert sorted(int(file.stem) for file in files.directory.iterdir()) == [2, 5, 6, 7, 8]
     assert [float(received["e"][0]) for received in files.last_rounds(8)] == [5, 6, 7]
-    assert len(files.last_rounds(2)) == LAST_ROUNDS
+    assert len(files.last_rounds(2)) == 4
 
 
 def test_rounds_of_a_server_that_died_since_go(files):

@@ -71,7 +71,7 @@ def test_a_site_that_has_lost_it_is_sent_everything_and_only_once_more():
 
 @pytest.mark.parametrize(("number", "is_held"), [(1, False), (2, True), (3, False), (4, False), (5, True), (8, True)])
 def test_the_last_rounds_and_the_best_are_held(number, is_held):
-    holdings = Holdings(lambda site: 2)
+    holdings = Holdings(lambda site: 2, last=4)
     for earlier in range(1, 9):
         sent(holdings, protocol.EVALUATE, earlier, e=earlier, d=-earlier)
     assert (sent(holdings, protocol.FINISH, number, e=number, d=-number)[0] == []) == is_held

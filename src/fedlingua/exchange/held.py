@@ -13,8 +13,6 @@ from fedlingua.exchange.joined import Numbers, runs
 from fedlingua.exchange.protocol import ARRAYS, STATE
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 
-LAST_ROUNDS = 4
-"""Whose tensors a site stores, besides those of the round that may be delivered."""
 _ROUND, _KEEP, _BASE = "round", "keep", "from."
 
 
@@ -63,9 +61,9 @@ class NamedState:
         return cls(int(record[_ROUND]), int(record[_KEEP]), digests, bases)
 
 
-def outdated(rounds: Iterable[int], state: NamedState) -> list[int]:
-    """Those that nobody names again after a request: much earlier ones, and later ones, of a server that died since."""
-    return [number for number in rounds if not state.number - LAST_ROUNDS < number <= state.number and number != state.keep]
+def outdated(rounds: Iterable[int], state: NamedState, last: int) -> list[int]:
+    """Those that nobody names again after a request: earlier than the last ones, and later ones, of a server that died since."""
+    return [number for number in rounds if not state.number - last < number <= state.number and number != state.keep]
 
 
 def digest_of(*pieces: Numbers) -> str:

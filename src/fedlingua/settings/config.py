@@ -11,7 +11,7 @@ from typing import Literal
 import fedlingua_demo
 from fedlingua.common.files import resolve
 from fedlingua.settings.codes import Code, parse_code
-from fedlingua.settings.methods import PAPER_LEARNING_RATES, Method, method_named
+from fedlingua.settings.methods import PAPER_LEARNING_RATES, SMALL_SETS, Method, method_named
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import Scalar as Scalar
 from fedlingua.settings.table import MAY_CHANGE as MAY_CHANGE
@@ -140,6 +140,11 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
     def chooses(self) -> bool:
         """Whether each site chooses at the end what it keeps; nothing lies between two adapters that a gate mixes, and another model."""
         return self.keep_choose and self.how.trains and self.how.travels and self.own_model != "shared-private"
+
+    @property
+    def rounds_at_sites(self) -> int:
+        """Of how many of the last rounds a site stores what it received; of small sets so many that their mean may be kept."""
+        return 4 if self.chooses and self.trained_set in SMALL_SETS and not self.private else 1
 
     @property
     def draws_in_passes(self) -> bool:
