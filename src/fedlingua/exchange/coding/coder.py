@@ -1,9 +1,9 @@
 """A part's change as a payload, and back: what lies end to end of encoder, decoder or what both share. Pure functions.
 
-A payload is a mark of its code and shapes, then float32 (none), the four bytes of all numbers one plane after the other (lossless),
-or levels: which tensors are not all 0, a scale for each of these, a mask of their numbers that are not 0 if these are few, and the levels
-of these, or of all. With top the part is one tensor, 0 but for what is chosen; with rank a matrix is two, its factors.
-What a payload claims is held against the shapes, which both sides know, before memory is taken for it.
+A payload is a mark of its code and shapes, then float32 (none), the four bytes of all numbers one plane after the other
+(lossless), or levels: which tensors are not all 0, a scale for each of these, the places of their numbers that are not 0 if these
+are few, and the levels of these, or of all. With top the part is one tensor, 0 but for what is chosen; with rank a matrix is two,
+its factors. What a payload claims is held against the shapes, which both sides know, before memory is taken for it.
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Gen
         return mark + b"".join(entropy.deflate(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
     if code.method == "top":
         count = min(max(1, int(code.share * change.size)), int(np.count_nonzero(change)))
-        chosen = largest(change, count)
-        return mark + _encode_levels([change[chosen]], code, generator, chosen if count else None)
+        places = largest(change, count)
+        return mark + _encode_levels([change[places]], code, generator, places, change.size if count else 0)
     tensors = []
     for tensor, shape in zip(_pieces(change, list(map(prod, shapes))), shapes, strict=True):
         tensors += factors(tensor.reshape(shape), code.rank, generator) if code.is_factored(shape) else [tensor]
@@ -70,7 +70,7 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
     elif code.method == "lossless":
         planes = np.empty((size, 4), np.uint8)
         for plane in range(4):
-            planes[:, plane], payload = entropy.inflate(payload, size)
+            planes[:, plane], payload = entropy.inflate(payload, size, size)
         change = planes.reshape(-1).view(np.float32)
     else:
         change, payload = _decode_levels(payload, [(size,)] if code.method == "top" else shapes, code)
@@ -114,7 +114,7 @@ def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[
 
 
 def largest(change: Numbers, count: int) -> Numbers:
-    """(n,) bool: the `count` numbers of greatest magnitude, of equal ones the first. change: (n,) float32, finite."""
+    """Ascending places of the `count` numbers of greatest magnitude, of equal ones the first. change: (n,) float32, finite."""
     # Magnitudes are in the order of their bits: a histogram by the upper half tells the least of them, but for few that share it.
     keys = ((change.view(np.uint32) & 0x7FFFFFFF) >> 16).astype(np.uint16)
     counts = np.zeros(1 << 15, np.int64)
@@ -125,36 +125,34 @@ def largest(change: Numbers, count: int) -> Numbers:
     sharing = np.flatnonzero(keys == edge)
     order = np.argsort(-np.abs(change[sharing]), kind="stable")
     chosen[sharing[order[: count - np.count_nonzero(chosen)]]] = True
-    return chosen
+    return np.flatnonzero(chosen)
 
 
 def _encode_levels(
-    tensors: Sequence[Numbers], code: Code, generator: np.random.Generator, chosen: Numbers | None = None
+    tensors: Sequence[Numbers], code: Code, generator: np.random.Generator, places: Numbers | None = None, size: int = 0
 ) -> bytes:
-    """chosen: (n,) bool, where in what is one tensor, and 0 elsewhere, the numbers lie that are given."""
+    """places: among `size`, of the numbers that are given as one tensor."""
     scales = np.array([_scale(tensor, code) for tensor in tensors], np.float32)
     held = [(tensor.ravel(), scale) for tensor, scale in zip(tensors, scales, strict=True) if scale > 0]
     blocks = ((tensor[start : start + _BLOCK], scale) for tensor, scale in held for start in range(0, tensor.size, _BLOCK))
     levels = np.concatenate([np.empty(0, np.int8), *(_rounded(block, scale, code, generator) for block, scale in blocks)])
     head = np.packbits(scales > 0).tobytes() + scales[scales > 0].tobytes()
-    mask = levels != 0
-    # Where 0 is likely, Huffman's whole bits cost more than a mask. Of signs, few 0 are worth none: they come out as +.
-    enough = (0.9 if code.bits == 1 else 0.5 if code.bits > 4 else 0.3) * mask.size
-    if is_masked := chosen is not None or bool(np.count_nonzero(mask) < enough):
-        levels = levels[mask]
-        if chosen is not None:
-            chosen[chosen] = mask
-        head += entropy.encode_mask(mask if chosen is None else chosen)
+    # Where 0 is likely, Huffman's whole bits cost more than places do. Of signs, few 0 are worth none: they come out as +.
+    enough = (0.9 if code.bits == 1 else 0.5 if code.bits > 4 else 0.3) * levels.size
+    size = size or levels.size
+    if places is not None or np.count_nonzero(levels) < enough:
+        nonzero = np.flatnonzero(levels)
+        levels, places = levels[nonzero], nonzero if places is None else places[nonzero]
     symbols = (levels + np.int8(code.top_level)).view(np.uint8)
-    if is_masked or code.bits == 1:  # no 0 is among them
+    if levels.size < size or code.bits == 1:  # no 0 is among them
         symbols -= levels > 0
-    return bytes([is_masked]) + head + entropy.encode_symbols(symbols, code.bits)
+    head += entropy.encode_places(levels if places is None else places, size)
+    return head + entropy.encode_symbols(symbols, code.bits)
 
 
 def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers, bytes]:
     forms = [[side * code.rank for side in shape] if code.is_factored(shape) else [prod(shape)] for shape in shapes]
     sizes = np.array([size for form in forms for size in form], np.int64)
-    is_masked, payload = entropy.split(payload, 1)
     head, payload = entropy.split(payload, -(-len(sizes) // 8))
     there = np.unpackbits(np.frombuffer(head, np.uint8), count=len(sizes)).astype(bool)
     content, payload = entropy.split(payload, 4 * int(there.sum()))
@@ -163,12 +161,12 @@ def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers,
     if (wrong := there & ~((scales > 0) & (scales <= GREATEST))).any():
         raise ExchangeError(f"payload has a scale of {scales[wrong][0]}; wanted one over 0 and up to {GREATEST:g}")
     size = int(sizes[there].sum())
-    mask, count, payload = entropy.decode_mask(payload, size) if is_masked[0] else (slice(None), size, payload)
+    places, count, payload = entropy.decode_places(payload, size)
     alphabet = np.arange(-code.top_level, code.top_level + 1, dtype=np.int8)
-    if is_masked[0] or code.bits == 1:
+    if count < size or code.bits == 1:
         alphabet = alphabet[alphabet != 0]
     levels = np.zeros(size, np.int8)
-    levels[mask], payload = entropy.decode_symbols(payload, count, code.bits, alphabet)
+    levels[places], payload = entropy.decode_symbols(payload, count, code.bits, alphabet)
     change = np.zeros(sum(map(prod, shapes)), np.float32)
     coded = zip(_pieces(levels, sizes * there), scales.tolist(), strict=True)
     for target, shape in zip(_pieces(change, list(map(prod, shapes))), shapes, strict=True):
