@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from fedlingua.backbones.load import Backbone
 from fedlingua.corpora.sites import check_corpora, read_federation
@@ -261,3 +263,18 @@ def test_what_clients_heard_is_counted_by_what_was_answered(monkeypatch: pytest.
     found = serving.figures(heard, 30.0)
     assert (found["sentences"], found["sentences_a_second"], found["statuses"]) == (90, 3.0, {"200": 90, "503": 10})
     assert (found["request_s"]["median"], found["other_text"], found["bad_requests"]) == (0.1, 1, 4)
+
+
+# --- Coding --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_coded_is_what_has_changed_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    coding = benchmark("coding", monkeypatch)
+    before = {"a": np.ones((2, 3), np.float32), "b": np.zeros(2, np.float32)}
+    save_file(before, tmp_path / "before.safetensors")
+    save_file({name: tensor + index for index, (name, tensor) in enumerate(before.items(), 1)}, tmp_path / "after.safetensors")
+    change, shapes = coding.update(tmp_path / "before.safetensors", tmp_path / "after.safetensors")
+    assert (change.tolist(), shapes) == ([1] * 6 + [2] * 2, [(2, 3), (2,)])
+    rows = coding.sizes(change, shapes)
+    assert list(rows) == list(coding.CODES)
+    assert (rows["lossless"]["cosine"], rows["sign"]["cosine"]) == (1.0, 1.0)

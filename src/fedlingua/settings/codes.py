@@ -9,7 +9,7 @@ from fedlingua.common.errors import ConfigError
 
 # Two bits to the nearest level would be 0 and the extremes, of which signs say more; factors of signs are too coarse.
 _FORM = re.compile(
-    r"(?!2bit |sign [nr])(?:(none|lossless)|(sign|[2-8]bit)(?: (nearest)| top (0?\.0*[1-9][0-9]*)| rank ([1-9][0-9]?))?)"
+    r"(?!2bit |sign [nr])(?:(none|lossless)|(sign|[2-8]bit)(?: (nearest)| top (0?\.0*[1-9]\d*)| rank ([1-9]\d?))?)", re.A
 )
 
 

@@ -65,7 +65,7 @@ def test_a_line_of_the_settings_is_a_code() -> None:
     assert parse_code("4bit") == Code("levels", 4)
     assert parse_code("3bit nearest") == Code("levels", 3, nearest=True)
     assert parse_code("sign") == Code("levels", 1, nearest=True)
-    assert parse_code("sign top .03") == Code("top", 1, share=0.03, nearest=True)
+    assert parse_code("sign top .030") == Code("top", 1, share=0.03, nearest=True)
     assert parse_code("4bit rank 4") == Code("rank", 4, rank=4, nearest=True)
     assert [parse_code(text).top_level for text in ("sign", "2bit", "4bit", "8bit")] == [1, 1, 7, 127]
 
@@ -229,8 +229,7 @@ def test_a_residual_of_other_tensors_is_refused() -> None:
 # --- Bytes ---------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [1, 6, 40])
-@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize(("bits", "width"), [*itertools.product([2, 3, 4], [1, 2, 6, 20]), *itertools.product([6, 8], [1, 2, 6])])
 def test_levels_take_their_entropy(bits: int, width: int) -> None:
     """width: the greatest number in standard deviations, above what they have by themselves: a wide one leaves most levels 0."""
     change = drawn(200_000)
@@ -241,22 +240,22 @@ def test_levels_take_their_entropy(bits: int, width: int) -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001])
-def test_places_take_their_entropy(share: float) -> None:
-    size = 1_000_000
+@pytest.mark.parametrize("size", [35_000, 1_000_000])
+def test_places_take_their_entropy(share: float, size: int) -> None:
+    """log2 of (size over count), the number of ways to choose them; and a table, which a few places are not worth."""
     places = np.flatnonzero(np.random.default_rng(1).random(size) < share)
     coded = encode_places(places, size)
     back, count, rest = decode_places(coded + b"more", size)
-    assert back is not None
-    assert (back.tolist(), count, rest) == (places.tolist(), len(places), b"more")
-    combinations = math.lgamma(size + 1) - math.lgamma(len(places) + 1) - math.lgamma(size - len(places) + 1)
-    assert 8 * len(coded) <= 1.1 * combinations / math.log(2) + 8 * 60
+    assert (np.arange(size)[back].tolist(), count, rest) == (places.tolist(), len(places), b"more")
+    combinations = math.lgamma(size + 1) - math.lgamma(count + 1) - math.lgamma(size - count + 1)
+    assert 8 * len(coded) <= 1.1 * combinations / math.log(2) + 8 * 50
 
 
 @pytest.mark.parametrize("places", [[], [0], [9], [0, 9], list(range(10)), [255], [510, 511], [0, 65_536 * 3], [255 * 255 - 1]])
 def test_places_at_the_edges_come_back(places: list[int]) -> None:
     size = max([9, *places]) + 1
     back, count, rest = decode_places(encode_places(np.array(places, np.int64), size), size)
-    assert (list(range(size)) if back is None else back.tolist(), count, rest) == (places, len(places), b"")
+    assert (np.arange(size)[back].tolist(), count, rest) == (places, len(places), b"")
 
 
 @pytest.mark.parametrize("bits", range(1, 9))
@@ -374,6 +373,7 @@ def test_numbers_that_are_not_finite_are_refused_in_exact_codes() -> None:
 
 
 def test_places_and_symbols_that_cannot_be_are_refused_by_name() -> None:
+    """Gaps cannot be negative or 0: places that descend or come twice cannot be said."""
     with pytest.raises(ExchangeError, match="payload claims 4294967295 places; wanted at most 100"):
         decode_places(b"\xff\xff\xff\xff", 100)
     with pytest.raises(ExchangeError, match="payload names place 100; wanted places below 100"):

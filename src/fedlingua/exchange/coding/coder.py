@@ -1,12 +1,12 @@
 """A part's change as a payload, and back: what lies end to end of encoder, decoder or what both share. Pure functions.
 
-A payload is a mark of its code and shapes, then float32 (none), the four bytes of all numbers one plane after the other (lossless),
-or levels: which tensors are not all 0, a scale for each of these, the places of their numbers that are not 0 if these are few, and the
-levels of these, or of all. With top the part is one tensor, 0 but for what is chosen; with rank a matrix is two, its factors.
-What a payload claims is held against the shapes, which both sides know, before memory is taken for it.
+A payload is a mark of its code and shapes, then float32 (none), the four bytes of all numbers one plane after the other
+(lossless), or levels: which tensors are not all 0, a scale for each of these, the places of their numbers that are not 0 if these
+are few, and the levels of these, or of all. With top the part is one tensor, 0 but for what is chosen; with rank a matrix is two,
+its factors. What a payload claims is held against the shapes, which both sides know, before memory is taken for it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from math import prod
 from zlib import crc32
@@ -14,15 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
-from fedlingua.exchange.coding.entropy import (
-    decode_places,
-    decode_symbols,
-    deflate,
-    encode_places,
-    encode_symbols,
-    inflate,
-    split,
-)
+from fedlingua.exchange.coding import entropy
 from fedlingua.exchange.joined import Numbers
 from fedlingua.settings.codes import Code
 
@@ -39,13 +31,7 @@ def generator_of(run_seed: int, round_number: int, site: str, part: str) -> np.r
 
 
 def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Generator) -> bytes:
-    """Encode a part's change.
-
-    Args:
-        change: (n,) float32, contiguous: the part's tensors end to end.
-        shapes: Of the tensors, in their order.
-        code: How.
-        generator: What rounding at random, and the search for factors, draw from.
+    """Encode a part's change: (n,) float32, contiguous, its tensors end to end. shapes: of these, in order.
 
     Raises:
         ExchangeError: A number is NaN, infinite or, unless the code is none or lossless, over 1e30.
@@ -57,12 +43,13 @@ def encode(change: Numbers, shapes: Shapes, code: Code, generator: np.random.Gen
     if code.method == "none":
         return mark + change.tobytes()
     if code.method == "lossless":
-        return mark + b"".join(deflate(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
+        return mark + b"".join(entropy.deflate(plane.copy()) for plane in change.view(np.uint8).reshape(-1, 4).T)
     if code.method == "top":
-        places = largest(change, min(max(1, int(code.share * change.size)), int(np.count_nonzero(change))))
-        return mark + _encode_levels([change[places]], code, generator, places, change.size)
+        count = min(max(1, int(code.share * change.size)), int(np.count_nonzero(change)))
+        places = largest(change, count)
+        return mark + _encode_levels([change[places]], code, generator, places, change.size if count else 0)
     tensors = []
-    for tensor, shape in zip(_pieces(change, map(prod, shapes)), shapes, strict=True):
+    for tensor, shape in zip(_pieces(change, list(map(prod, shapes))), shapes, strict=True):
         tensors += factors(tensor.reshape(shape), code.rank, generator) if code.is_factored(shape) else [tensor]
     return mark + _encode_levels(tensors, code, generator)
 
@@ -73,17 +60,17 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
     Raises:
         ExchangeError: The payload is cut, longer, of another code, or not what its code makes of tensors of these shapes.
     """
-    mark, payload = split(payload, 4)
+    mark, payload = entropy.split(payload, 4)
     if mark != _mark(shapes, code):
         raise ExchangeError(f"payload is of another code or of other tensors; wanted {code} of {len(shapes)} tensors")
     size = sum(map(prod, shapes))
     if code.method == "none":
-        content, payload = split(payload, 4 * size)
-        change = np.frombuffer(content, np.float32).copy()
+        content, payload = entropy.split(payload, 4 * size)
+        change = np.frombuffer(bytearray(content), np.float32)
     elif code.method == "lossless":
         planes = np.empty((size, 4), np.uint8)
         for plane in range(4):
-            planes[:, plane], payload = inflate(payload, size, size)
+            planes[:, plane], payload = entropy.inflate(payload, size, size)
         change = planes.reshape(-1).view(np.float32)
     else:
         change, payload = _decode_levels(payload, [(size,)] if code.method == "top" else shapes, code)
@@ -97,11 +84,11 @@ def decode(payload: bytes, shapes: Shapes, code: Code) -> Numbers:
 def encode_with_feedback(
     change: Numbers, residual: Numbers | None, shapes: Shapes, code: Code, generator: np.random.Generator
 ) -> tuple[bytes, Numbers, Numbers]:
-    """(payload, what it decodes to, residual) of a change with what earlier ones left out; whoever calls stores the residual.
+    """(payload, what it decodes to, the residual for the next change, to be stored by who calls). None: there is no residual yet.
 
-    wanted = change + residual, residual = wanted - C(wanted), for changes that add up: Karimireddy et al. 2019, algorithm 2. Where the
-    other side holds a value that is to follow this one, give value - held and no residual; then both hold held + C(value - held): EF21,
-    Richtárik et al. 2021, algorithm 1. Raises ExchangeError as `encode` does, and for a residual of other tensors.
+    For changes that add up, wanted = change + residual, and residual = wanted - C(wanted): Karimireddy et al. 2019, algorithm 2. Where
+    the other side is to follow a value, give value - held without a residual, and held + C(value - held) is held then: EF21, Richtárik
+    et al. 2021, algorithm 1. Raises ExchangeError as `encode` does, and for a residual of other tensors.
     """
     if residual is not None and residual.shape != change.shape:
         raise ExchangeError(f"the residual has {residual.size} numbers; wanted {change.size}: start from a full copy")
@@ -112,10 +99,9 @@ def encode_with_feedback(
 
 
 def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[Numbers]:
-    """[(m, rank), (n, rank)] float32, whose product is close to the best of that rank: PowerSGD, Vogels et al. 2019, algorithm 1.
+    """[(m, rank), (n, rank)] float32, with a product close to the best of that rank: PowerSGD, Vogels et al. 2019, algorithm 1.
 
-    A random start, three iterations and four spare columns, in place of a start from the last round's factors, need no state; of real
-    updates they hold 99 % of what the singular vectors do, at rank 4.
+    To need no state it starts at random, not from the last round, and so takes three iterations and four columns to spare.
     """
     scale = _magnitude(matrix) or 1.0
     right = generator.standard_normal((matrix.shape[1], min(rank + _SPARE_COLUMNS, *matrix.shape)), dtype=np.float32)
@@ -129,8 +115,6 @@ def factors(matrix: Numbers, rank: int, generator: np.random.Generator) -> list[
 
 def largest(change: Numbers, count: int) -> Numbers:
     """Ascending places of the `count` numbers of greatest magnitude, of equal ones the first. change: (n,) float32, finite."""
-    if count == 0:
-        return np.empty(0, np.int64)
     # Magnitudes are in the order of their bits: a histogram by the upper half tells the least of them, but for few that share it.
     keys = ((change.view(np.uint32) & 0x7FFFFFFF) >> 16).astype(np.uint16)
     counts = np.zeros(1 << 15, np.int64)
@@ -147,47 +131,45 @@ def largest(change: Numbers, count: int) -> Numbers:
 def _encode_levels(
     tensors: Sequence[Numbers], code: Code, generator: np.random.Generator, places: Numbers | None = None, size: int = 0
 ) -> bytes:
-    """places, size: of the numbers of what is one tensor and 0 elsewhere."""
+    """places: among `size`, of the numbers that are given as one tensor."""
     scales = np.array([_scale(tensor, code) for tensor in tensors], np.float32)
-    there = scales > 0
     held = [(tensor.ravel(), scale) for tensor, scale in zip(tensors, scales, strict=True) if scale > 0]
     blocks = ((tensor[start : start + _BLOCK], scale) for tensor, scale in held for start in range(0, tensor.size, _BLOCK))
     levels = np.concatenate([np.empty(0, np.int8), *(_rounded(block, scale, code, generator) for block, scale in blocks)])
-    # Where 0 is likely, Huffman's whole bits cost more than places do. Of signs, few 0 are worth no places: they come out as +.
-    is_few = np.count_nonzero(levels) < (0.9 if code.bits == 1 else 0.5 if code.bits > 4 else 0.3) * levels.size
+    head = np.packbits(scales > 0).tobytes() + scales[scales > 0].tobytes()
+    # Where 0 is likely, Huffman's whole bits cost more than places do. Of signs, few 0 are worth none: they come out as +.
+    enough = (0.9 if code.bits == 1 else 0.5 if code.bits > 4 else 0.3) * levels.size
     size = size or levels.size
-    if is_few or places is not None:
+    if places is not None or np.count_nonzero(levels) < enough:
         nonzero = np.flatnonzero(levels)
         levels, places = levels[nonzero], nonzero if places is None else places[nonzero]
     symbols = (levels + np.int8(code.top_level)).view(np.uint8)
     if levels.size < size or code.bits == 1:  # no 0 is among them
         symbols -= levels > 0
-    head = np.packbits(there).tobytes() + scales[there].tobytes()
-    return head + encode_places(levels if places is None else places, size) + encode_symbols(symbols, code.bits)
+    head += entropy.encode_places(levels if places is None else places, size)
+    return head + entropy.encode_symbols(symbols, code.bits)
 
 
 def _decode_levels(payload: bytes, shapes: Shapes, code: Code) -> tuple[Numbers, bytes]:
     forms = [[side * code.rank for side in shape] if code.is_factored(shape) else [prod(shape)] for shape in shapes]
     sizes = np.array([size for form in forms for size in form], np.int64)
-    head, payload = split(payload, -(-len(sizes) // 8))
+    head, payload = entropy.split(payload, -(-len(sizes) // 8))
     there = np.unpackbits(np.frombuffer(head, np.uint8), count=len(sizes)).astype(bool)
-    content, payload = split(payload, 4 * int(there.sum()))
+    content, payload = entropy.split(payload, 4 * int(there.sum()))
     scales = np.zeros(len(sizes), np.float32)
     scales[there] = np.frombuffer(content, np.float32)
     if (wrong := there & ~((scales > 0) & (scales <= GREATEST))).any():
         raise ExchangeError(f"payload has a scale of {scales[wrong][0]}; wanted one over 0 and up to {GREATEST:g}")
     size = int(sizes[there].sum())
-    places, count, payload = decode_places(payload, size)
+    places, count, payload = entropy.decode_places(payload, size)
     alphabet = np.arange(-code.top_level, code.top_level + 1, dtype=np.int8)
-    if places is not None or code.bits == 1:
+    if count < size or code.bits == 1:
         alphabet = alphabet[alphabet != 0]
-    levels, payload = decode_symbols(payload, count, code.bits, alphabet)
-    if places is not None:
-        few, levels = levels, np.zeros(size, np.int8)
-        levels[places] = few
+    levels = np.zeros(size, np.int8)
+    levels[places], payload = entropy.decode_symbols(payload, count, code.bits, alphabet)
     change = np.zeros(sum(map(prod, shapes)), np.float32)
     coded = zip(_pieces(levels, sizes * there), scales.tolist(), strict=True)
-    for target, shape in zip(_pieces(change, map(prod, shapes)), shapes, strict=True):
+    for target, shape in zip(_pieces(change, list(map(prod, shapes))), shapes, strict=True):
         numbers, scale = next(coded)
         if code.is_factored(shape):
             others, other_scale = next(coded)
@@ -222,9 +204,11 @@ def _mark(shapes: Shapes, code: Code) -> bytes:
 
 def _scale(tensor: Numbers, code: Code) -> float:
     """The greatest magnitude; of signs, the mean of those that are not 0: the least error (Karimireddy et al. 2019, §4)."""
-    if code.bits > 1:
-        return _magnitude(tensor)
-    return float(np.abs(tensor).sum(dtype=np.float64)) / max(1, int(np.count_nonzero(tensor)))
+    return (
+        float(np.abs(tensor).sum(dtype=np.float64)) / max(1, np.flatnonzero(tensor).size)
+        if code.bits == 1
+        else _magnitude(tensor)
+    )
 
 
 def _magnitude(numbers: Numbers) -> float:
@@ -232,8 +216,5 @@ def _magnitude(numbers: Numbers) -> float:
     return float(np.maximum(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
 
-def _pieces(numbers: Numbers, sizes: Iterable[int]) -> Iterator[Numbers]:
-    first = 0
-    for size in sizes:
-        yield numbers[first : first + size]
-        first += size
+def _pieces(numbers: Numbers, sizes: Sequence[int] | Numbers) -> list[Numbers]:
+    return np.split(numbers, np.cumsum(sizes))[:-1]
