@@ -59,7 +59,9 @@ class Holdings:
                     changes[change] = Array(np.frombuffer(self.payloads[change], np.uint8))
                 rest[part] = changes[change]
             state = NamedState(max(0, task.round - trains), self.best_of(site), named, bases)
-            message.content[protocol.ARRAYS], message.content[protocol.STATE] = ArrayRecord(rest), state.record()
+            message.content[protocol.ARRAYS], message.content[protocol.STATE] = ArrayRecord(), state.record()
+            for part, array in rest.items():  # a record that is made of arrays copies them
+                message.content.array_records[protocol.ARRAYS][part] = array
             whole[site] = 4 * sum(math.prod(array.shape) for array in arrays.values())
             self._sent[site] = state
         return whole

@@ -1,8 +1,10 @@
 """A Flower grid without Flower's processes: messages go straight to the real ClientApp, through the real serialisation."""
 
+import copy
 import json
 import random
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,16 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
+from clients.received import ReceivedFiles
+from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.held import NamedState
+from fedlingua.exchange.records import pack
+from fedlingua.exchange.tensors import Tensors, TensorSet
+from fedlingua.exchange.trainable import build_trainable
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
 from strategies.server_app import run_federation
 
 RUNS = count(1)
@@ -50,10 +59,29 @@ class InProcessGrid(Grid):
             self.sent.append(message)
             reply = self._run(message)
             reply.metadata.__dict__["_src_node_id"] = message.metadata.dst_node_id
-            tampered = self.tamper(message, reply) if self.tamper else reply
+            tampered = self.tamper(self.as_given(message), reply) if self.tamper else reply
             if tampered is not None:
                 self.replies[message.object_id] = tampered
         return ids
+
+    def as_given(self, message: Message) -> Message:
+        """The message with all tensors that it names, as the site had them once it had handled it."""
+        state = NamedState.of(message.content) if message.has_content() else None
+        folder = Path(str(self.run_config.get("run-dir", "")))
+        if state is None or not folder.name or set(state.digests) == set(message.content[protocol.ARRAYS]) - set(state.bases):
+            return message
+        settings = settings_from(self.run_config)
+        chosen, initial = _start(settings)
+        received = folder / "sites" / str(message.content[protocol.TASK]["site"]) / "received"
+        files = ReceivedFiles(received, chosen, initial, settings.code_down, settings.rounds_at_sites)
+        named = NamedState(state.number, state.keep, state.digests)
+        request = copy.copy(message)
+        try:
+            given = files.receive(RecordDict({protocol.STATE: named.record()}))
+        except ExchangeError:  # the site could not answer
+            return message
+        request.content = RecordDict({**message.content, protocol.ARRAYS: pack(given, chosen)})
+        return request
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         ready = [number for number in message_ids if number in self.replies]
@@ -97,6 +125,12 @@ class InProcessGrid(Grid):
     @property
     def run(self) -> Any:
         return self._run_info
+
+
+@lru_cache(maxsize=4)
+def _start(settings: Settings) -> tuple[TensorSet, Tensors]:
+    trainable = build_trainable(settings)
+    return trainable.tensor_set, trainable.sent_first
 
 
 def _over_the_wire(message: Message) -> Message:

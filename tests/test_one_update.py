@@ -291,7 +291,8 @@ def seen(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
         "backbone": str(tiny_backbone),
         "federation": str(folder / "two.toml"),
     }
-    config |= {"method": "adapter-fed", "rounds": ROUND, "deadline.phase-s": 60.0}
+    # What is not measured after round 1 goes out with the request of round 2.
+    config |= {"method": "adapter-fed", "rounds": ROUND, "evaluate-every": ROUND, "deadline.phase-s": 60.0}
     _, grid = run(config, folder / "first")
     followed = {
         "request": part_of(grid.sent, protocol.TRAIN),

@@ -168,7 +168,7 @@ def play(world: World, lie: Lie | None, directory: Path) -> Played:
     live = HostileGrid(world, directory, lie)
     folder = run_on(live, live.run_config)
     run = folder.read("run.json") or {}
-    scores = {key: value for key, value in (folder.read("scores.json") or {}).items() if not key.endswith("bytes_per_round")}
+    scores = {key: value for key, value in (folder.read("scores.json") or {}).items() if "bytes" not in key}
     events = [json.loads(line) for line in (directory / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
     named = [str(event["reason"]) for event in events if event["event"] == "failure" and SITE in (event["site"], _node_of(event))]
     notes = [str(event["text"]) for event in events if event["event"] == "note" and SITE in event["text"].split(":")[0]]

@@ -27,7 +27,7 @@ def families(four_sites):
 
 
 def uplink(folder) -> int:
-    return sum(record["uplink_bytes"] for record in rounds(folder)[1]["sites"].values())
+    return sum(moved["train"]["uplink_bytes"] for moved in rounds(folder)[1]["bytes"].values())
 
 
 def sent(live, config, number: int) -> dict[str, dict[str, np.ndarray]]:

@@ -108,7 +108,7 @@ def test_what_a_killed_server_leaves_is_removed_at_resume(config, tmp_path, in_f
 
 def test_what_the_sites_of_a_cluster_get_alike_is_one_array(config, tmp_path):
     _, grid = run({**config, "rounds": 1}, tmp_path / "one")
-    sent = {m.content.config_records[protocol.TASK]["site"]: m for m in grid.sent if m.metadata.message_type == protocol.TRAIN}
+    sent = {m.content.config_records[protocol.TASK]["site"]: m for m in grid.sent if m.metadata.message_type == protocol.EVALUATE}
     arrays = {site: message.content.array_records[protocol.ARRAYS] for site, message in sent.items()}
     assert arrays["hospital"]["encoder"] is arrays["court"]["encoder"]  # Germanic
     assert arrays["hospital"]["decoder"] is arrays["court"]["decoder"]  # Romance

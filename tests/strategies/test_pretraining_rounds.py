@@ -103,7 +103,8 @@ AVERAGES = {
 def test_scores_are_perplexity_and_accuracy_of_every_site_and_of_all(scored):
     scores = scored.read("scores.json")
     assert set(scores) == AVERAGES | {
-        *("method", "seed", "split", "sites", "uplink_bytes_per_round", "downlink_bytes_per_round", "exchanged_parameters")
+        *("method", "seed", "split", "sites", "uplink_bytes_per_round", "downlink_bytes_per_round", "total_bytes"),
+        "exchanged_parameters",
     }
     assert list(scores["sites"]) == SITES
     for site, entry in scores["sites"].items():

@@ -37,14 +37,6 @@ def updates(live):
     return [reply for reply in live.received if reply.metadata.message_type in (protocol.TRAIN, protocol.SEND)]
 
 
-def bytes_of_the_answer(reply):
-    """What an evaluation's reply carries for the meta step, on top of its dev loss."""
-    whole, answer = message_bytes(reply), reply.content.pop(protocol.META)
-    without = message_bytes(reply)
-    reply.content[protocol.META] = answer
-    return whole - without
-
-
 def folder_tensors(config):
     return len(build_trainable(settings_from(config)).tensor_set.specs)
 
@@ -61,13 +53,9 @@ def test_what_is_counted_is_what_came_and_says_itself_what_it_is(config, made, s
             numbers = sum(len(array) for name, array in arrays.items() if name in ("encoder", "decoder"))
             assert record["numbers_share"] == pytest.approx(numbers / size)
             assert counted(arrays)["payload"] == 4 * numbers
-            replies = [r for r in live.received if r.metadata.message_type in ("train", "train.probe", "train.send")]
-            answers = [r for r in live.received if protocol.META in r.content]
-            mine, told = (
-                [r for r in of if (r.content["task"]["site"], r.content["task"]["round"]) == (site, line["round"])]
-                for of in (replies, answers)
-            )
-            assert record["uplink_bytes"] == sum(map(message_bytes, mine)) + sum(map(bytes_of_the_answer, told))
+            replies = [r for r in live.received if r.metadata.message_type in ("train", "train.probe", "train.send", "evaluate")]
+            mine = [r for r in replies if (r.content["task"]["site"], r.content["task"]["round"]) == (site, line["round"])]
+            assert record["uplink_bytes"] == sum(map(message_bytes, mine))
             assert record["tensors_sent"] == round(record["tensors_share"] * folder_tensors(config))
 
 

@@ -44,8 +44,8 @@ def test_a_round_of_lora_sb_is_kilobytes_and_its_parts_are_averaged_apart(config
     chosen = build_trainable(settings_from(config)).tensor_set
     # An encoder layer of 6 matrices and a decoder layer of 10, 8 x 8 numbers in each.
     assert chosen.num_parameters == 16 * 64
-    for record in rounds(folder)[1]["sites"].values():
-        assert 4 * chosen.num_parameters < record["uplink_bytes"] < 4 * chosen.num_parameters + 3000
+    for moved in rounds(folder)[1]["bytes"].values():
+        assert 4 * chosen.num_parameters < moved["train"]["uplink_bytes"] < 4 * chosen.num_parameters + 3000
     clusters = folder.read("clusters.json")
     assert (len(clusters["encoder"]), len(clusters["decoder"])) == (1, 2)
     for part, named in clusters.items():

@@ -348,7 +348,9 @@ class Sending:
     """How what a site changes is coded on its way up: none (float32), lossless, 2bit to 8bit or sign, with
     "top 0.1" after it the tenth of the numbers that changed most, with "rank 4" of every matrix two factors.
     What a code leaves out goes up with a later update."""
-    send_code_down: str = option("same", key="send.code-down", check=check_code_down, when=TRAVELS, liu="same", chu="same")
+    send_code_down: str = option(
+        "same", key="send.code-down", check=check_code_down, when=TRAVELS, off=("same",), liu="same", chu="same"
+    )
     """The same of what the federation changes, on its way down; "same": as send.code."""
     send_share: float = option(0.5, key="send.share", above=0, most=1, when=sends("rand-send", "top-k"))
     """Share that is sent, of tensors (rand-send) or of numbers (top-k)."""
