@@ -33,7 +33,7 @@ from tests.in_process import InProcessGrid, run
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "one-update.md"
 SITE, ROUND, PART = "court", 2, "decoder"
-MOST = {"functions": 32, "files": 13, "changes of form": 6, "pass a closed message on": 13}
+MOST = {"functions": 39, "files": 17, "changes of form": 8, "pass a closed message on": 13}
 """What is reached; wanted are 30, 12 and 7. Whoever shortens the way lowers it."""
 MESSAGE, NAMED, FLAT, MODEL, LIST = "message", "named arrays", "flat arrays", "model", "list of arrays"
 Numbers = np.ndarray[Any, Any]
@@ -254,8 +254,9 @@ of all updates), until it is sent out to be measured.
   functions are in a list of their own below. Counting a message's bytes is looking at it.
 - A model passes through all of training. There only those functions count that put the numbers in, change them or take them out.
 
-The goal was 30 functions in 12 files. The rest is the price of Flower's hooks: `configure_train` and `aggregate_train` get and give real
-records, which takes `arrays_of`, `state_of`, `content_of` and `update_of`, in a file of their own.
+The goal was 30 functions in 12 files. The rest is the price of two things. Flower's hooks, `configure_train` and `aggregate_train`, get and
+give real records, which takes `arrays_of`, `state_of`, `content_of` and `update_of`, in a file of their own. And what a site has is not sent
+again: both sides know tensors by their hash, and a site stores what it received.
 
 ## Forms
 
