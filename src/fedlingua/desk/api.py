@@ -1,7 +1,6 @@
 """The Python interface, `import fedlingua as fl`: the commands as functions, whose errors are FedlinguaErrors."""
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -27,11 +26,10 @@ from fedlingua.settings.table import OPTIONS
 
 __all__ = ["FedlinguaError", "Run", "compare", "load", "run", "suite"]
 
-Place = str | os.PathLike[str]
+Place = str | Path
 Options = Mapping[str, Scalar] | None
 KEYS = {re.sub("[.-]", "_", key): key for key in OPTIONS}
 SCORES = ("base", "alone", "federation", "kept", "joined", "joined_low", "joined_high")
-ROUNDS = ["round", "site", "dev_loss", "train_loss", "uplink_bytes", "downlink_bytes", "seconds"]
 
 
 class Run:
@@ -66,13 +64,13 @@ class Run:
 
     @property
     def rounds(self) -> DataFrame:
-        """A row a round (0: the base) and site, see ROUNDS. Example: `run.rounds.groupby("round").dev_loss.mean()`"""
+        """Losses, bytes and seconds, a row a round and site. Example: `run.rounds.groupby("round").dev_loss.mean()`"""
         rows = []
         for each in read_run(self.folder).rounds:
             for name, site in each.sites.items():
                 seconds = sum(site.seconds.get(part, 0.0) for part in ("train", "evaluate"))
                 rows.append({**vars(site), "round": each.number, "site": name, "seconds": seconds})
-        return DataFrame(rows, columns=ROUNDS)
+        return DataFrame(rows, columns=["round", "site", "dev_loss", "train_loss", "uplink_bytes", "downlink_bytes", "seconds"])
 
     @property
     def bytes(self) -> DataFrame:
@@ -148,10 +146,13 @@ def compare(*runs: Run | Place, metric: str = "", samples: int = 1000, to: Place
     answer = compare_command.compare(folders, compare_command.PublicText(), metric, samples, to=Path(to) if to else None)
     of_runs = {of["run"]: {**of["sites"], "macro": of["macro"], "pooled": of["pooled"]} for of in answer["beside"]}
     rows = [{"run": name, "site": site} | each for name, sites in of_runs.items() for site, each in sites.items() if each]
-    return DataFrame(rows).astype(dict.fromkeys(("low", "high", "p"), float))
+    table = DataFrame(rows, columns=["run", "site", "first", "second", "difference", "low", "high", "p"])
+    return table.astype(dict.fromkeys(("low", "high", "p"), float))
 
 
-def suite(file: Place, *, data: Place = "", jobs: int = 1, to: Place = "", options: Options = None, **settings: Any) -> DataFrame:
+def suite(
+    file: Place, data: Place = "", *, jobs: int = 1, to: Place = "", profile: str = "", options: Options = None, **settings: Any
+) -> DataFrame:
     """Run a suite, or go on with it; a row a method. Example: `fl.suite("experiments/real/sizes.toml", jobs=2).attrs`
 
     Args:
@@ -159,18 +160,18 @@ def suite(file: Place, *, data: Place = "", jobs: int = 1, to: Place = "", optio
         data: Folder that the corpora's paths are relative to.
         jobs: Runs side by side.
         to: Folder of the result; "": as the command's.
+        profile: Of pyproject-flwr.toml; "": simulation.
         options, **settings: Keys of every row, as those of `run`.
     """
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}; wanted 1 or more")
     text, result = (Path(place) if place else None for place in (data, to))
-    answer = suite_command.suite(Path(file), text, _keys(options, settings), jobs, to=result)
+    answer = suite_command.suite(Path(file), text, _keys(options, settings), jobs, to=result, profile=profile or "simulation")
     table = DataFrame(answer.pop("table"))
     table.attrs |= answer
     return table
 
 
 def _keys(options: Options, settings: Mapping[str, Scalar]) -> list[str]:
-    """As --set takes them; JSON's scalars are TOML's."""
     given = {KEYS.get(name, name.replace("_", "-")): value for name, value in settings.items()} | dict(options or {})
-    return [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in given.items()]
+    return [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in given.items()]  # such JSON is TOML

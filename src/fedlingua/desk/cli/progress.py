@@ -177,12 +177,12 @@ class LiveView(PlainView):
 
 
 class NotebookView(PlainView):
-    """One line that Jupyter updates; failures and notes come below it."""
+    """One line that Jupyter updates, also with what sites do at the end; failures and notes come below it."""
 
     _line: Any = None
 
     def _show(self, event: Event, line: str) -> None:
-        if event["event"] != "round":
+        if event["event"] not in ("round", "site"):
             super()._show(event, line)
         words = (f"{self._prefix}round {self._tally.round}/{self._tally.rounds}", *_now(self._tally))
         shown = {"text/plain": ", ".join(filter(None, words))}
@@ -192,9 +192,8 @@ class NotebookView(PlainView):
 
 def view_on(console: Console, prefix: str | None = None) -> PlainView:
     """In a notebook one line, on a terminal a bar, elsewhere plain lines; of a run that is one of several, with its prefix, no bar."""
-    if prefix is None and console.is_terminal:
-        return LiveView(console)
-    return (NotebookView if console.is_jupyter else PlainView)(console, prefix or "")
+    lines = NotebookView if console.is_jupyter else PlainView
+    return LiveView(console) if prefix is None and console.is_terminal else lines(console, prefix or "")
 
 
 class Watch:
