@@ -1,7 +1,8 @@
 """The fedlingua command. Each command is a module of this package, which is loaded once it is called: --help and completion stay fast."""
 
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
+from typing import Annotated
 
 import click
 import typer
@@ -59,7 +60,13 @@ class LazyCommands(TyperGroup):
 
 
 app = Commands(help="Federated translation models and encoders.", cls=LazyCommands, add_completion=True)
-app.callback()(lambda: None)
+
+
+@app.callback(invoke_without_command=True)
+def print_version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print("fedlingua", metadata.version("fedlingua"))
+        raise typer.Exit
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Follows the progress.jsonl that a run's server writes: a live bar on a terminal, one plain line for each event elsewhere.
+"""Follows the progress.jsonl that a run's server writes: a bar on a terminal, a line in a notebook, else one for each event.
 
 The bar is rich's `Progress`, the view of `fedlingua watch` its `Live` and `Table`. Own is what no library knows: what the events add up
 to, how often to ask Flower, and the lines for logs and pipes.
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,11 @@ class PlainView:
         self._tally = Tally()
 
     def show(self, event: Event) -> None:
-        if self._tally.add(event) and (line := event_line(event, self._tally)):
+        if self._tally.add(event):
+            self._show(event, event_line(event, self._tally))
+
+    def _show(self, event: Event, line: str) -> None:
+        if line:
             self._console.print(self._prefix + line, markup=False, highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
@@ -163,27 +168,32 @@ class LiveView(PlainView):
         )
         self._task = self.live.add_task("starting", total=1, state="")
 
-    def show(self, event: Event) -> None:
+    def _show(self, event: Event, line: str) -> None:
         assert self.live
-        total = self._tally
-        if not total.add(event):
-            return
-        if event["event"] in ("failure", "note", "site", "end") and (line := event_line(event, total)):
+        if line and event["event"] != "round":
             self.live.console.print(line, markup=False, highlight=False)
-        size = f"{units.data(total.sent)} sent" if total.sent else ""
-        state = [_loss("loss", total.loss), _loss("dev loss", total.dev_loss), size, _left(total)]
-        self.live.update(
-            self._task,
-            description=f"{total.phase} {total.answered}/{total.asked}" if total.phase else "starting",
-            total=max(total.rounds, 1),
-            completed=total.round,
-            state=one_line(total.working) if total.phase == "finish" else ", ".join(filter(None, state)),
-        )
+        (phase, state), rounds = _now(self._tally), max(self._tally.rounds, 1)
+        self.live.update(self._task, description=phase, total=rounds, completed=self._tally.round, state=state)
 
 
-def view_on(console: Console) -> PlainView:
-    """A bar on a terminal, plain lines elsewhere."""
-    return LiveView(console) if console.is_terminal else PlainView(console)
+class NotebookView(PlainView):
+    """One line that Jupyter updates, also with what sites do at the end; failures and notes come below it."""
+
+    _line: Any = None
+
+    def _show(self, event: Event, line: str) -> None:
+        if event["event"] not in ("round", "site"):
+            super()._show(event, line)
+        words = (f"{self._prefix}round {self._tally.round}/{self._tally.rounds}", *_now(self._tally))
+        shown = {"text/plain": ", ".join(filter(None, words))}
+        self._line = self._line or import_module("IPython.display").display(shown, raw=True, display_id=True)
+        self._line.update(shown, raw=True)
+
+
+def view_on(console: Console, prefix: str | None = None) -> PlainView:
+    """In a notebook one line, on a terminal a bar, elsewhere plain lines; of a run that is one of several, with its prefix, no bar."""
+    lines = NotebookView if console.is_jupyter else PlainView
+    return LiveView(console) if prefix is None and console.is_terminal else lines(console, prefix or "")
 
 
 class Watch:
@@ -247,6 +257,13 @@ def event_line(event: Event, total: Tally) -> str:
         case "end" if event.get("status") != "completed":
             return one_line(f"run {event.get('status')}: {event.get('reason') or 'no reason given'}")
     return ""
+
+
+def _now(total: Tally) -> tuple[str, str]:
+    phase = f"{total.phase} {total.answered}/{total.asked}" if total.phase else "starting"
+    size = f"{units.data(total.sent)} sent" if total.sent else ""
+    state = [_loss("loss", total.loss), _loss("dev loss", total.dev_loss), size, _left(total)]
+    return phase, one_line(total.working) if total.phase == "finish" else ", ".join(filter(None, state))
 
 
 def _loss(name: str, value: float | None) -> str:

@@ -22,7 +22,7 @@ from fedlingua.desk.cli.completion import settings, toml_files
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say, warn
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
-from fedlingua.desk.cli.progress import PlainView, duration
+from fedlingua.desk.cli.progress import duration, view_on
 from fedlingua.desk.pretraining.demo import make_built_in
 from fedlingua.desk.suites.read import Suite, read_suite
 from fedlingua.desk.suites.runs import Run, make_ready, plan, standing
@@ -93,7 +93,7 @@ def suite(
     say(f"report: {page}")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
         raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command tries them again")
-    return _answer(result)
+    return {**_answer(result), "report": page}
 
 
 def _answer(result: Path) -> Answer:
@@ -200,7 +200,7 @@ class RunQueue:
         except RunError as error:
             say(f"{run.title} is left out: {error}")
             return
-        view = PlainView(console(), f"{run.title}: " if side_by_side else "  ")
+        view = view_on(console(), f"{run.title}: " if side_by_side else "  ")
         try:
             folder = RunFolder(run.folder)
             self.active[run.folder] = Attempt(engine, settings, run.federation, folder, self.nodes, view)

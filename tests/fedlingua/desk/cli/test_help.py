@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -107,3 +108,8 @@ def test_the_examples_run(tmp_path: Path) -> None:
             words = [names.get(word, word) for word in shlex.split(example)[1:]]
             answered = fedlingua(words, folder)
             assert answered.code == 0, f"{example}: {answered.told}"
+
+
+def test_the_version_is_the_packages() -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"fedlingua {version('fedlingua')}\n")

@@ -2,8 +2,10 @@
 
 import io
 import json
+import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,3 +170,36 @@ def test_an_interrupt_passes_through(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         watch(tmp_path, poll, Console(file=io.StringIO(), force_terminal=True), interval_s=0.01)
+
+
+def test_a_notebook_shows_one_line_that_is_updated_and_failures_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    displayed: list[str] = []
+    updates: list[str] = []
+
+    class Handle:
+        def update(self, shown: dict[str, str], raw: bool) -> None:
+            assert raw
+            updates.append(shown["text/plain"])
+
+    def display(shown: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        assert raw
+        assert display_id
+        displayed.append(shown["text/plain"])
+        return Handle()
+
+    module = types.ModuleType("IPython.display")
+    module.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    printed: list[str] = []
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    monkeypatch.setattr(console, "print", lambda line, **style: printed.append(line))
+    write(tmp_path, *EVENTS)
+    assert watch(tmp_path, lambda: COMPLETED, console, interval_s=0.01) == COMPLETED
+    assert displayed == ["round 0/0, starting"]
+    assert updates[2] == "round 0/4, train 1/2, loss 1.2340, 49.38 kB sent"
+    assert updates[4] == "round 1/4, train 2/2, loss 1.2340, dev loss 2.5000, 49.38 kB sent, 1 min 0 s left"
+    assert printed == LINES[:2]
+    view = view_on(console, "base, seed 1: ")
+    view.show(EVENTS[4])
+    assert displayed[-1].startswith("base, seed 1: round 1/4, ")

@@ -1,0 +1,3 @@
+from fedlingua.desk.api import *  # noqa: F403
+
+__version__: str

@@ -1,0 +1,177 @@
+"""The Python interface, `import fedlingua as fl`: the commands as functions, whose errors are FedlinguaErrors."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import click
+from pandas import DataFrame  # type: ignore[import-untyped]
+
+from fedlingua.common.errors import ConfigError, FedlinguaError
+from fedlingua.common.languages import parse_direction
+from fedlingua.desk.cli import compare as compare_command
+from fedlingua.desk.cli import run as run_command
+from fedlingua.desk.cli import suite as suite_command
+from fedlingua.desk.decoding import Decoding
+from fedlingua.desk.models import RunModels
+from fedlingua.desk.report import write_report
+from fedlingua.desk.report.read import Choice, read_run
+from fedlingua.desk.serving.models import Models
+from fedlingua.runs.folder import RunFolder, run_about
+from fedlingua.settings.options import Scalar
+from fedlingua.settings.table import OPTIONS
+
+__all__ = ["FedlinguaError", "Run", "compare", "load", "run", "suite"]
+
+Place = str | Path
+Options = Mapping[str, Scalar] | None
+KEYS = {re.sub("[.-]", "_", key): key for key in OPTIONS}
+SCORES = ("base", "alone", "federation", "kept", "joined", "joined_low", "joined_high")
+
+
+class Run:
+    """A run: `folder`, and `about`, its run.json. The rest is read when asked for, also while the run is going."""
+
+    def __init__(self, folder: Place) -> None:
+        self.about, self.folder = run_about(Path(folder)), Path(folder).resolve()
+        self._models = lru_cache(maxsize=1)(lambda how: Models(RunModels(self.folder), how))
+
+    def __repr__(self) -> str:
+        return f"<Run {self.folder}: {self.about.get('status')}>"
+
+    @property
+    def scores(self) -> DataFrame:
+        """What each site gained, in the metric `scores.attrs["metric"]`. Example: `run.scores["kept"].mean()`
+
+        Returns:
+            A row a site, its index. Columns: direction, sentences, base, alone, federation, kept (or what training
+            gave), joined (over alone) with its 95 % interval joined_low to joined_high, keeps (the site's choice).
+        """
+        content, rows = read_run(self.folder), []
+        if not content.scores:
+            RunModels(self.folder)  # refuses a run that is not completed
+        for line in content.scores:
+            choice = line.choice or Choice(None, None)
+            joined = choice.over_alone or (None, None, None)
+            values = (line.first.before, choice.alone, choice.federated, line.first.after, *joined)
+            rows.append((line.site, line.direction, line.sentences, *values, choice.candidate))
+        table = DataFrame(rows, columns=["site", "direction", "sentences", *SCORES, "keeps"]).set_index("site")
+        table.attrs["metric"] = content.metrics[0].name
+        return table.astype(dict.fromkeys(SCORES, float))
+
+    @property
+    def rounds(self) -> DataFrame:
+        """Losses, bytes and seconds, a row a round and site. Example: `run.rounds.groupby("round").dev_loss.mean()`"""
+        rows = []
+        for each in read_run(self.folder).rounds:
+            for name, site in each.sites.items():
+                seconds = sum(site.seconds.get(part, 0.0) for part in ("train", "evaluate"))
+                rows.append({**vars(site), "round": each.number, "site": name, "seconds": seconds})
+        return DataFrame(rows, columns=["round", "site", "dev_loss", "train_loss", "uplink_bytes", "downlink_bytes", "seconds"])
+
+    @property
+    def bytes(self) -> DataFrame:
+        """All bytes, a row a site and kind of message. Example: `run.bytes.groupby("kind").uplink_bytes.sum()`"""
+        traffic = RunFolder(self.folder).read("traffic.json") or {}
+        rows = [{"site": site, "kind": kind} | moved for site, of in traffic.items() for kind, moved in of.items()]
+        return DataFrame(rows, columns=["site", "kind", "uplink_bytes", "downlink_bytes"])
+
+    @property
+    def total_bytes(self) -> dict[str, float]:
+        """All bytes of a completed run, mean over sites: up, down, as float32. Example: `run.total_bytes["up"]`"""
+        return dict(read_run(self.folder).summary.get("total_bytes") or {})
+
+    def translate(self, sentences: str | Iterable[str], site: str = "", direction: str = "", **decoding: Any) -> list[str]:
+        """Translate; the model stays in memory. Example: `run.translate(["der Arzt liest"], site="hospital-de")`
+
+        Args:
+            sentences: A translation is returned for each; a string is one.
+            site: Whose model translates.
+            direction: In place of a site, such as "de-fr".
+            **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, memory, terms (a Path).
+        """
+        if bool(site) == bool(direction):
+            raise ConfigError("translate needs either site or direction; the run's sites stand in its sites.json")
+        models = self._models(Decoding(**decoding))
+        model = models.of_direction(parse_direction(direction, "direction")) if direction else models.run.of_site(site)
+        return models.translate(model, [sentences] if isinstance(sentences, str) else list(sentences))
+
+    def report(self) -> Path:
+        """Write report.html anew. Example: `webbrowser.open(run.report().as_uri())`"""
+        return write_report(self.folder)
+
+
+def run(
+    experiment: Place = "", *, resume: Place = "", to: Place = "", profile: str = "", options: Options = None, **settings: Scalar
+) -> Run:
+    """Run a federation to its end. Example: `fl.run("experiments/demo.toml", rounds=4)`
+
+    Args:
+        experiment: Its file.
+        resume: In place of an experiment, the folder of a run that was broken off, as Ctrl-C does.
+        to: The run's folder; "": ./runs/<experiment>-<method>-<seed>.
+        profile: Of pyproject-flwr.toml; "": simulation.
+        options: Keys of the run as in its file, such as {"send.code": "4bit"}.
+        **settings: The same with underscores: rounds=4, seed=1, data_dir="text", send_code="4bit".
+    """
+    file, folder, old = (Path(place) if place else None for place in (experiment, to, resume))
+    try:
+        answer = run_command.run(file, None, _keys(options, settings), None, folder, profile or "simulation", resume=old)
+        return Run(answer["run"])
+    except click.UsageError as error:
+        raise ConfigError(error.message) from error
+
+
+def load(folder: Place) -> Run:
+    """Open a run's folder. Example: `fl.load("runs/demo-adapter-families-2022").scores`"""
+    return Run(folder)
+
+
+def compare(*runs: Run | Place, metric: str = "", samples: int = 1000, to: Place = "") -> DataFrame:
+    """Compare runs with the first one, and print the tables. Example: `fl.compare("runs/alone", run, to="compared.html")`
+
+    Args:
+        *runs: Runs or their folders.
+        metric: Such as chrf or comet; "": the first of their task.
+        samples: Of the paired bootstrap.
+        to: A page to write, FILE.html.
+
+    Returns:
+        A row a run and site, "macro" and "pooled" too: first, second, difference, its 95 % interval low to high, p.
+    """
+    folders = [Path(each.folder if isinstance(each, Run) else each) for each in runs]
+    answer = compare_command.compare(folders, compare_command.PublicText(), metric, samples, to=Path(to) if to else None)
+    of_runs = {of["run"]: {**of["sites"], "macro": of["macro"], "pooled": of["pooled"]} for of in answer["beside"]}
+    rows = [{"run": name, "site": site} | each for name, sites in of_runs.items() for site, each in sites.items() if each]
+    table = DataFrame(rows, columns=["run", "site", "first", "second", "difference", "low", "high", "p"])
+    return table.astype(dict.fromkeys(("low", "high", "p"), float))
+
+
+def suite(
+    file: Place, data: Place = "", *, jobs: int = 1, to: Place = "", profile: str = "", options: Options = None, **settings: Any
+) -> DataFrame:
+    """Run a suite, or go on with it; a row a method. Example: `fl.suite("experiments/real/sizes.toml", jobs=2).attrs`
+
+    Args:
+        file: The suite, or FILE:VARIANT.
+        data: Folder that the corpora's paths are relative to.
+        jobs: Runs side by side.
+        to: Folder of the result; "": as the command's.
+        profile: Of pyproject-flwr.toml; "": simulation.
+        options, **settings: Keys of every row, as those of `run`.
+    """
+    if jobs < 1:
+        raise ConfigError(f"jobs = {jobs}; wanted 1 or more")
+    text, result = (Path(place) if place else None for place in (data, to))
+    answer = suite_command.suite(Path(file), text, _keys(options, settings), jobs, to=result, profile=profile or "simulation")
+    table = DataFrame(answer.pop("table"))
+    table.attrs |= answer
+    return table
+
+
+def _keys(options: Options, settings: Mapping[str, Scalar]) -> list[str]:
+    given = {KEYS.get(name, name.replace("_", "-")): value for name, value in settings.items()} | dict(options or {})
+    return [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in given.items()]  # such JSON is TOML
