@@ -36,7 +36,8 @@ from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.config import Settings
 from fedlingua.training.parallel import check_processes
 
-KNOCK_S = 30.0
+KNOCK_S = 60.0
+"""For the server, another machine, to let a SuperNode in that has started; one that it refuses ends by itself."""
 MARGIN = 1.3
 """Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
 LESS_MEMORY = (
@@ -112,14 +113,10 @@ def _federation(site: SiteFile, federation: Federation) -> str:
     known = {known.name: known for known in federation.sites}
     for mine in site.sites:
         if mine.name not in known:
-            raise DeploymentError(
-                f"site {mine.name!r} is not in the federation file; send its join file to the server's operator"
-            )
+            raise DeploymentError(f"site {mine.name!r} is not in the federation file; send its join file to the operator")
         theirs = known[mine.name]
         if theirs.direction != mine.direction:
-            raise DeploymentError(
-                f"site {mine.name}: the federation file says {theirs.direction}, the site's file {mine.direction}"
-            )
+            raise DeploymentError(f"{mine.name}: the federation file says {theirs.direction}, the site's file {mine.direction}")
         if site.insecure or not theirs.public_key:
             continue
         ours = site.key.with_suffix(".pub").read_bytes()
@@ -252,9 +249,7 @@ def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
 
 def _certificate(site: SiteFile) -> str:
     facts = check_certificate(site.address, site.authority)
-    return (
-        f"{site.address} answers with {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
-    )
+    return f"{site.address} speaks {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
 
 
 def _knock(site: SiteFile) -> str:
@@ -263,6 +258,7 @@ def _knock(site: SiteFile) -> str:
         command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
         with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
             with contextlib.suppress(DeploymentError):  # it ended, or takes too long
+                supernode.wait_until(lambda: bool(supernode.printed()), "its start")
                 supernode.wait_until(lambda: "SuperNode ID" in supernode.printed(), "its joining", KNOCK_S)
             if "SuperNode ID" in supernode.printed():
                 return f"{site.address} lets this site join"
