@@ -242,7 +242,7 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
     if run is None:
         raise no_run(directory)
     if "attempt" not in run or "config" not in run:
-        raise RunError(f"{directory}: its run.json has no attempt and no config, so it ended before it began; start it anew")
+        raise RunError(f"{directory}: its run.json has no attempt or config: the run ended before it began; start it anew")
     if run.get("status") == "completed":
         raise RunError(f"{directory}: the run is completed; there is nothing to go on with: see its report, or start another")
 

@@ -117,15 +117,15 @@ def site_check(
     known = read_federation(federation, Path()) if federation else None
     # torch and transformers, which nothing else here needs, take seconds to load.
     from fedlingua.consent.approval import sends
-    from fedlingua.desk.deployment.checks import check_site
-    from fedlingua.exchange.trainable import build_trainable
+    from fedlingua.desk.deployment.checks import Trainable, check_site
 
-    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock)]
+    built = list[Trainable]()
+    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built)]
     answer: dict[str, Any] = {"checks": checks, "approved": sorted(approved(site.approvals))}
     faults = sum(not each["good"] for each in checks)
     say(f"      approved: {', '.join(bundle[:12] for bundle in answer['approved']) or 'none yet'}")
     say("all that this site will ever send under these settings:")
-    answer["sends"] = sends(settings, None if faults else build_trainable(settings))
+    answer["sends"] = sends(settings, built[0] if built else None)
     for words in answer["sends"].values():
         say(f"  - {words}")
     say("  - an error's reason; where it could quote text, its type alone")

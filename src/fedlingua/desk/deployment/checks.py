@@ -49,11 +49,11 @@ PROCESS_BYTES = 700 * 2**20
 
 
 def check_site(
-    site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool
+    site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool, built: list[Trainable]
 ) -> Iterator[CheckResult]:
     """Look at everything that can be looked at from here, one finding after the other; `expected`: the server's fingerprint or "".
 
-    settings: of the run that the site is to take part in, on this site's own backbone and device.
+    settings: of the run that the site is to take part in, on this site's own backbone and device. built: gets the backbone, if it is good.
     """
     # Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on.
     divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
@@ -66,7 +66,6 @@ def check_site(
         yield run_check("key", lambda: _key(site))
     if settings.overlap != "off" or site.overlap_key:
         yield run_check("overlap key", lambda: _overlap_key(site))
-    built: list[Trainable] = []
     yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
         yield run_check("memory", lambda: _memory(settings, built[0]))
