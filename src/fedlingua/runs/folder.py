@@ -244,7 +244,7 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
     if "attempt" not in run or "config" not in run:
         raise RunError(f"{directory}: its run.json has no attempt or config: the run ended before it began; start it anew")
     if run.get("status") == "completed":
-        raise RunError(f"{directory}: the run is completed; there is nothing to go on with: see its report, or start another")
+        raise RunError(f"{directory}: the run is completed; there is nothing to go on with: see its report, or start another run")
 
 
 def library_versions(*more: str) -> dict[str, str]:

@@ -117,7 +117,8 @@ def site_check(
     known = read_federation(federation, Path()) if federation else None
     # torch and transformers, which nothing else here needs, take seconds to load.
     from fedlingua.consent.approval import sends
-    from fedlingua.desk.deployment.checks import Trainable, check_site
+    from fedlingua.desk.deployment.checks import check_site
+    from fedlingua.exchange.trainable import Trainable
 
     built = list[Trainable]()
     checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built)]

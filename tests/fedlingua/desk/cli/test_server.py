@@ -168,7 +168,7 @@ def test_a_site_that_is_added_while_the_file_is_read_is_let_in_at_the_next_look(
 ) -> None:
     server, clinic, court = made(tmp_path), join(tmp_path, "clinic")[0], join(tmp_path, "court")[0]
     add_site(server, clinic)
-    entered = []
+    entered = list[int]()
 
     def read_slowly(of: ServerFile) -> dict[str, str]:
         keys = _keys(of)
