@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
-from fedlingua.common.files import bundled_files, read_toml
+from fedlingua.common.files import bundled_files
 from fedlingua.desk.cli.app import app
 from tests.commands import leaf_commands
 from tests.deploy.deployment import DEPLOY, ROOT, VARIABLE, compose, dockerfile
@@ -63,13 +63,10 @@ def test_every_copied_file_is_in_the_tree_and_let_through_to_the_build():
 
 
 def test_the_image_holds_all_that_a_bundle_is_made_of():
-    """The bundle of the image has the hash of a checkout's; Flower also refuses a pattern of fab-exclude that matches nothing."""
+    """The bundle of the image has the hash of a checkout's."""
     ignore = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and not line.startswith("#")]
     let_through = [line[1:] for line in ignore if line.startswith("!")]
-    left_out = read_toml(ROOT / "pyproject.toml")["tool"]["flwr"]["app"]["fab-exclude"]
-    tops = {str(file.relative_to(ROOT)).split("/")[0] for file in bundled_files(ROOT)} | {
-        pattern.strip("/").split("/")[0] for pattern in left_out
-    }
+    tops = {str(file.relative_to(ROOT)).split("/")[0] for file in bundled_files(ROOT)}
     assert [top for top in sorted(tops) if not any(fnmatch(top, pattern) for pattern in let_through)] == []
     git = (ROOT / ".gitignore").read_text().split("\n")
     shut_out = [line for line in ignore[1:] if not line.startswith("!") and line != "**/__pycache__"]

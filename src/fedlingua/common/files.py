@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ APP_DIR = Path(__file__).resolve().parents[3]
 """Root of the app's code: the checkout, or the bundle as a node unpacked it."""
 CHECKOUT = Path(fedlingua_demo.__file__).resolve().parents[2]
 """Root of the installed checkout, whose experiments no bundle holds."""
+CARRIED = ("src/fedlingua", "strategies", "clients")
+"""Folders that every run carries to its nodes."""
 
 
 def resolve(path: str) -> Path:
@@ -24,14 +27,12 @@ def resolve(path: str) -> Path:
 def bundled_files(app_dir: Path) -> list[Path]:
     """What a run's bundle holds, sorted: the code that a node runs, with Flower's file of the app; no desk, no page, no experiment.
 
-    pyproject.toml tells Flower the same by `fab-include` and `fab-exclude`. A strategy of one's own lies beside pyproject.toml.
+    pyproject.toml tells Flower the same by `fab-include` and `fab-exclude`; it takes no tests. A strategy of one's own lies beside it.
     """
-    code = [*app_dir.glob("*.py")]
-    for package in ("src/fedlingua", "strategies", "clients"):
-        code += (app_dir / package).rglob("*.py")
     desk = app_dir / "src" / "fedlingua" / "desk"
-    named = [app_dir / name for name in ("pyproject.toml", "LICENSE") if (app_dir / name).is_file()]
-    return sorted([*named, *(file for file in code if not file.is_relative_to(desk))])
+    code = chain(app_dir.glob("*.py"), *((app_dir / package).rglob("*.py") for package in CARRIED))
+    carried = (file for file in code if not (file.is_relative_to(desk) or file.match("test_*.py") or file.match("*_test.py")))
+    return sorted(file for file in (app_dir / "pyproject.toml", app_dir / "LICENSE", *carried) if file.is_file())
 
 
 def read_toml(path: Path) -> dict[str, Any]:

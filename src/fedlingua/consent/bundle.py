@@ -1,12 +1,12 @@
 """A site's leave for the bundle of a run: what has not been approved by its hash is not run, nor even imported."""
 
 import hashlib
-import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.files import replace_text
 
 BUNDLE = "FEDLINGUA_BUNDLE"
 """Environment variable: the hash of the bundle that the gate has let through, for the code in it."""
@@ -47,15 +47,10 @@ def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
         raise ConfigError(f"{bundle!r} is no hash of a bundle; wanted the 64 hexadecimal digits that `fedlingua bundle` shows")
     if bundle in approved(file):
         return False
-    before = (
-        file.read_text(encoding="utf-8")
-        if file.is_file()
-        else "# What this site runs, by sha256: bundles, and runs under them.\n"
-    )
+    head = "# What this site runs, by sha256: bundles, and runs under them.\n"
+    before = file.read_text(encoding="utf-8") if file.is_file() else head
     before += "" if before.endswith("\n") else "\n"  # an editor may leave the last line without its end
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    aside.write_text(f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n", encoding="utf-8")
-    os.replace(aside, file)
+    replace_text(file, f"{before}{bundle}  # {datetime.now(UTC):%Y-%m-%d} {note}\n")
     return True
 
 

@@ -83,9 +83,7 @@ class SiteFile:
             ConfigError: the run's id, which the server gives, is no plain name and could lead out of the site's state.
         """
         if not FOLDER_NAME.fullmatch(run):
-            raise ConfigError(
-                f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': a folder is named after it"
-            )
+            raise ConfigError(f"the server calls the run {run!r}; wanted letters, digits, '.', '_' or '-': it names a folder")
         return self.state / "runs" / run / site
 
 

@@ -28,8 +28,8 @@ from fedlingua.common.languages import nearest
 
 KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 """Of failure: what a type may be called for its name to be told."""
-TIMEOUT_S = 60.0
-"""For a command, of one document; a function takes its time."""
+TIMEOUT_S = 600.0
+"""For a command, of one document: one that hangs would hold up the run, and one that loads a model on a busy machine takes minutes."""
 
 
 @dataclass(frozen=True)

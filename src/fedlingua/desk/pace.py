@@ -1,4 +1,4 @@
-"""Signs of life of a long training: a line within ten seconds of its start, then one every ten seconds or every hundredth of it."""
+"""Signs of life of a long training or wait: a line within ten seconds, then one every ten seconds or every hundredth of a training."""
 
 import sys
 import threading
@@ -23,11 +23,11 @@ def to_stderr(name: str) -> Note:
 class Pace:
     """Says where a training stands, from a thread of its own: neither a slow step nor a look at the dev text is a silence.
 
-    say: takes a line. clock: seconds.
+    say: takes a line. clock: seconds. before: what goes on until the first step; all of it where a machine is waited for.
     """
 
-    def __init__(self, say: Note, clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
+    def __init__(self, say: Note, clock: Callable[[], float] = time.monotonic, before: str = "preparing") -> None:
+        self._say, self._clock, self._before = say, clock, before
         self._began = self._last = clock()
         self._last_done = 0.0
         self._first: tuple[float, int, float] | None = None
@@ -61,7 +61,7 @@ class Pace:
     def line(self) -> str:
         """Steps, share, steps a second, losses, time left."""
         if self._first is None:
-            return f"preparing, for {duration(self._clock() - self._began)}"
+            return f"{self._before}, for {duration(self._clock() - self._began)}"
         (started, first, before), (step, steps, done, losses) = self._first, self._now
         seconds = self._clock() - started
         parts = [f"step {step} of {steps}", f"{done:.0%}"]

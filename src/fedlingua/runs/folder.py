@@ -103,7 +103,7 @@ class RunFolder:
         self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, refusal: str = "its run is still going; stop it first, or wait for its end") -> Iterator[None]:
         """Keep every other server out of the folder; the hold ends with the process, however it ends.
 
         Raises:
@@ -117,7 +117,7 @@ class RunFolder:
                     break
                 except BlockingIOError as error:
                     if not left:
-                        raise RunError(f"{self.directory}: its run is still going; stop it first, or wait for its end") from error
+                        raise RunError(f"{self.directory}: {refusal}") from error
                     time.sleep(0.05)
             yield
 
@@ -242,13 +242,9 @@ def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
     if run is None:
         raise no_run(directory)
     if "attempt" not in run or "config" not in run:
-        raise RunError(
-            f"{directory}: its run.json says no attempt and no config, so the run ended before it began; start it anew"
-        )
+        raise RunError(f"{directory}: its run.json has no attempt or config: the run ended before it began; start it anew")
     if run.get("status") == "completed":
-        raise RunError(
-            f"{directory}: the run is completed; there is nothing to go on with: see its report.html, or start another run"
-        )
+        raise RunError(f"{directory}: the run is completed; there is nothing to go on with: see its report, or start another run")
 
 
 def library_versions(*more: str) -> dict[str, str]:
@@ -266,8 +262,8 @@ def git_revision() -> str | None:
     """Commit of the app's checkout, with "+changes" when it is not clean; None outside a checkout."""
     command = ["git", "-C", str(APP_DIR), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
         return None
     return done.stdout.strip() or None
 

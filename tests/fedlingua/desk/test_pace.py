@@ -52,6 +52,15 @@ def test_what_comes_before_the_first_step_is_said_too_and_not_timed() -> None:
     assert lines == ["preparing, for 30.0 s", "step 500 of 1000, 50%, 5 steps/s, train loss 1.000, 1 min 40 s left"]
 
 
+def test_a_wait_says_for_what_and_how_long() -> None:
+    clock, lines = Clock(), list[str]()
+    said = Pace(lines.append, clock, "waiting for its answer")
+    for seconds in (9, 1, 9, 1, 70):
+        clock.now += seconds
+        said.look()
+    assert lines == [f"waiting for its answer, for {time}" for time in ("10.0 s", "20.0 s", "1 min 30 s")]
+
+
 def test_a_training_that_ends_by_the_clock_counts_its_share_of_time() -> None:
     clock, lines = Clock(), list[str]()
     said = Pace(lines.append, clock)

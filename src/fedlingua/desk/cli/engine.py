@@ -27,17 +27,17 @@ import tomli_w
 from fedlingua.common import processes
 from fedlingua.common.errors import RunError
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.deployment.build import stage_app
 from fedlingua.desk.deployment.service import answers
+from fedlingua.desk.pace import Pace, to_stderr
 from fedlingua.settings.config import Scalar
 
 MARK = "FEDLINGUA_ENGINE"
 """Environment variable with which every process beneath an engine can be told from all others, whatever session it moved to."""
 
-_START_S = 90.0
 _START_TRIES = 3
-_CALL_S = 120.0
-_STOP_S = 15.0
-_GRACE_S = 4.0
+_STOP_S = 60.0  # for telling a server, at the end, that a run is to stop: it can be stopped there too, and leaving is not to hang
+_GRACE_S = 4.0  # between SIGTERM and SIGKILL: what runs here is in memory, and has nothing to save
 _STATUS_TRIES = 3
 _SHORT_TEMP = 26  # bytes; below it Ray makes sockets about 80 bytes deeper, and the path of a socket ends at 107
 _ACCESS = "[uvicorn.access]"
@@ -108,7 +108,9 @@ class Engine:
         # A file, because Flower's pairs on the command line cannot hold a value with both kinds of quotes.
         config_file = self.home / "run-config.toml"
         config_file.write_bytes(tomli_w.dumps(dict(run_config)).encode())
-        command = ["run", str(self.app_dir), self.profile.name, "--run-config", str(config_file)]
+        shutil.rmtree(staged := self.home / "bundled", ignore_errors=True)
+        stage_app(self.app_dir, staged)
+        command = ["run", str(staged), self.profile.name, "--run-config", str(config_file)]
         if self.profile.local:
             resources = {"cpus": self.profile.cpus_per_node, "gpus": self.profile.gpus_per_node}
             share = " ".join(f"client-resources-num-{kind}={number}" for kind, number in resources.items())
@@ -157,7 +159,7 @@ class Engine:
             parts.append("SuperLink:\n" + self._superlink_tail())
         if self._runs and (self._superlink is None or self._superlink.poll() is None):
             # In a simulation the ServerApp's output goes to Flower alone, not to the SuperLink's log.
-            done = self._flwr(["log", run_id or self._runs[-1], self.profile.name, "--show"], _STOP_S)
+            done = self._flwr(["log", run_id or self._runs[-1], self.profile.name, "--show"])
             parts.append("ServerApp:\n" + processes.last_lines(done, LOG_LINES))
         return "\n".join(parts)
 
@@ -167,7 +169,7 @@ class Engine:
             # With a SuperLink of our own the runs end with it: it keeps them in memory, and stopping them there ends nothing.
             for run_id in [] if self.profile.local else sorted(self._going):
                 if not hurry.is_set():
-                    with contextlib.suppress(RunError):  # it may have finished by itself
+                    with contextlib.suppress(RunError, subprocess.TimeoutExpired):  # it may have finished by itself
                         self._ask(["stop", run_id, self.profile.name], _STOP_S)
             # All processes of this engine, gathered while the family tree still stands.
             family = set(processes.marked(MARK, self._mark))
@@ -223,7 +225,7 @@ class Engine:
         # Between our look for a free port and the SuperLink's taking it, somebody else may take it: try again on another.
         for _ in range(_START_TRIES):
             port = processes.free_port()
-            self.address, deadline = f"{processes.HOST}:{port}", time.monotonic() + _START_S
+            self.address = f"{processes.HOST}:{port}"
             # The caller's working directory stays: the ServerApp inherits it, and relative paths keep their meaning.
             with (self.home / "superlink.log").open("wb") as log:
                 self._superlink = subprocess.Popen(
@@ -234,23 +236,26 @@ class Engine:
                     stderr=log,
                     start_new_session=True,
                 )
-            while self._superlink.poll() is None:
-                # Another's SuperLink may answer on a port that ours could not take.
-                if _listens(self._superlink.pid, port) and answers(self.address, None):
-                    return
-                if time.monotonic() > deadline:
-                    wait = f"within {_START_S:.0f} s"
-                    raise RunError(f"The SuperLink did not answer {wait}. Its log ends with:\n{self._superlink_tail()}")
-                time.sleep(0.1)
+            with Pace(to_stderr("the SuperLink"), before="starting"):
+                while self._superlink.poll() is None:
+                    # Another's SuperLink may answer on a port that ours could not take.
+                    if _listens(self._superlink.pid, port) and answers(self.address, None):
+                        return
+                    time.sleep(0.1)
             if "address already in use" not in self._superlink_tail().lower():
                 break
         raise RunError(f"The SuperLink ended while starting. {self.home / 'superlink.log'} ends with:\n{self._superlink_tail()}")
 
     # --- Asking Flower ---
 
-    def _flwr(self, arguments: list[str], timeout_s: float) -> str:
-        """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway."""
-        try:
+    def _flwr(self, arguments: list[str], timeout_s: float | None = None) -> str:
+        """What the `flwr` command printed; in a session of its own, so that a Ctrl-C meant for us does not end it midway.
+
+        It gives up by itself, after 30 s, a server that does not answer; a busy machine takes as long as it takes.
+        """
+        waiting = Pace(to_stderr(f"`flwr {arguments[0]}`"), before=f"waiting for {self.address}")
+        # A run is asked after again and again, and shows by itself where it stands.
+        with contextlib.nullcontext() if arguments[0] == "ls" else waiting:
             done = subprocess.run(
                 [processes.program("flwr"), *arguments],
                 env=self._environment,
@@ -261,11 +266,9 @@ class Engine:
                 timeout=timeout_s,
                 check=False,
             )
-        except subprocess.TimeoutExpired as error:
-            raise RunError(f"`flwr {arguments[0]}` did not answer within {timeout_s:.0f} s ({self.address}).") from error
         return processes.COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
 
-    def _ask(self, arguments: list[str], timeout_s: float = _CALL_S) -> dict[str, Any]:
+    def _ask(self, arguments: list[str], timeout_s: float | None = None) -> dict[str, Any]:
         """The JSON answer of a `flwr` command. Its exit status says nothing: it is 0 for a refusal, too."""
         if self._superlink is not None and self._superlink.poll() is not None:
             code = self._superlink.returncode

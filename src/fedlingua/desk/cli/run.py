@@ -169,9 +169,7 @@ def check_experiment(
     # What stands in a strategy of one's own is read by the server; here its file has to be there.
     if strategy and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
         near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
-        raise ConfigError(
-            f"strategy = {strategy!r}: there is no {module}.py{near}; it has to lie beside {APP_DIR / 'pyproject.toml'}"
-        )
+        raise ConfigError(f"strategy = {strategy!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
     return settings, federation
 
 

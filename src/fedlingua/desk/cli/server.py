@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedlingua.common.errors import DeploymentError, FedlinguaError
+from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.processes import check_free, flower_environment
 from fedlingua.consent.keys import key_fingerprint, read_public_key
@@ -23,7 +23,6 @@ from fedlingua.desk.deployment.service import Service, answers
 
 commands = Commands(help="The server of a federation across machines.")
 ServerFileArgument = Annotated[Path, typer.Argument(help="The server's folder, or its server.toml.")]
-START_S = 90.0
 LOOK_S = 5.0
 """Between two looks at the federation file for sites that have been added."""
 INSECURE = "warning: insecure = true: no TLS, and any node may join under any name; only for a trial on one machine"
@@ -73,7 +72,7 @@ def server_add(
 def server_start(file: ServerFileArgument) -> Answer:
     """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
     server = read_server_file(file)
-    keys = _keys(server)
+    _keys(server)
     for what, address in (("fleet", server.fleet), ("control", server.control)):
         check_free(address, f"{server.path} {what} =")
     os.umask(0o077)
@@ -83,20 +82,14 @@ def server_start(file: ServerFileArgument) -> Answer:
     environment |= beside_proxies(environment)  # it asks itself, on loopback
     with Service("the SuperLink", superlink_command(server), environment, server.home) as superlink:
         authority = None if server.insecure else server.authority
-        superlink.wait_until(lambda: answers(control_address(server), authority), "its control API", START_S)
+        superlink.wait_until(lambda: answers(control_address(server), authority), "its control API")
         with Engine(APP_DIR, None, profile_of(server)) as engine:
-            joined: set[str] = set()
-            _let_join(engine, keys, joined)
+            joined = set[str]()
+            seen = _let_join(server, engine, joined)
             say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")
-            changed = server.federation.stat().st_mtime_ns
             while not superlink.stopped.wait(LOOK_S):
                 superlink.check()
-                if (now := server.federation.stat().st_mtime_ns) != changed:
-                    changed = now
-                    try:
-                        _let_join(engine, _keys(server), joined)
-                    except FedlinguaError as error:  # a slip in an edited file does not end a server that sites are connected to
-                        say(f"{error}", style="bold red")
+                seen = _let_join(server, engine, joined, seen)
     say("server stopped")
     return {"server": server.path, "status": "stopped"}
 
@@ -119,13 +112,24 @@ def _keys(server: ServerFile) -> dict[str, str]:
     return keys
 
 
-def _let_join(engine: Engine, keys: dict[str, str], joined: set[str]) -> None:
-    for site, key in keys.items():
-        if key in joined:
-            continue
-        with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
-            file.write(key + "\n")
-            file.flush()
-            new = engine.register(Path(file.name), site)
-        joined.add(key)
-        say(f"site {site} may join, {key_fingerprint(key)}{'' if new else ' (registered before)'}")
+def _let_join(server: ServerFile, engine: Engine, joined: set[str], seen: int = 0) -> int:
+    """Register the sites that are new in the federation file since it had the time `seen`, in ns; returns its time now.
+
+    A slip in an edited file does not end a server that sites are connected to.
+    """
+    try:
+        # The time before the content: a site that is entered between the two is seen at the next look.
+        now = server.federation.stat().st_mtime_ns
+        for site, key in _keys(server).items() if now != seen else ():
+            if key in joined:
+                continue
+            with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
+                file.write(key + "\n")
+                file.flush()
+                new = engine.register(Path(file.name), site)
+            joined.add(key)
+            say(f"site {site} may join, {key_fingerprint(key)}{'' if new else ' (registered before)'}")
+        return now
+    except (FedlinguaError, OSError) as error:
+        say(f"{error}", style="bold red")
+        return now if isinstance(error, ConfigError | DeploymentError) else 0  # else Flower did not answer: once more

@@ -31,6 +31,7 @@ from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
 from fedlingua.desk.deployment.programs import believed_there, refused_bundles, supernode_command
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import FILE, init_site
+from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, given_settings, read_experiment
 from fedlingua.settings.kinds import EXPERIMENT
@@ -117,14 +118,15 @@ def site_check(
     # torch and transformers, which nothing else here needs, take seconds to load.
     from fedlingua.consent.approval import sends
     from fedlingua.desk.deployment.checks import check_site
-    from fedlingua.exchange.trainable import build_trainable
+    from fedlingua.exchange.trainable import Trainable
 
-    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock)]
+    built = list[Trainable]()
+    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built)]
     answer: dict[str, Any] = {"checks": checks, "approved": sorted(approved(site.approvals))}
     faults = sum(not each["good"] for each in checks)
     say(f"      approved: {', '.join(bundle[:12] for bundle in answer['approved']) or 'none yet'}")
     say("all that this site will ever send under these settings:")
-    answer["sends"] = sends(settings, None if faults else build_trainable(settings))
+    answer["sends"] = sends(settings, built[0] if built else None)
     for words in answer["sends"].values():
         say(f"  - {words}")
     say("  - an error's reason; where it could quote text, its type alone")
@@ -225,7 +227,9 @@ def site_start(file: SiteArgument = Path("site")) -> Answer:
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
     environment |= {APPROVALS: str(site.approvals), REFUSED: str(refused_bundles(site))}
     ends = time.monotonic() + FORGOTTEN_S
-    with Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True) as supernode:
+    node = Service("the SuperNode", supernode_command(site, free_port()), environment, site.home, listen=True)
+    running = "this site is already running here; end the other `fedlingua site start` first"
+    with RunFolder(site.state).held(running), node as supernode:
         say(f"site {', '.join(each.name for each in site.sites)} joins {site.address}")
         while not supernode.stopped.wait(1.0):
             if not supernode.ended:

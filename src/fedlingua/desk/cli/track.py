@@ -29,9 +29,7 @@ def track(
     if about is None:
         raise RunError(f"{run} is no run folder: it has no run.json; give a folder that a run has made")
     if not about.get("id"):
-        raise RunError(
-            f"{run}: its run.json says no id, so the run ended before it began; there is nothing to tell, start it anew"
-        )
+        raise RunError(f"{run}: its run.json says no id, so the run ended before it began; there is nothing to tell, start anew")
     names = tracker_names(to or str((about.get("config") or {}).get("track", "")))
     if not names:
         raise ConfigError(f"{run}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")

@@ -1,42 +1,52 @@
-"""The bundle of a run: the code that a node runs, and nothing else of a checkout."""
+"""The bundle of a run: the code that a node runs, and nothing else of a checkout, whatever lies beside it."""
 
-import shutil
-import subprocess
-import tempfile
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile, ZipInfo
 
-from fedlingua.common.errors import DeploymentError
-from fedlingua.common.files import bundled_files, read_toml
-from fedlingua.common.processes import flower_environment, program
+import tomli_w
+
+from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.files import APP_DIR, CARRIED, bundled_files, check_folder_to_write, read_toml
+
+CONFIG, DATE = "pyproject.toml", (2024, 10, 1, 0, 0, 0)
 
 
 def build_bundle(app_dir: Path) -> bytes:
-    """The app's bundle, as `flwr run` sends it: the same bytes from the same code.
-
-    Flower looks at every file below a folder, environments included, so it is given a copy of what goes in.
+    """The app's bundle, byte for byte as Flower builds it, which takes a second to load and reads every file below a folder.
 
     Raises:
-        DeploymentError: Flower refuses to build it, with its words.
+        DeploymentError: the folder holds no app.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        staged = Path(folder) / "app"
-        staged.mkdir()
-        if not (app_dir / "pyproject.toml").is_file():
-            raise DeploymentError(
-                f"{app_dir} cannot be made into a bundle: there is no pyproject.toml; give the folder of a Flower app"
-            )
-        for file in bundled_files(app_dir):
-            copy = staged / file.relative_to(app_dir)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-        for pattern in read_toml(staged / "pyproject.toml")["tool"]["flwr"]["app"]["fab-exclude"]:
-            left_out = staged / pattern.strip("/*") / "left_out.py"  # Flower refuses a pattern that nothing matches
-            left_out.parent.mkdir(parents=True, exist_ok=True)
-            left_out.touch()
-        command = [program("flwr"), "build", "--app", str(staged)]
-        environment = flower_environment(Path(folder))
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        built = list(Path(folder).glob("*.fab"))
-        if done.returncode or len(built) != 1:
-            raise DeploymentError(f"{app_dir} cannot be made into a bundle: {(done.stdout + done.stderr).strip()}")
-        return built[0].read_bytes()
+    if not (app_dir / CONFIG).is_file():
+        raise DeploymentError(f"{app_dir} cannot be made into a bundle: there is no {CONFIG}; give the folder of a Flower app")
+    files = {file.relative_to(app_dir).as_posix(): file.read_bytes() for file in bundled_files(app_dir)}
+    files[CONFIG] = tomli_w.dumps(read_toml(app_dir / CONFIG)).encode()
+    ordered = [(name, files[name]) for name in (CONFIG, *sorted(files.keys() - {CONFIG}))]
+    lines = [f"{name},{sha256(content).hexdigest()},{8 * len(content)}" for name, content in ordered]
+    bundle = BytesIO()
+    with ZipFile(bundle, "w") as archive:
+        for name, content in (*ordered, (".info/CONTENT", "\n".join(lines).encode())):
+            archive.writestr(ZipInfo(name, DATE), content)
+    return bundle.getvalue()
+
+
+def stage_app(app_dir: Path, folder: Path) -> None:
+    """Unpack the app's bundle into a folder, for `flwr run` to build it again of that alone."""
+    left_out = folder / "src/fedlingua/desk/left_out.py"  # Flower refuses a pattern of fab-exclude that matches nothing
+    left_out.parent.mkdir(parents=True)
+    left_out.touch()
+    ZipFile(BytesIO(build_bundle(app_dir))).extractall(folder)
+
+
+def make_private_folder(folder: Path, option: str) -> None:
+    """Make a server's or a site's folder, over which git passes; ConfigError where it cannot be, or a run would carry it to all nodes."""
+    check_folder_to_write(folder, option)
+    place = folder.resolve()
+    if place == APP_DIR or any(place.is_relative_to(APP_DIR / carried) for carried in CARRIED):
+        where = f"outside {', '.join(CARRIED)}, which runs carry to all nodes"
+        raise ConfigError(f"{option} {folder}: is the app's own, and this one is to hold keys; give a new folder {where}")
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")

@@ -191,8 +191,10 @@ class CertificateFacts:
     tls_version: str
 
 
-def check_certificate(address: str, authority: Path, timeout_s: float = 5.0) -> CertificateFacts:
+def check_certificate(address: str, authority: Path, timeout_s: float = 20.0) -> CertificateFacts:
     """Connect to "host:port" by TLS, as a site would, and check certificate and host name against the authority's file.
+
+    timeout_s: for the other machine, which may be busy, to answer; a firewall that drops packets never says so.
 
     Raises:
         ConfigError: an address without host or port, or no authority in the file.

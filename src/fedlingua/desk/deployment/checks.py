@@ -36,7 +36,8 @@ from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.config import Settings
 from fedlingua.training.parallel import check_processes
 
-KNOCK_S = 30.0
+KNOCK_S = 60.0
+"""For the server, another machine, to let a SuperNode in that has started; one that it refuses ends by itself."""
 MARGIN = 1.3
 """Estimates are multiplied by this: for fragments, and for what other programs take meanwhile."""
 LESS_MEMORY = (
@@ -48,11 +49,11 @@ PROCESS_BYTES = 700 * 2**20
 
 
 def check_site(
-    site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool
+    site: SiteFile, settings: Settings, federation: Federation | None, expected: str, knock: bool, built: list[Trainable]
 ) -> Iterator[CheckResult]:
     """Look at everything that can be looked at from here, one finding after the other; `expected`: the server's fingerprint or "".
 
-    settings: of the run that the site is to take part in, on this site's own backbone and device.
+    settings: of the run that the site is to take part in, on this site's own backbone and device. built: gets the backbone, if it is good.
     """
     # Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on.
     divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
@@ -65,7 +66,6 @@ def check_site(
         yield run_check("key", lambda: _key(site))
     if settings.overlap != "off" or site.overlap_key:
         yield run_check("overlap key", lambda: _overlap_key(site))
-    built: list[Trainable] = []
     yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
         yield run_check("memory", lambda: _memory(settings, built[0]))
@@ -112,14 +112,10 @@ def _federation(site: SiteFile, federation: Federation) -> str:
     known = {known.name: known for known in federation.sites}
     for mine in site.sites:
         if mine.name not in known:
-            raise DeploymentError(
-                f"site {mine.name!r} is not in the federation file; send its join file to the server's operator"
-            )
+            raise DeploymentError(f"site {mine.name!r} is not in the federation file; send its join file to the operator")
         theirs = known[mine.name]
         if theirs.direction != mine.direction:
-            raise DeploymentError(
-                f"site {mine.name}: the federation file says {theirs.direction}, the site's file {mine.direction}"
-            )
+            raise DeploymentError(f"{mine.name}: the federation file says {theirs.direction}, the site's file {mine.direction}")
         if site.insecure or not theirs.public_key:
             continue
         ours = site.key.with_suffix(".pub").read_bytes()
@@ -252,9 +248,7 @@ def look_at_gpus(settings: Settings, built: list[Trainable]) -> str:
 
 def _certificate(site: SiteFile) -> str:
     facts = check_certificate(site.address, site.authority)
-    return (
-        f"{site.address} answers with {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
-    )
+    return f"{site.address} speaks {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
 
 
 def _knock(site: SiteFile) -> str:
@@ -263,6 +257,7 @@ def _knock(site: SiteFile) -> str:
         command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
         with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
             with contextlib.suppress(DeploymentError):  # it ended, or takes too long
+                supernode.wait_until(lambda: bool(supernode.printed()), "its start")
                 supernode.wait_until(lambda: "SuperNode ID" in supernode.printed(), "its joining", KNOCK_S)
             if "SuperNode ID" in supernode.printed():
                 return f"{site.address} lets this site join"

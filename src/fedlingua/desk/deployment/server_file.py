@@ -8,11 +8,12 @@ from typing import Any
 import tomli_w
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import check_folder_to_write, read_toml, replace_text
+from fedlingua.common.files import read_toml, replace_text
 from fedlingua.common.tables import refuse_unknown
 from fedlingua.consent.keys import read_public_key
 from fedlingua.consent.site_file import check_address, site_table
 from fedlingua.corpora.sites import read_site
+from fedlingua.desk.deployment.build import make_private_folder
 from fedlingua.desk.deployment.certificates import make_certificates, subject_alternative_names
 from fedlingua.settings.kinds import SERVER, refuse_other_kind
 
@@ -66,8 +67,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
     for what, address in (("fleet", fleet), ("control", control)):
         check_address(address, f"the command line: {what} =")
     subject_alternative_names(hosts)
-    check_folder_to_write(directory, "--to")
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private_folder(directory, "--to")
     if not insecure:
         # The server asks its own control API under the address that it listens on.
         listens_on = control.rpartition(":")[0]
@@ -86,9 +86,7 @@ def read_server_file(path: Path) -> ServerFile:
         ConfigError: an unknown key, a wrong type, an address that is none.
     """
     if not path.exists():
-        raise ConfigError(
-            f"{path}: there is no such server; give its folder or its server.toml, which `fedlingua server init` makes"
-        )
+        raise ConfigError(f"{path}: there is no such server; give its folder or server.toml, which `fedlingua server init` makes")
     path = path / FILE if path.is_dir() else path
     raw = read_toml(path)
     refuse_other_kind(path, raw, SERVER)

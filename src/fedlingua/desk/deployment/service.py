@@ -7,6 +7,7 @@ as what runs beneath a killed SuperLink has, or lets a caller wait for a sign of
 import collections
 import contextlib
 import http.client
+import math
 import signal
 import ssl
 import subprocess
@@ -24,9 +25,10 @@ import psutil
 from fedlingua.common.errors import DeploymentError
 from fedlingua.common.processes import end, marked
 from fedlingua.common.terminal import printable
+from fedlingua.desk.pace import Pace, to_stderr
 
-GRACE_S = 30.0
-"""Time to say farewell: a SuperNode that is killed before it has stays on its SuperLink's list for a minute."""
+GRACE_S, ANSWER_S = 30.0, 20.0
+"""For a farewell: a SuperNode that is killed before it stays on its SuperLink's list for a minute. For an answer, before another try."""
 LAST_LINES = 100
 MARK = "FEDLINGUA_SERVICE"
 """Environment variable with which every process beneath a service can be told from all others."""
@@ -113,21 +115,18 @@ class Service:
         if self._process is not None and (code := self._process.poll()) is not None:
             raise DeploymentError(f"{self.name} has ended (exit status {code}); its last lines above say why")
 
-    def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
+    def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float = math.inf) -> None:
         """Return when `ready`.
 
         Raises:
             DeploymentError: the program ended, or did not get there in time.
         """
         ends = time.monotonic() + timeout_s
-        while not ready():
-            self.check()
-            if time.monotonic() > ends:
-                raise DeploymentError(
-                    f"{self.name}: {what} did not come about within {timeout_s:g} s; its lines above may say why"
-                )
-            if self.stopped.wait(0.2):
-                return
+        with Pace(to_stderr(self.name), before=f"waiting for {what}"):
+            while not ready() and not self.stopped.wait(0.2):
+                self.check()
+                if time.monotonic() > ends:
+                    raise DeploymentError(f"{self.name}: {what} did not come about within {timeout_s:g} s; see its lines above")
 
     def _pass_on(self, lines: IO[bytes]) -> None:
         with lines:
@@ -143,11 +142,11 @@ class Service:
 
 def answers(address: str, authority: Path | None) -> bool:
     """Whether a SuperLink's HTTP API says that it is well; with TLS where an authority is given."""
-    connection = http.client.HTTPConnection(address, timeout=5)
+    connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
     try:
         if authority is not None:
             context = ssl.create_default_context(cafile=authority)
-            connection = http.client.HTTPSConnection(address, timeout=5, context=context)
+            connection = http.client.HTTPSConnection(address, timeout=ANSWER_S, context=context)
         with contextlib.closing(connection):
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

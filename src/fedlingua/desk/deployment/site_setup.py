@@ -9,12 +9,12 @@ from typing import Any
 import tomli_w
 
 from fedlingua.common.errors import ConfigError
-from fedlingua.common.files import check_folder_to_write
 from fedlingua.common.languages import parse_written
 from fedlingua.consent.keys import make_key
 from fedlingua.consent.limits import limits_text
 from fedlingua.consent.site_file import SiteFile, check_address, read_site_file, site_table
 from fedlingua.corpora.sites import check_corpora, read_site
+from fedlingua.desk.deployment.build import make_private_folder
 
 FILE = "site.toml"
 PATHS = ("tsv", "moses", "nway", "opus", "tmx", "parquet", "lines", "jsonl", "notes")
@@ -38,7 +38,6 @@ def init_site(
     if authority is not None and not authority.is_file():
         raise ConfigError(f"--authority {authority}: there is no such file; ask the server's operator for its ca.crt")
     check_address(address, "--server")
-    check_folder_to_write(directory, "--to")
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())])
@@ -51,7 +50,7 @@ def init_site(
     tables = {"server": server, "node": {"state": "state", "home": "flower"}}
     head = "# Written by `fedlingua site init`; paths are relative to this file."
     text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private_folder(directory, "--to")
     aside = directory / f".{FILE}.{os.getpid()}"
     aside.write_text(text, encoding="utf-8")
     try:

@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedlingua.common import processes
 from fedlingua.common.errors import RunError
+from fedlingua.desk import pace
 from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.profile import Profile
 
@@ -32,8 +34,8 @@ dependencies = []
 publisher = "example"
 
 [tool.flwr.app.components]
-serverapp = "tiny.server:app"
-clientapp = "tiny.client:app"
+serverapp = "tiny_server:app"
+clientapp = "tiny_client:app"
 
 [tool.flwr.app.config]
 mode = "ask"
@@ -90,11 +92,13 @@ cpus-per-node = 1
 @pytest.fixture(scope="module")
 def app_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     app = tmp_path_factory.mktemp("apps") / "tiny-app"
-    (app / "tiny").mkdir(parents=True)
+    app.mkdir()
     (app / "pyproject.toml").write_text(APP, encoding="utf-8")
     (app / "pyproject-flwr.toml").write_text(PROFILES, encoding="utf-8")
-    for name, text in {"__init__": "", "server": SERVER, "client": CLIENT}.items():
-        (app / "tiny" / f"{name}.py").write_text(text, encoding="utf-8")
+    for name, text in {"server": SERVER, "client": CLIENT}.items():
+        (app / f"tiny_{name}.py").write_text(text, encoding="utf-8")
+    (app / "beside").mkdir()
+    (app / "beside" / "x.py").write_text("raise LookupError", encoding="utf-8")
     return app
 
 
@@ -229,6 +233,35 @@ def test_a_deployment_that_does_not_answer(app_dir: Path, user_home: Path, tmp_p
         assert processes_of(tmp_path / "home") == []
         with pytest.raises(RunError, match="flwr run"):
             engine.submit({}, num_nodes=2)
+
+
+# Takes longer than it used to be given; answers with the files of the app that it was given.
+SLOW_FLWR = """#!/bin/sh
+sleep 2.5
+echo '{"success": true, "run-id": "'$(cd "$2" && find . -type f | sort | tr '\\n' ' ')'"}'
+"""
+
+
+def test_a_slow_machine_has_its_time_and_is_told_what_is_waited_for(
+    app_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And Flower is given what is bundled, nothing that lies beside."""
+    flwr = tmp_path / "flwr"
+    flwr.write_text(SLOW_FLWR)
+    flwr.chmod(0o755)
+    monkeypatch.setattr(processes, "program", lambda _: str(flwr))
+    monkeypatch.setattr(pace, "EVERY_S", 1.0)
+    with Engine(app_dir, tmp_path / "home", Profile("deployment", "127.0.0.1:9", insecure=True)) as engine:
+        files = engine.submit({}, num_nodes=2).split()
+        engine._going.clear()
+    assert files == [
+        "./.info/CONTENT",
+        "./pyproject.toml",
+        "./src/fedlingua/desk/left_out.py",
+        "./tiny_client.py",
+        "./tiny_server.py",
+    ]
+    assert "`flwr run`: waiting for 127.0.0.1:9, for " in capsys.readouterr().err
 
 
 def _hear_ctrl_c() -> None:

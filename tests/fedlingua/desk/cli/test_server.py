@@ -1,12 +1,14 @@
 """`fedlingua server`: set-up by the command, the keys that may join, and how `flwr` reaches the server."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.errors import ConfigError, DeploymentError, RunError
 from fedlingua.consent.keys import make_key
+from fedlingua.desk.cli import server as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.server import _keys, profile_of
 from fedlingua.desk.deployment.programs import control_address
@@ -85,3 +87,109 @@ def test_an_insecure_server_is_warned_of(tmp_path: Path) -> None:
     begun = CliRunner().invoke(app, ["server", "init", "--to", str(tmp_path / "server"), "--insecure"])
     assert begun.exit_code == 0, begun.output
     assert "warning: insecure = true" in begun.output
+
+
+class Starting:
+    """A SuperLink; `meanwhile` happens while its API is waited for, and what `looks` holds between two looks at the federation file."""
+
+    def __init__(self, meanwhile: Callable[[], object], looks: list[Callable[[], object]]) -> None:
+        self.meanwhile, self.looks, self.stopped = meanwhile, iter(looks), self
+
+    def __call__(self, *_: object) -> "Starting":
+        return self
+
+    def __enter__(self) -> "Starting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait_until(self, *_: object) -> None:
+        self.meanwhile()
+
+    def check(self) -> None:
+        pass
+
+    def wait(self, _: float) -> bool:
+        if look := next(self.looks, None):
+            look()
+        return look is None
+
+
+class Registering:
+    """An engine. refusals: how often Flower does not answer first."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.names: list[str] = []
+        self.refusals = refusals
+
+    def __call__(self, *_: object) -> "Registering":
+        return self
+
+    def __enter__(self) -> "Registering":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def register(self, _: Path, name: str) -> bool:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise RunError("`flwr supernode` was refused")
+        self.names.append(name)
+        return True
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    def start(server: ServerFile, meanwhile: Callable[[], object], *looks: Callable[[], object], refusals: int = 0) -> list[str]:
+        engine = Registering(refusals)
+        monkeypatch.setattr(command, "check_free", lambda *_: None)
+        monkeypatch.setattr(command, "Service", Starting(meanwhile, list(looks)))
+        monkeypatch.setattr(command, "Engine", engine)
+        command.server_start(server.path)
+        return engine.names
+
+    return start
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_site_that_is_added_while_the_server_starts_is_let_in(tmp_path: Path, serve: Callable[..., list[str]]) -> None:
+    server, clinic, court = made(tmp_path), join(tmp_path, "clinic")[0], join(tmp_path, "court")[0]
+    add_site(server, clinic)
+    assert serve(server, lambda: add_site(server, court), nothing) == ["clinic", "court"]
+
+
+def test_a_site_that_is_added_while_the_file_is_read_is_let_in_at_the_next_look(
+    tmp_path: Path, serve: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, clinic, court = made(tmp_path), join(tmp_path, "clinic")[0], join(tmp_path, "court")[0]
+    add_site(server, clinic)
+    entered = list[int]()
+
+    def read_slowly(of: ServerFile) -> dict[str, str]:
+        keys = _keys(of)
+        if len(entered) == 1:  # once the server runs
+            add_site(of, court)
+        entered.append(1)
+        return keys
+
+    monkeypatch.setattr(command, "_keys", read_slowly)
+    assert serve(server, nothing, nothing) == ["clinic", "court"]
+
+
+def test_a_server_that_does_not_answer_is_asked_again_and_a_slip_in_the_file_ends_nothing(
+    tmp_path: Path, serve: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, clinic = made(tmp_path), join(tmp_path, "clinic")[0]
+    add_site(server, clinic)
+    assert serve(server, nothing, nothing, nothing, refusals=2) == ["clinic"]
+    whole = server.federation.read_text()
+    looks = (lambda: append(server, "name ="), nothing, server.federation.unlink, lambda: server.federation.write_text(whole))
+    assert serve(server, nothing, *looks) == ["clinic"]
+    told = capsys.readouterr().out
+    assert told.count("is not TOML") == 1
+    assert told.count("No such file") == 1

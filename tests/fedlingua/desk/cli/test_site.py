@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.errors import ConfigError, DeploymentError, RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.consent.approval import approval_hash
 from fedlingua.consent.audit import append
@@ -26,6 +26,7 @@ from fedlingua.desk.cli.app import app
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.exchange.protocol import SENT_BY_A_SITE
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar
 from fedlingua.settings.experiment import read_experiment
@@ -274,3 +275,11 @@ def test_a_key_that_somebody_else_uses_is_an_error_in_the_end(folder: Path, monk
     monkeypatch.setattr(command, "FORGOTTEN_S", 0.0)
     with pytest.raises(DeploymentError, match="the SuperNode has ended"):
         started(folder, [ONLINE, ONLINE], monkeypatch)
+
+
+def test_a_site_that_runs_already_is_not_started_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = read_site_file(folder / "site.toml").state
+    with RunFolder(state).held(), pytest.raises(RunError, match=f"{state}: this site is already running here; end the other"):
+        started(folder, [], monkeypatch)
+    assert not (folder / "flower" / "joined").exists()
+    assert started(folder, [], monkeypatch).endswith("site stopped\n")

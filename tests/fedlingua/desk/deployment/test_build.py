@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fedlingua.common.errors import DeploymentError
-from fedlingua.common.files import APP_DIR, bundled_files
+from fedlingua.common.errors import ConfigError, DeploymentError
+from fedlingua.common.files import APP_DIR, CARRIED, bundled_files
 from fedlingua.consent.bundle import bundle_hash
-from fedlingua.desk.deployment.build import build_bundle
+from fedlingua.desk.deployment.build import build_bundle, make_private_folder, stage_app
+from fedlingua.desk.deployment.server_file import init_server
+from fedlingua.desk.deployment.site_setup import init_site
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +34,74 @@ def app(tmp_path: Path) -> Path:
     return copy
 
 
-def test_the_bundle_is_what_flower_makes_of_the_whole_checkout(app: Path, bundle: bytes, tmp_path: Path) -> None:
-    """`flwr build` picks by fab-include what this project picks by itself."""
-    (tmp_path / "built").mkdir()
+def built_by_flower(app: Path, folder: Path) -> bytes:
+    folder.mkdir()
     command = [str(Path(sys.executable).with_name("flwr")), "build", "--app", str(app)]
-    subprocess.run(
-        command, cwd=tmp_path / "built", env={**os.environ, "FLWR_HOME": str(tmp_path)}, check=True, capture_output=True
-    )
-    (built,) = (tmp_path / "built").glob("*.fab")
-    assert built.read_bytes() == bundle
+    subprocess.run(command, cwd=folder, env={**os.environ, "FLWR_HOME": str(folder)}, check=True, capture_output=True)
+    (built,) = folder.glob("*.fab")
+    assert bundle_hash(built.read_bytes())[:8] in built.name  # as Flower names it
+    return built.read_bytes()
+
+
+def put_beside(app: Path) -> None:
+    """What a newcomer may have in the checkout: folders of a server and of a site after a run, corpora, an environment, results."""
+    init_server(app / "server", "north", [], "0.0.0.0:19092", "127.0.0.1:19093", insecure=True)
+    init_site(app / "site", "clinic", "de-fr", {"phrasebook": "hospital", "sentences": 60}, "127.0.0.1:19092", None)
+    for name in (
+        "site/flower/apps/example.fedlingua.0-1-0.abcdef01/src/fedlingua/exchange/protocol.py",
+        "site.toml",
+        "letters.jsonl",
+        "corpora/de-fr.json",
+        "corpora/read.py",
+        "runs/demo/run.json",
+        ".venv/lib/python3.11/site-packages/strategies/x.py",
+        "mine.py/x.py",
+        "test_mine.py",
+        "clients/notes_test.py",
+        "strategies/__pycache__/x.cpython-311.pyc",
+        "strategies/table.json",
+        "a/very/deep/folder/of/a/library/that/lies/in/it/x.py",
+    ):
+        (app / name).parent.mkdir(parents=True, exist_ok=True)
+        (app / name).write_text("tsv = '/home/k/letters.tsv'\n")
+
+
+def test_nothing_that_lies_beside_the_app_changes_its_bundle(app: Path, bundle: bytes, tmp_path: Path) -> None:
+    put_beside(app)
+    assert build_bundle(app) == bundle
+    stage_app(app, tmp_path / "staged")
+    staged = {str(file.relative_to(tmp_path / "staged")) for file in (tmp_path / "staged").rglob("*") if file.is_file()}
+    assert staged == set(zipfile.ZipFile(BytesIO(bundle)).namelist()) | {"src/fedlingua/desk/left_out.py"}
+
+
+def test_flower_builds_the_same_of_the_staged_copy_and_of_the_whole_checkout(app: Path, tmp_path: Path) -> None:
+    """With a strategy of one's own; the hash that a site approves is computed here, and Flower's is of what it sends."""
+    put_beside(app)
+    for name in ("a", "mine.py"):  # Flower itself goes no deeper than ten folders, and takes a folder for a file by its name
+        shutil.rmtree(app / name)
+    (app / "my_strategy.py").write_text("x = 1\n")
+    ours = build_bundle(app)
+    assert "my_strategy.py" in zipfile.ZipFile(BytesIO(ours)).namelist()
+    assert built_by_flower(app, tmp_path / "whole") == ours
+    stage_app(app, tmp_path / "staged")
+    assert built_by_flower(tmp_path / "staged", tmp_path / "copy") == ours
+
+
+@pytest.mark.parametrize("place", [".", *CARRIED, "clients/site"])
+def test_no_keys_are_put_where_runs_would_carry_them(place: str) -> None:
+    before = sorted((APP_DIR / "clients").iterdir())
+    with pytest.raises(
+        ConfigError, match=r"--to .+ is the app's own.+give a new folder outside src/fedlingua, strategies, clients"
+    ):
+        make_private_folder(APP_DIR / place, "--to")
+    assert sorted((APP_DIR / "clients").iterdir()) == before
+
+
+def test_git_passes_over_a_new_folder_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    make_private_folder(tmp_path / "new" / "site", "--to")
+    assert (tmp_path / "new" / "site" / ".gitignore").read_text() == "*\n"
+    make_private_folder(tmp_path, "--to")
+    assert not (tmp_path / ".gitignore").exists()
 
 
 def test_it_holds_the_three_packages_without_the_desk_in_little_more_than_a_megabyte(bundle: bytes) -> None:
@@ -50,7 +111,9 @@ def test_it_holds_the_three_packages_without_the_desk_in_little_more_than_a_mega
     )
     assert not [name for name in names if "desk" in name or name.startswith(("experiments", "tests", "src/fedlingua_demo"))]
     assert set(names) - {".info/CONTENT"} == {str(file.relative_to(APP_DIR)) for file in bundled_files(APP_DIR)}
-    assert len(bundle) <= 1_060_000  # what sites do after the last round, and models of their own, came to the megabyte
+    assert (
+        len(bundle) <= 1_120_000
+    )  # what came to the megabyte: the phase after the last round, own models, small tensor sets, codes
 
 
 def test_what_no_node_runs_leaves_its_hash_as_it_was(app: Path, bundle: bytes) -> None:
@@ -79,6 +142,6 @@ def test_a_node_runs_what_was_unpacked_without_a_desk(bundle: bytes, tmp_path: P
     assert done.stdout.splitlines() == [str(tmp_path / "src/fedlingua"), str(tmp_path), "None", "True"], done.stderr
 
 
-def test_a_folder_that_is_no_app_is_told_in_flowers_words(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_app_is_told(tmp_path: Path) -> None:
     with pytest.raises(DeploymentError, match=f"{tmp_path} cannot be made into a bundle: .+"):
         build_bundle(tmp_path)

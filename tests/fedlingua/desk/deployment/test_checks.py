@@ -49,7 +49,7 @@ def federation(folder: Path, name: str = "clinic", direction: str = "de-fr", key
 
 def findings(site: SiteFile, settings: Settings, known: Federation | None = None, expected: str = "") -> dict[str, CheckResult]:
     site = dataclasses.replace(site, limits=SiteLimits(min_train=1, min_dev=1, min_test=1))
-    return {finding.what: finding for finding in check_site(site, settings, known, expected, knock=False)}
+    return {finding.what: finding for finding in check_site(site, settings, known, expected, knock=False, built=[])}
 
 
 def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
@@ -64,7 +64,7 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
 def test_text_that_the_sites_own_limits_call_too_little_is_told_with_its_account(
     site: SiteFile, settings: Settings, tmp_path: Path
 ) -> None:
-    found = next(iter(check_site(site, settings, federation(tmp_path), "", knock=False)))
+    found = next(iter(check_site(site, settings, federation(tmp_path), "", knock=False, built=[])))
     assert (found.what, found.good) == ("corpora", False)
     assert found.text.startswith("clinic (de-fr): read 60, kept ")
     assert "[limits] min-" in found.text

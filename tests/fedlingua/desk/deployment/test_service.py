@@ -14,6 +14,7 @@ import pytest
 
 from fedlingua.common.errors import DeploymentError
 from fedlingua.common.processes import free_port
+from fedlingua.desk import pace
 from fedlingua.desk.deployment import service
 from fedlingua.desk.deployment.service import Service, answers
 
@@ -96,6 +97,16 @@ def test_waiting_ends_with_what_was_waited_for_or_says_what_did_not_come(tmp_pat
         running.wait_until(lambda: next(looks), "its answer", 20)
         with pytest.raises(DeploymentError, match=r"the program: its answer did not come about within 0\.1 s"):
             running.wait_until(lambda: False, "its answer", 0.1)
+
+
+def test_waiting_has_no_limit_unless_one_is_given_and_says_what_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pace, "EVERY_S", 0.1)
+    began = time.monotonic()
+    with python("import time; time.sleep(60)", tmp_path) as running:
+        running.wait_until(lambda: time.monotonic() > began + 1.5, "its answer")
+    assert "the program: waiting for its answer, for 1." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

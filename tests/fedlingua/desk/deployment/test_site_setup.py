@@ -37,7 +37,7 @@ def made(folder: Path, authority: Path | None, **changes: Any) -> tuple[SiteFile
 def test_a_site_has_its_file_key_authority_and_join_file_and_no_more(tmp_path: Path, authority: Path) -> None:
     site, join_file = made(tmp_path, authority)
     there = sorted(str(file.relative_to(tmp_path / "site")) for file in (tmp_path / "site").rglob("*") if file.is_file())
-    assert there == ["ca.crt", "clinic.join.toml", "keys/site.key", "keys/site.pub", "site.toml"]
+    assert there == [".gitignore", "ca.crt", "clinic.join.toml", "keys/site.key", "keys/site.pub", "site.toml"]
     assert (site.path, join_file) == (tmp_path / "site" / "site.toml", tmp_path / "site" / "clinic.join.toml")
     assert (site.insecure, site.address, site.authority.read_text()) == (False, ADDRESS, "a certificate")
     assert [one.name for one in site.sites] == ["clinic"]
