@@ -65,7 +65,7 @@ def test_a_sites_status_is_what_was_last_heard_of_it() -> None:
     sites = tally(EVENTS, ["school", "court"])[0].sites
     assert list(sites) == ["school", "court", "bank"]
     assert sites["school"] == SiteStatus()
-    assert sites["court"] == SiteStatus(2, "evaluate", 30.0, 1500, 1, "late: no reply")
+    assert sites["court"] == SiteStatus(2, "evaluate", 30.0, 2500, 1, "late: no reply")
     assert sites["bank"] == SiteStatus(1, "train", 0.0, 0, 1, "late: no reply")
 
 
