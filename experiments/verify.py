@@ -164,14 +164,13 @@ def _joining_pays(result: Result) -> bool:
     )
 
 
-@claim("real/eight_150")
+@claim("real/sizes_eight_150")
 def _a_kind_of_text_that_is_new(result: Result) -> bool:
-    """With 150 verses a site joining is worth one BLEU over alone on average, in every run, and no site falls below base or alone."""
-    runs = [line["scores"] for line in result.runs.values() if "macro_alone_bleu" in line["scores"]]
-    return bool(runs) and all(
+    """With 150 verses a site joining is worth one BLEU over alone on average, under every seed, and no site falls below base or alone."""
+    return len(result.rows["adapter-fed"]) == 3 and all(
         scores["macro_bleu"] - scores["macro_alone_bleu"] >= 1.0
         and all(site["gain"]["bleu"] >= 0 for site in scores["sites"].values())
-        for scores in runs
+        for scores in result.rows["adapter-fed"]
     )
 
 
