@@ -161,12 +161,10 @@ def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[
 
 
 def _costs_table(comparison: "Comparison") -> Table:
-    """A line a run: what it cost, and how its sites fare."""
+    """A line a run: what it cost (bytes of a site up and down in the whole run), and how its sites fare."""
     headers = (
         "run",
-        "up",
-        "down",
-        "in all",
+        "bytes",
         "rounds",
         "time",
         "worst site",
@@ -182,7 +180,6 @@ def _costs_table(comparison: "Comparison") -> Table:
         behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
         table.add_row(
             run.name,
-            *(units.data(costs[f"{way}link_bytes_per_round"]) for way in ("up", "down")),
             units.data(run.total_bytes),
             units.count(costs["rounds"]),
             units.duration(costs["seconds"]),
