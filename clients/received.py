@@ -62,8 +62,7 @@ class ReceivedFiles:
     def _changed(self, part: str, base: str, payload: Numbers) -> Numbers:
         if self.code.method == "none":
             raise ExchangeError(f"part {part!r} comes as a change of what is here; the run has no code for that")
-        shapes = [spec.shape for spec in self.chosen.specs if spec.part == part]
-        return decode_change(self._held(part, base), payload, shapes, self.code)
+        return decode_change(self._held(part, base), payload, self.chosen.shapes_of(part), self.code)
 
     def last_rounds(self, without: int) -> list[NamedTensors]:
         """The tensors of the last rounds but one, in their order."""

@@ -133,9 +133,8 @@ class SiteClient(NumPyClient):
         left: Tensors = {}
         started = join(received, chosen)
         for part, trained in join(update, chosen).items():
-            shapes = [spec.shape for spec in chosen.specs if spec.part == part]
             draws = generator_of(self.settings.seed, task.round, self.site, part)
-            coded = encode_change(started[part], trained, residuals.get(part), shapes, code, draws)
+            coded = encode_change(started[part], trained, residuals.get(part), chosen.shapes_of(part), code, draws)
             payloads[part], left[part] = np.frombuffer(coded.payload, np.uint8), coded.residual
         if not code.is_exact:
             self.residuals.save(left, (task.round, task.attempt))

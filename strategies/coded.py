@@ -51,7 +51,7 @@ def given(before: State, after: State, tensor_set: TensorSet, settings: Settings
             if np.array_equal(old, new) and not residuals.get(key, np.zeros(1)).any():
                 continue
             draws = generator_of(settings.seed, number, f"cluster {cluster}", part)
-            coded = encode_change(old, new, residuals.get(key), shapes(of_part, part), code, draws)
+            coded = encode_change(old, new, residuals.get(key), of_part.shapes_of(part), code, draws)
             tensors[part][cluster] = Joined({part: coded.numbers}, of_part)
             payloads[digest_of(old), digest_of(coded.numbers)] = coded.payload
             if not code.is_exact:
@@ -72,13 +72,8 @@ def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor
         )
     parts: dict[str, Numbers] = {}
     for part, start in starts.items():
-        parts[part] = decode_change(start[: len(start)], arrays[part], shapes(tensor_set, part), code)
+        parts[part] = decode_change(start[: len(start)], arrays[part], tensor_set.shapes_of(part), code)
     return Joined(parts, tensor_set)
-
-
-def shapes(tensor_set: TensorSet, part: str) -> list[tuple[int, ...]]:
-    """Of a part's tensors, in their order."""
-    return [spec.shape for spec in tensor_set.specs if spec.part == part]
 
 
 def stretch(code: Code, number: int) -> float:

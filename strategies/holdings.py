@@ -46,9 +46,9 @@ class Holdings:
                 continue
             task = Task.of(message.content.config_records[protocol.TASK])
             trains = message.metadata.message_type in (protocol.TRAIN, protocol.PROBE)
-            for array in arrays.values():
-                if id(array) not in digests:
-                    digests[id(array)] = _digest(array)
+            for part, array in arrays.items():
+                if id(array) not in digests:  # nor is its memory taken twice
+                    digests[id(array)] = digest_of(opened({part: array})[part])
             named = {part: digests[id(array)] for part, array in arrays.items()}
             held = {(part, digest) for each in self._of(site).values() for part, digest in each.items()}
             rest = {part: array for part, array in arrays.items() if (part, named[part]) not in held}
@@ -82,7 +82,3 @@ class Holdings:
 
     def _of(self, site: str) -> dict[int, Digests]:
         return self._rounds.setdefault(site, {0: self.initial})
-
-
-def _digest(array: Array) -> str:
-    return digest_of(next(iter(opened(ArrayRecord({"numbers": array})).values())))

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
@@ -81,7 +81,7 @@ view = partial(unpack, finite=False)
 """The same, but the numbers are not looked at."""
 
 
-def opened(record: ArrayRecord) -> Tensors:
+def opened(record: Mapping[str, Array]) -> Tensors:
     """Return a record's arrays in its own bytes, not to be written to: npy without pickle, so that nothing that comes in is run.
 
     Raises:

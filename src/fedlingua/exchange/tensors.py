@@ -55,6 +55,10 @@ class TensorSet:
     def of_part(self, part: Part) -> list[TensorSpec]:
         return [spec for spec in self.specs if spec.part == part]
 
+    def shapes_of(self, part: str) -> list[tuple[int, ...]]:
+        """Of a part's tensors, in their order."""
+        return [spec.shape for spec in self.specs if spec.part == part]
+
     def without(self, other: "TensorSet") -> "TensorSet":
         """Leave out the tensors of another set."""
         names = set(other.names)

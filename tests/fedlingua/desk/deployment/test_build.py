@@ -63,7 +63,7 @@ def put_beside(app: Path) -> None:
         "a/very/deep/folder/of/a/library/that/lies/in/it/x.py",
     ):
         (app / name).parent.mkdir(parents=True, exist_ok=True)
-        (app / name).write_text("tsv = '/home/k/letters.tsv'\n")
+        (app / name).write_text("tsv = 'letters.tsv'\n")
 
 
 def test_nothing_that_lies_beside_the_app_changes_its_bundle(app: Path, bundle: bytes, tmp_path: Path) -> None:
