@@ -1,6 +1,7 @@
 """One round of the paper's two federations (Liu et al. 2023) at the size of its model: time, memory, and what is exchanged.
 
     .venv/bin/python benchmarks/paper_round.py [--federation ted2020_m2en] [--accumulation 16] [--to FILE]
+    .venv/bin/python benchmarks/paper_round.py --set "send.code=4bit rank 4" --to FILE          # the same with another setting of the run
     .venv/bin/python benchmarks/paper_round.py --shape tiny     # some minutes: whether it works, writes nothing unless told where
 
 mBART-50 with random weights, adapters averaged inside language families, 8 sites of TED2020 and 12 of Europarl on 2 Ray actors, every
@@ -17,6 +18,7 @@ import random
 import shutil
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from fedlingua.common.files import APP_DIR
 from fedlingua.corpora.split import SPLITS
 from fedlingua.runs.folder import library_versions
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.experiment import read_experiment
+from fedlingua.settings.experiment import parse_override, read_experiment
 
 FEDERATIONS = ("ted2020_m2en", "europarl_m2m")
 SHAPES = {"published": PUBLISHED, "tiny": TINY}
@@ -90,8 +92,8 @@ def _sentence(draw: random.Random) -> str:
     return " ".join(draw.choices(WORDS, k=WORDS_A_SENTENCE))
 
 
-def measure(name: str, folder: Path, accumulation: int) -> dict[str, Any]:
-    """One federation's round. folder: holds the backbone, and takes everything else."""
+def measure(name: str, folder: Path, accumulation: int, changes: Mapping[str, Scalar]) -> dict[str, Any]:
+    """One federation's round. folder: holds the backbone, and takes everything else. changes: of the run's settings."""
     federation = write_federation(name, folder / "data", BATCH * accumulation)
     keys: dict[str, Scalar] = {
         "method": "adapter-families",
@@ -107,6 +109,8 @@ def measure(name: str, folder: Path, accumulation: int) -> dict[str, Any]:
         "adapter.dim": 64,
         "beam": 1,
         "max-decode-tokens": 4,
+        "keep.choose": False,
+        **changes,
     }
     sites = len(tomllib.loads(federation.read_text(encoding="utf-8"))["site"])
     return figures(run_measured(read_experiment(APP_DIR / "experiments/demo.toml", keys), sites, folder / f"home-{name}"), sites)
@@ -120,11 +124,13 @@ def figures(run: Measured, sites: int) -> dict[str, Any]:
         "sites": sites,
         "actors": run.actors,
         "round_seconds": told["seconds"],
+        "server_seconds": told["server_s"],
         "site_seconds": {site: record["seconds"] for site, record in told["sites"].items()},
         "run_seconds": round(run.seconds, 1),
         "peak_gib": round(run.peak.total / GIB, 2),
         "peak_pss_gib": round(run.peak.pss / GIB, 2),
         "exchanged_parameters": run.scores["exchanged_parameters"],
+        "bytes_of_the_run_a_site": run.scores["total_bytes"],
         "uplink_bytes": up,
         "downlink_bytes": down,
         "uplink_over_payload": round(up / (4 * run.scores["exchanged_parameters"]), 5),
@@ -139,12 +145,16 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="published", help="size of the model")
     parser.add_argument("--accumulation", type=int, default=1, help="batches of 8 sentences in the one step; the paper: 16")
     parser.add_argument("--to", type=Path, help=f"where the figures go; default, at the published size: {RESULT.name}")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="another key of the run, as send.code=4bit"
+    )
     given = parser.parse_args()
-    to = given.to or (RESULT if given.shape == "published" else None)
+    changes = dict(map(parse_override, given.set))
+    to = given.to or (RESULT if given.shape == "published" and not changes else None)
     folder = Path(tempfile.mkdtemp(prefix="fedlingua-benchmark-"))
     try:
         make_backbone(folder / "mbart", WORDS, SHAPES[given.shape])
-        rounds = {name: measure(name, folder, given.accumulation) for name in given.federation or FEDERATIONS}
+        rounds = {name: measure(name, folder, given.accumulation, changes) for name in given.federation or FEDERATIONS}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     result = {
@@ -152,6 +162,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "sentences_a_step": BATCH * given.accumulation,
         "tokens_a_sentence": WORDS_A_SENTENCE,
+        "settings": changes,
         "federations": rounds,
         "paper": papers_figures(),
         "versions": library_versions(),

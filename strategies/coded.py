@@ -80,10 +80,12 @@ def stretch(code: Code, number: int) -> float:
     """By how much more than its training has moved it an honest site's update may move a number in round `number`.
 
     With L levels a number lies at most a level off, so what is left of the round before and this round's move are at most L / (L - 1) of a
-    move together; what sends some numbers alone, or signs, may have left one out in all rounds so far.
+    move together; what sends some numbers alone, or signs, may have left one out in all rounds so far. Of two factors each is rounded.
     """
     if code.is_exact:
         return 1.0
     levels = code.top_level
     together = levels / (levels - 1) if levels > 1 else math.inf
-    return min(together, number) if code.method == "levels" else number * min(together, 2.0)
+    if code.method == "levels":
+        return min(together, number)
+    return number * min(together, 2.0) ** (2 if code.method == "rank" else 1)

@@ -95,7 +95,8 @@ def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequ
     steps_before: that an Adam which is not made anew each round may have behind it, at most: c_t rises with t.
 
     SGD that clips moves a number by at most rate x clip-norm in a step. Weight decay takes rate x weight-decay of it besides, but
-    for that of Adam, which is part of the gradient.
+    for that of Adam, which is part of the gradient. A matrix that travels as two factors is no longer than it was, but single numbers of
+    it may be larger, so there the root mean square is held to that bound.
     """
     sgd = settings.optimizer == "sgd"
     reach = (
@@ -105,12 +106,14 @@ def out_of_reach(change: Change, rates: Numbers, settings: Settings, names: Sequ
     )
     decay = 0.0 if settings.optimizer == "adam" else float(rates.sum()) * settings.weight_decay
     most = SLACK * reach + (decay + len(rates) * ROUNDING) * (change.sizes + reach)
-    beyond = change.largest - most
-    if not (beyond > 0).any():
+    in_factors = settings.code_up.method == "rank"
+    moved = np.nan_to_num(change.rms[1:]) if in_factors else change.largest
+    worst = int((moved - most).argmax())
+    if moved[worst] <= most[worst]:
         return None
-    worst = int(beyond.argmax())
+    what = f"the numbers of {names[worst]} by {{}} (root mean square)" if in_factors else f"a number of {names[worst]} by {{}}"
     return (
-        f"it moves a number of {names[worst]} by {change.largest[worst]:.4g}, and {len(rates)} steps of {settings.optimizer} at a rate of "
+        f"it moves {what.format(f'{moved[worst]:.4g}')}, and {len(rates)} steps of {settings.optimizer} at a rate of "
         f"{rates.mean():.4g} move none further than {most[worst]:.4g}"
     )
 

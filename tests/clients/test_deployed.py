@@ -78,18 +78,20 @@ def deploy(config, sites, tmp_path, name="deployed") -> RunFolder:
 
 
 @pytest.mark.parametrize(
-    ("method", "tensor_set"),
+    ("method", "tensor_set", "code"),
     [
-        ("adapter-families", ""),
-        ("adapter-local", ""),
-        ("model-fed", ""),
-        ("adapter-fed", "controllers"),
-        ("adapter-fed", "lora"),
-        ("adapter-families", "lora-sb"),
+        ("adapter-families", "", "none"),
+        ("adapter-families", "", "4bit"),
+        ("adapter-local", "", "none"),
+        ("model-fed", "", "none"),
+        ("model-fed", "", "4bit rank 4"),
+        ("adapter-fed", "controllers", "none"),
+        ("adapter-fed", "lora", "none"),
+        ("adapter-families", "lora-sb", "sign"),
     ],
 )
-def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_path, method, tensor_set):
-    config = {**config, "method": method, "tensor-set": tensor_set}
+def test_a_deployed_run_ends_in_the_bytes_of_its_simulation(config, sites, tmp_path, method, tensor_set, code):
+    config = {**config, "method": method, "tensor-set": tensor_set, "send.code": code}
     deployed = deploy(config, sites, tmp_path)
     simulated, _ = run({**config, "federation": federation(tmp_path, corpora=True)}, tmp_path / "simulated")
     assert checkpoint_bytes(deployed) == checkpoint_bytes(simulated)

@@ -77,6 +77,16 @@ def test_what_is_out_of_reach_is_named(run_config: dict[str, Any]) -> None:
     assert reason == "it moves a number of w by 54, and 1 steps of adam at a rate of 0.01 move none further than 0.0101"
 
 
+def test_a_matrix_in_two_factors_is_held_to_its_root_mean_square(run_config: dict[str, Any]) -> None:
+    whole, factored = settings(run_config), settings(run_config, send_code="4bit rank 4")
+    rates, sent = learning_rates(whole, 1, 1), np.array([100.0])
+    one_far = Change(np.array([0.05**2]), np.array([0.05]), np.zeros(1), sent)
+    all_far = Change(100 * np.array([0.05**2]), np.array([0.05]), np.zeros(1), sent)
+    assert out_of_reach(one_far, rates, whole, NAMES)
+    assert out_of_reach(one_far, rates, factored, NAMES) is None
+    assert "(root mean square)" in str(out_of_reach(all_far, rates, factored, NAMES))
+
+
 def test_sgd_has_a_reach_where_it_clips(run_config: dict[str, Any]) -> None:
     free, clips = settings(run_config, optimizer="sgd"), settings(run_config, optimizer="sgd", clip_norm=2.0)
     rates = learning_rates(free, 1, 10)
