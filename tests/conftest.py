@@ -135,6 +135,7 @@ def short_run_config(backbone: Path) -> dict[str, Scalar]:
         "max-tokens": 32,
         "max-decode-tokens": 6,
         "keep.choose": False,
+        "send.code": "none",
     }
 
 
@@ -207,6 +208,7 @@ def finished_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) 
         "max-tokens": 32,
         "max-decode-tokens": 16,
         "keep.choose": False,
+        "send.code": "none",
     }
     config = {**default_run_config(), **short, "accumulation": 1, "backbone": str(tiny_backbone), "method": "adapter-families"}
     # So much that sites do not sound alike.

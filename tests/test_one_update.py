@@ -288,6 +288,7 @@ def seen(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     config = {
         **default_run_config(),
         "keep.choose": False,
+        "send.code": "none",
         **short,
         "backbone": str(tiny_backbone),
         "federation": str(folder / "two.toml"),

@@ -124,6 +124,7 @@ def make_workspace(folder: Path) -> Path:
     config = {
         **default_run_config(),
         "keep.choose": False,
+        "send.code": "none",
         "federation": str(folder / "federation.toml"),
         "data-dir": str(folder),
         "rounds": 2,

@@ -74,7 +74,15 @@ def run_of(loud_backbone: Path, mbart50: Path, tiny_encoder: Path, tmp_path_fact
             on = {"backbone": str(backbone), "task": "masked-language" if encoder else "translation"}
             federation = {"federation": str(place / ("texts.toml" if encoder else "two.toml"))}
             run(
-                {**default_run_config(), "keep.choose": False, **short, **on, **federation, **(KINDS | MBART | ENCODERS)[kind]},
+                {
+                    **default_run_config(),
+                    "keep.choose": False,
+                    "send.code": "none",
+                    **short,
+                    **on,
+                    **federation,
+                    **(KINDS | MBART | ENCODERS)[kind],
+                },
                 place / kind,
             )
         return place / kind

@@ -108,7 +108,7 @@ def config_of(folder: Path, sizes: Sequence[int], **keys: Any) -> dict[str, Any]
     (folder / "sites.toml").write_text(phrasebook_federation("lying", **sites))
     short = {"adapter.dim": 4, "batch-size": 4, "beam": 1, "rounds": 1, "max-tokens": 24, "max-decode-tokens": 4}
     place = {"backbone": str(backbone()), "federation": str(folder / "sites.toml"), "method": "adapter-fed"}
-    return {**default_run_config(), "keep.choose": False, **short, **place, **keys}
+    return {**default_run_config(), "keep.choose": False, "send.code": "none", **short, **place, **keys}
 
 
 def honest_loss(folder: RunFolder, liars: Sequence[str]) -> float:

@@ -86,6 +86,7 @@ def settings(**changes: Any) -> dict[str, Any]:
     return {
         **default_run_config(),
         "keep.choose": False,
+        "send.code": "none",
         **honest,
         **{KEYS.get(key, key): value for key, value in changes.items()},
     }

@@ -91,7 +91,7 @@ def world(*changes: tuple[str, Any]) -> World:
         "deadline.join-s": 1.0,
     }
     method = {"method": "adapter-fed", "quorum": 0.5, "learning-rate": 0.03}
-    config = {**default_run_config(), "keep.choose": False, **short, **where, **method, **dict(changes)}
+    config = {**default_run_config(), "keep.choose": False, "send.code": "none", **short, **where, **method, **dict(changes)}
     if config["task"] == "masked-language":
         config |= {"backbone": str(home / "tiny-encoder"), "federation": str(home / "texts.toml"), "lora.targets": "query,value"}
     return World(config)

@@ -105,7 +105,30 @@ def test_an_exact_code_carries_the_numbers_themselves():
 
 def test_without_a_code_the_state_is_as_it_was():
     after = state(1)
-    assert given(state(0), after, SET, settings(), 1).state is after
+    assert given(state(0), after, SET, settings(**{"send.code": "none"}), 1).state is after
+
+
+@pytest.mark.parametrize(
+    ("keys", "bits"),
+    [
+        ({}, 4),
+        ({"own-model": "ditto"}, 4),
+        ({"own-model": "mr-mtl"}, 0),
+        ({"method": "metasend-l"}, 0),
+        ({"optimizer-state": "averaged"}, 0),
+        ({"method": "adapter-local"}, 0),
+        ({"send.code": "none"}, 0),
+        ({"send.code": "6bit"}, 6),
+    ],
+)
+def test_by_default_changes_have_four_bits_wherever_a_site_sends_all_of_them(keys, bits):
+    how = settings(**keys)
+    assert (how.code_up.bits, how.code_down.bits) == (bits, bits)
+
+
+def test_a_code_that_is_not_used_leaves_a_runs_hash_alone():
+    assert settings(method="metasend-l").hash() == settings(method="metasend-l", **{"send.code": "none"}).hash()
+    assert settings().hash() != settings(**{"send.code": "none"}).hash()
 
 
 def test_a_cluster_that_stays_is_not_coded():

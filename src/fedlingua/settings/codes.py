@@ -52,7 +52,7 @@ def parse_code(text: str) -> Code:
     form = _FORM.fullmatch(text)
     if not form:
         raise ConfigError(
-            f"{text!r} is no code; give none, lossless, sign, 2bit to 8bit, '4bit nearest' (3 to 8), '4bit top 0.1' (sign or 3 to 8; "
+            f"{text!r} is no code; give auto, none, lossless, sign, 2bit to 8bit, '4bit nearest' (3 to 8), '4bit top 0.1' (sign or 3 to 8; "
             "a share between 0 and 1) or '4bit rank 4' (3 to 8; a rank of 1 to 99)"
         )
     exact, numbers, nearest, share, rank = form.groups()
@@ -64,11 +64,14 @@ def parse_code(text: str) -> Code:
 
 
 EXACT = Code("none")
+AUTO = "4bit"
+"""What "auto" stands for, wherever a code can be."""
 
 
 def check_code(text: str) -> None:
-    """Raises ConfigError for what is no code."""
-    parse_code(text)
+    """Raises ConfigError for what is no code; "auto" stands for one."""
+    if text != "auto":
+        parse_code(text)
 
 
 def check_code_down(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import fedlingua_demo
 from fedlingua.common.files import resolve
-from fedlingua.settings.codes import Code, parse_code
+from fedlingua.settings.codes import AUTO, Code, parse_code
 from fedlingua.settings.methods import PAPER_LEARNING_RATES, SMALL_SETS, Method, method_named
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import Scalar as Scalar
@@ -104,8 +104,15 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
         return self.by_deviation or self.selected_by in ("dp-g", "dp-l")
 
     @property
+    def sends_change(self) -> bool:
+        """Whether a site sends all of how it has changed its cluster's mean, and nothing beside: what a code can carry."""
+        return self.how.travels and self.selected_by == "all" and not self.sends_own and not self.companions
+
+    @property
     def code_up(self) -> Code:
         """How a site's change of the tensors is coded."""
+        if self.send_code == "auto":
+            return parse_code(AUTO if self.sends_change else "none")
         return parse_code(self.send_code if self.how.travels else "none")
 
     @property

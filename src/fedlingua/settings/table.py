@@ -41,6 +41,7 @@ DRAWS = When("sample.least or sample.share above 0", lambda s: s.draws)
 BY_SENTENCES = When("tokens-per-batch = 0", lambda s: not s.tokens_per_batch)
 BY_SIZE = When("aggregation = fed-avg, or a centralized method", lambda s: s.how.pooled or s.aggregation == "fed-avg")
 TRAVELS = When("a method whose tensors travel", lambda s: s.how.trains and s.how.travels)
+CODED = TRAVELS & When("sites that send all of a change", lambda s: s.send_code != "auto" or s.sends_change)
 CHOOSES = When("keep.choose = true", lambda s: s.chooses)
 LOW_RANK = trains("lora", "lora-sb")
 NOT_SGD = When("optimizer = adam or adamw", lambda s: s.optimizer != "sgd")
@@ -344,10 +345,10 @@ class Sending:
     selection: str = option("", key="send.rule", choices=("", *SELECTIONS), when=NOT_THE_METHODS_RULE, liu="")
     """Which part of its update a site sends; "": the method's; -g: what deviates most, -l: what deviates
     least."""
-    send_code: str = option("none", key="send.code", check=check_code, when=TRAVELS, off=("none",), liu="none", chu="none")
+    send_code: str = option("auto", key="send.code", check=check_code, when=CODED, off=("none",), liu="none", chu="none")
     """How what a site changes is coded on its way up: none (float32), lossless, 2bit to 8bit or sign, with
     "top 0.1" after it the tenth of the numbers that changed most, with "rank 4" of every matrix two factors.
-    What a code leaves out goes up with a later update."""
+    What a code leaves out goes up with a later update. auto: 4bit where a site sends all of its change."""
     send_code_down: str = option(
         "same", key="send.code-down", check=check_code_down, when=TRAVELS, off=("same",), liu="same", chu="same"
     )

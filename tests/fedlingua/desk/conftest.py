@@ -29,7 +29,10 @@ def four_sites_run(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory
 
     def folder(method: str) -> Path:
         if not (place / method).is_dir():
-            run({**default_run_config(), "keep.choose": False, **short, **where, "method": method}, place / method)
+            run(
+                {**default_run_config(), "keep.choose": False, "send.code": "none", **short, **where, "method": method},
+                place / method,
+            )
         return place / method
 
     return folder

@@ -43,7 +43,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("demo")
     (place / "two.toml").write_text(TWO_SITES)
     changes = {"tensor-set": "lora", "rounds": 2, "federation": str(place / "two.toml"), "score-split": "dev"}
-    run({**default_run_config(), "keep.choose": False, **changes}, place / "run")
+    run({**default_run_config(), "keep.choose": False, "send.code": "none", **changes}, place / "run")
     return place / "run"
 
 

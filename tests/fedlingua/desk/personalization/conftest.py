@@ -29,6 +29,7 @@ def translating(tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -
     config = {
         **default_run_config(),
         "keep.choose": False,
+        "send.code": "none",
         **SHORT,
         "backbone": str(tiny_backbone),
         "federation": str(folder / "four.toml"),
@@ -45,6 +46,7 @@ def masking(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     config = {
         **default_run_config(),
         "keep.choose": False,
+        "send.code": "none",
         **SHORT,
         "backbone": str(backbone),
         "federation": str(folder / "notes.toml"),

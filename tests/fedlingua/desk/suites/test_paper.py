@@ -23,6 +23,7 @@ PAPERS = {
     "max-tokens": 256,
     "max-decode-tokens": 256,
     "keep.choose": False,
+    "send.code": "none",
 }
 
 
@@ -84,6 +85,7 @@ def test_metasend_has_a_setting_of_its_own() -> None:
         "federation": "experiments/federations/mtnt_noniid.toml",
         "rounds": 25,
         "keep.choose": False,
+        "send.code": "none",
     }
     keys |= {"batch-size": 2, "accumulation": 1, "learning-rate": 0.005, "aggregation": "fed-avg", "method": "metasend-g"}
     settings = settings_from({**default_run_config(), **keys})

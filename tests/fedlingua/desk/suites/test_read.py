@@ -15,6 +15,7 @@ seeds = [1]
 federation = "experiments/federations/europarl_m2m.toml"
 backbone = "facebook/mbart-large-50-many-to-many-mmt"
 keep.choose = false
+send.code = "none"
 rounds = 5
 batch-size = 8
 accumulation = 16
