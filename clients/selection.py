@@ -5,7 +5,7 @@ received, and its own after its last good round. The site's part in learning Met
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -13,13 +13,14 @@ import numpy as np
 
 from clients.site_client import SiteClient
 from fedlingua.common.timing import timed
-from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.joined import Numbers, Some
 from fedlingua.exchange.protocol import SELECT_S, Stage, Task
 from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.selection import rules
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step, from_arrays, to_arrays
 from fedlingua.selection.masks import Selection, pack_selected
+from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import keep_probability
 from fedlingua.selection.top_k import top_k
 
@@ -32,12 +33,13 @@ class Sent:
     """What a site sends of an update.
 
     arrays: as they travel, by name. Where the rule goes by them, deviations: every tensor's (eq. 2 of Chu et al. 2024), and
-    theta: the threshold.
+    theta: the threshold. projections: with the estimator `cross`, of every tensor's change.
     """
 
     arrays: Mapping[str, Numbers]
     deviations: Numbers | None = None
     theta: float | None = None
+    projections: Numbers | None = None
 
 
 class SiteSelection:
@@ -114,8 +116,12 @@ class SiteSelection:
         """Take what the server's threshold, and the second filter, take of the update that waits here; and seconds."""
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
-            measured, _ = self.waiting(task)
-            sent = self._by_deviation(self.client.own_rounds.load(stage_of(task)), measured, theta, network)
+            (measured, start), update = self.waiting(task), self.client.own_rounds.load(stage_of(task))
+            sent = self._by_deviation(update, measured, theta, network)
+            if self.settings.crosses:
+                counted = Some(update, self.passes_filter(update, network))
+                projected = projections(counted, self.chosen, self.settings.seed, task.round, start)
+                sent = replace(sent, projections=projected)
         return sent, seconds
 
     def waiting(self, task: Task) -> tuple[Numbers, Tensors]:

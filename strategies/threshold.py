@@ -6,8 +6,9 @@ global model is estimated (selection/meta_gradient.py), and `step` takes it thro
 What the paper leaves open, decided here:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
-  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of each round anew, or of the first
-  for good. Deviations fall after the first round to a half or less, faster than the MLP learns to follow them.
+  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of the first for good, or of each round
+  anew. Deviations fall after the first round to a half or less, faster than the MLP learns to follow; but with each round's median an
+  MLP that learns little is a median rule.
 - The output layer begins at 0, so that theta begins at the scale, half of the tensors, and only learning moves it. Drawn at random, an
   untrained MLP takes theta to 0.57 or 1.44 times the scale as the losses fall, whichever the seed has it, and learning does less.
 - The losses go in as they are. The MLP is float32 with ReLU, and its hidden layer drawn as torch draws a linear one.
@@ -27,7 +28,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.gates import WIDTH
-from fedlingua.selection.meta_gradient import Deviations, mean_over_sites, score_slope
+from fedlingua.selection.meta_gradient import mean_over_sites, score_slope
 from fedlingua.selection.second_filter import drawn
 
 NEURONS = 100
@@ -93,17 +94,15 @@ class ThresholdModel:
 
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
-    def begin(self, deviations: Mapping[str, Deviations]) -> None:
-        """Set the scale, in the first round, or where it follows in each: the median of all deviations given, in a run one of each site,
+    def begin(self, deviations: Sequence[float]) -> None:
+        """Set the scale, in the first round or, where it follows, in each: the median of the deviations given, in a run one of each site,
         itself the median of the site's tensors.
 
-        Tensors that were 0 (their deviation is infinite) or did not move say nothing of it. Where there is no other, the scale stays.
-
         Raises:
-            RunError: it was never set.
+            RunError: it was never set, and none is finite and above 0.
         """
         if self.scale is None or self.follows:
-            finite = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
+            finite = [value for value in deviations if 0 < value < math.inf]
             if finite:
                 self.scale = float(np.median(finite))
             elif self.scale is None:

@@ -18,6 +18,7 @@ from fedlingua.exchange.protocol import (
     SIGNATURE,
     TRAIN,
 )
+from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
@@ -80,6 +81,9 @@ def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str
         del sent[TRAIN]
         if not settings.meta_frozen:
             sent[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
+        if settings.crosses:
+            sent[SEND] += f"; {PROJECTED} sums over every tensor's change, sent or not, with random signs"
+            sent[EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
         if settings.second_filter:
             sent[EVALUATE] += f", {SIZE} of the second filter's"
     else:
