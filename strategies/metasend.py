@@ -93,7 +93,6 @@ class MetaSend(FedMean):
             settings.meta_neurons,
             settings.meta_learning_rate,
             settings.meta_noise if self.by_loss and self.learns else 0.0,
-            settings.meta_frozen,
             width=settings.meta_temperature,
             follows=settings.meta_scale == "round",
         )

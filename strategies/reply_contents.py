@@ -20,7 +20,7 @@ from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
 from strategies import checks, masked_scores, translation_scores
-from strategies.coded import decoded_update
+from strategies.coded import decoded_selection, decoded_update
 from strategies.norms import NO_CHANGE, Change, change_of
 from strategies.progress import Sums
 from strategies.updates import Update
@@ -113,13 +113,15 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
             raise ExchangeError("carries tensors, which stay at the sites under this method")
         return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "")
     digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
-    selection = None
-    if settings.code_up.method != "none":
-        tensors = decoded_update(opened(arrays), received, tensor_set, settings.code_up)
-    elif settings.selected_by == "all":
-        tensors = view(arrays, tensor_set)
+    selection, code = None, settings.code_up
+    if settings.selected_by != "all":
+        chosen = opened(arrays)
+        chosen = chosen if code.method == "none" else decoded_selection(chosen, received, tensor_set, code)
+        tensors, selection = unpack_selected(chosen, tensor_set, runs(received, tensor_set))
+    elif code.method != "none":
+        tensors = decoded_update(opened(arrays), received, tensor_set, code)
     else:
-        tensors, selection = unpack_selected(opened(arrays), tensor_set, runs(received, tensor_set))
+        tensors = view(arrays, tensor_set)
     starts = received.parts if isinstance(received, Joined) else flat_parts(received, tensor_set)
     change = change_of(tensors, starts, selection or everything(tensor_set))
     if settings.max_update_norm and change.norm > settings.max_update_norm:

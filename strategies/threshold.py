@@ -61,8 +61,8 @@ class ThresholdModel:
     """The MLP with its Adam, and what both need from round to round; the same seed and losses give the same bytes on one CPU type.
 
     sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
-    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as it began, a control. scale: of theta, if it shall
-    not be taken from the first round's deviations. follows: the scale is taken anew from every round's. width: tau as a share of the scale.
+    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: the scale is taken anew from every round's deviations, not
+    from the first one's for good. width: tau as a share of the scale.
     """
 
     def __init__(
@@ -72,13 +72,11 @@ class ThresholdModel:
         neurons: int = NEURONS,
         lr: float = LEARNING_RATE,
         spread: float = 0.0,
-        frozen: bool = False,
-        scale: float | None = None,
         width: float = WIDTH,
         follows: bool = False,
     ) -> None:
-        self.sites, self.spread, self.frozen, self.scale = tuple(sites), spread, frozen, scale
-        self.width, self.follows = width, follows
+        self.sites, self.spread, self.width, self.follows = tuple(sites), spread, width, follows
+        self.scale: float | None = None
         self.weights = _drawn(len(sites), neurons, torch.Generator().manual_seed(seed))
         self.adam = torch.optim.Adam(self.weights.values(), lr=lr, foreach=False)
         self.random = Random(f"{seed}/theta")
@@ -162,10 +160,10 @@ class ThresholdModel:
     def step(self, slope: float) -> bool:
         """One step of Adam with dL_val / dtheta = slope, through the last theta; whether it was taken.
 
-        A slope that is no number, or too large for one on the way back, is left out, and nothing changes; frozen, all are.
+        A slope that is no number, or too large for one on the way back, is left out, and nothing changes.
         """
         assert self._mu is not None, "theta() first, and one step for each"
-        if self.frozen or not math.isfinite(slope):
+        if not math.isfinite(slope):
             return False
         parameters = list(self.weights.values())
         gradients = torch.autograd.grad(self._mu, parameters, torch.full_like(self._mu, slope), retain_graph=True)

@@ -20,9 +20,15 @@ LOSSES = {"a": 2.0, "b": 3.5, "c": 1.0}
 SITES = list(LOSSES)
 
 
+def of_scale(scale: float, *about: Any, **settings: Any) -> ThresholdModel:
+    model = ThresholdModel(*about, **settings)
+    model.begin([scale])
+    return model
+
+
 def started(seed: int = 1, scale: float = 0.01, **settings: Any) -> ThresholdModel:
     """A module that has said its first theta."""
-    model = ThresholdModel(SITES, seed, scale=scale, **settings)
+    model = of_scale(scale, SITES, seed, **settings)
     model.theta(LOSSES)
     return model
 
@@ -104,9 +110,9 @@ def test_for_a_site_that_is_absent_its_last_loss_stands_in_and_is_told() -> None
 
 
 def test_for_a_site_that_was_never_here_the_mean_of_the_others_stands_in_each_time_anew() -> None:
-    model = ThresholdModel(SITES, 1, scale=1.0)
+    model = of_scale(1.0, SITES, 1)
     assert model.theta({"a": 2.0, "b": 3.0}).stood_in == {"c": "it gave no loss; the mean of the others, 2.5, stands in"}
-    other = ThresholdModel(SITES, 1, scale=1.0)
+    other = of_scale(1.0, SITES, 1)
     other.theta({"a": 2.0, "b": 3.0, "c": 2.5})
     assert model.theta({"a": 1.0, "b": 2.0}).value == other.theta({"a": 1.0, "b": 2.0, "c": 1.5}).value
 
@@ -120,7 +126,7 @@ def test_a_loss_that_is_no_number_counts_as_absent_and_is_named(loss: float) -> 
 
 def test_no_loss_at_all_makes_no_theta() -> None:
     with pytest.raises(RunError, match="no site gave a training loss"):
-        ThresholdModel(SITES, 1, scale=1.0).theta({"a": math.nan})
+        of_scale(1.0, SITES, 1).theta({"a": math.nan})
 
 
 # --- Steps ---------------------------------------------------------------------------------------------------------------------
@@ -151,17 +157,6 @@ def test_a_slope_that_is_no_number_changes_nothing(slope: float) -> None:
     assert model.step(0.3)
 
 
-def test_frozen_it_never_moves() -> None:
-    model = started(frozen=True)
-    before, _ = as_bytes(model)
-    thetas = []
-    for number in range(3):
-        thetas.append(model.theta(later(number)).value)
-        assert not model.step(5.0)
-    assert as_bytes(model)[0] == before
-    assert thetas == [pytest.approx(0.01)] * 3
-
-
 def test_a_theta_is_good_for_one_step() -> None:
     model = started()
     model.step(1.0)
@@ -173,7 +168,7 @@ def test_a_theta_is_good_for_one_step() -> None:
 
 
 def test_what_is_tried_lies_around_the_mlps_theta_and_above_0() -> None:
-    model = started(spread=2.0, frozen=True)
+    model = started(spread=2.0)
     thetas = [model.theta(LOSSES) for _ in range(2000)]
     assert {theta.mu for theta in thetas} == {thetas[0].mu}
     assert all(theta.value == abs(theta.drawn) > 0 for theta in thetas)
@@ -225,15 +220,14 @@ def rounds(model: ThresholdModel, numbers: range) -> list[float]:
 
 
 def test_the_same_seed_says_the_same_thetas_and_another_others() -> None:
-    runs = [rounds(ThresholdModel(SITES, seed, spread=SPREAD, scale=0.1), range(6)) for seed in (3, 3, 4)]
+    runs = [rounds(of_scale(0.1, SITES, seed, spread=SPREAD), range(6)) for seed in (3, 3, 4)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
 
 
 @pytest.mark.parametrize("stop", [0, 1, 5])
 def test_after_a_stop_it_goes_on_as_if_there_had_been_none(stop: int, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"spread": SPREAD, "scale": 0.1}
-    whole, first = ThresholdModel(SITES, 3, **settings), ThresholdModel(SITES, 3, **settings)
+    whole, first = (of_scale(0.1, SITES, 3, spread=SPREAD) for _ in range(2))
     wanted = rounds(whole, range(8))
     found = rounds(first, range(stop))
     tensors, values = first.state()
@@ -249,7 +243,7 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(stop: int, tmp_path: 
 
 
 def test_a_theta_that_lets_nobody_send_for_two_rounds_is_reported() -> None:
-    model = started(frozen=True)
+    model = started()
     nothing = dict.fromkeys(SITES, 0.0)
     assert model.report(nothing) is None
     assert model.report({**nothing, "b": 0.1}) is None
@@ -324,8 +318,8 @@ class Federation:
 
 def learnt(federation: Federation, estimator: str, number: int, scale: float | None = None) -> list[float]:
     """The MLP's theta in each of so many rounds, tensors really sent or not sent."""
-    model = ThresholdModel("ab", 0, spread=SPREAD if estimator == "loss" else 0, scale=scale)
-    model.begin([value for of_site in federation.deviations.values() for value in of_site.values()])
+    model = ThresholdModel("ab", 0, spread=SPREAD if estimator == "loss" else 0)
+    model.begin([scale] if scale else [value for of_site in federation.deviations.values() for value in of_site.values()])
     random, found = Random(0), []
     for _ in range(number):
         theta = model.theta({site: random.gauss(2, 0.1) for site in "ab"})
