@@ -62,7 +62,7 @@ def random_batches(examples: Sequence[Example], settings: Settings, seed: str) -
 def own_terms(
     selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None, gradients: dict[str, Numbers]
 ) -> dict[str, Any]:
-    """Compute what the site's own update did to its dev loss: the threshold's slope, and the second filter's gradient.
+    """Compute what the site's update did to its dev loss: the threshold's slope, the second filter's gradient.
 
     Both are 0 where the round counted none of it. What the filter leaves out the threshold does not add.
     """

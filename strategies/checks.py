@@ -33,14 +33,15 @@ DOCUMENT_KEYS = {"failures", "failed_documents"}
 WITHOUT_TENSORS = 64 * 1024
 """Bytes that a reply may have besides its tensors: sums, names, headers."""
 LONGEST_PROJECTION = 3.0
-"""Of a change's length. Of many numbers a projection is longer once in 1e22 times; of nine equal ones as long once in 1e12."""
+"""Of a change's length. A projection of many numbers is longer once in 1e22 times, of nine equal ones in 1e12."""
 SHARE = 0.01
 """Of the numbers' bytes, for what frames them: Flower cuts long arrays into chunks."""
 
 
 def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False, projected: int = 0) -> int:
-    """Most bytes of a reply that carries the set, or no tensors. selects_numbers: with a mask, one bit a number; projected: with the
-    projections of so many tensors.
+    """Most bytes of a reply that carries the set, or no tensors.
+
+    selects_numbers: with a mask, one bit a number; projected: with the projections of so many tensors.
     """
     besides = WITHOUT_TENSORS + 4 * PROJECTED * projected
     if tensor_set is None:
@@ -178,7 +179,7 @@ def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
 
 
 def check_projections(projections: Numbers, change: Change, tensor_set: TensorSet) -> Change:
-    """The change with what the projections tell of tensors that were not sent: the least that a number of these must have moved.
+    """The change, with the least by which a number of a tensor that was not sent must have moved.
 
     Args:
         projections: (tensors, PROJECTED), of how the update changed each tensor.

@@ -6,7 +6,8 @@ One round (algorithm 2), as the server goes through it in `MetaSend.round`:
 2. The network makes the threshold of the losses (line 5), and `train.send` takes it to the sites, which answer with the tensors that it
    selects (lines 6, 7).
 3. They are averaged inside every cluster, as FedMean does (line 8).
-4. With what the round has come to, `evaluate` brings along the threshold; the answers make one step of the network (line 9, eq. 5).
+4. With what the round has come to, `evaluate` brings along the threshold; the answers make one step of the
+   network (line 9, eq. 5).
 """
 
 import math
@@ -155,13 +156,9 @@ class MetaSend(FedMean):
         projections = {site: training.projections for site, training in parsed.items() if training.projections is not None}
         self.meta = replace(meta, deviations=deviations, projections=projections, shares=shares)
         record, model = self.phases.record, meta.model
-        sent = {site: float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes}
-        record.about["threshold"] = {
-            "theta": meta.theta.value,
-            "mu": meta.theta.mu,
-            "scale": model.scale,
-            "tau": model.tau,
-        }
+        theta, tau = meta.theta, model.tau
+        record.about["threshold"] = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": tau}
+        sent = [float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes]
         if silence := model.report(sent):
             self.note(f"round {number}: {silence}")
         return state
@@ -224,7 +221,7 @@ class MetaSend(FedMean):
                 self.note(f"round {number}: site {site}: {why}")
 
     def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:
-        """What a higher threshold does to a site's dev loss: by its own update, with the estimator `cross` by the others' as well."""
+        """What a higher threshold does to a site's dev loss by its own update, under `cross` by the others' too."""
         slope, specs = float(sums["slope"]), self.tensor_set.specs
         for other, shares in meta.shares.items() if self.settings.crosses else ():
             if other != site:

@@ -65,7 +65,7 @@ class Training:
     """A site's update and the sums of its training.
 
     change: of the update. digest: of its bytes, so two replies with one digest carry the same update. Nothing and "" where tensors stay
-    with the site. deviations: every tensor's, where the selection goes by them; projections: the same where the estimator is `cross`.
+    with the site. deviations: every tensor's, where the selection goes by them; projections: the same, under `cross`.
     """
 
     update: Update
@@ -218,8 +218,8 @@ def _projections(record: Any, tensor_set: TensorSet) -> Numbers:
 
 
 def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, Any]:
-    """A site's part in what is learned from a round: sums, the gradient of the second filter where there is one, and with the estimator
-    `cross` that of the tensors, as `projections`. What is no number is let through, to be left out and named.
+    """A site's part in what is learned from a round: sums, the gradient of the second filter where there is one, and
+    under `cross` that of the tensors, as `projections`. What is no number is let through, to be left out and named.
 
     Raises:
         ExchangeError: it is not there, lacks something, or has something of another form.

@@ -6,9 +6,9 @@ global model is estimated (selection/meta_gradient.py), and `step` takes it thro
 What the paper leaves open, decided here:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
-  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of the first for good, or of each round
-  anew. Deviations fall after the first round to a half or less, faster than the MLP learns to follow; but with each round's median an
-  MLP that learns little is a median rule.
+  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of the
+  first for good, or of each. Deviations fall after the first round, to a half or less and faster than the MLP
+  learns to follow; but with each round's median an MLP that learns little is a median rule.
 - The output layer begins at 0, so that theta begins at the scale, half of the tensors, and only learning moves it. Drawn at random, an
   untrained MLP takes theta to 0.57 or 1.44 times the scale as the losses fall, whichever the seed has it, and learning does less.
 - The losses go in as they are. The MLP is float32 with ReLU, and its hidden layer drawn as torch draws a linear one.
@@ -61,8 +61,8 @@ class ThresholdModel:
     """The MLP with its Adam, and what both need from round to round; the same seed and losses give the same bytes on one CPU type.
 
     sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
-    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: the scale is taken anew from every round's deviations, not
-    from the first one's for good. width: tau as a share of the scale.
+    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: the scale is taken anew from
+    every round's deviations, not from the first one's for good. width: tau as a share of the scale.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class ThresholdModel:
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
     def begin(self, deviations: Sequence[float]) -> None:
-        """Set the scale, in the first round or, where it follows, in each: the median of the deviations given, in a run one of each site,
-        itself the median of the site's tensors.
+        """Set the scale, in the first round or, where it follows, in each: the median of the deviations, in a run
+        one of each site, itself the median of the site's tensors.
 
         Raises:
             RunError: it was never set, and none is finite and above 0.
@@ -195,10 +195,10 @@ class ThresholdModel:
         theta = self._theta
         return self.step(score_slope(loss, baseline, theta.drawn, theta.mu, self.spread * theta.mu))
 
-    def report(self, shares: Mapping[str, float]) -> str | None:
-        """What to tell the user once nobody has sent anything for two rounds. shares: site -> share of its numbers sent this round."""
+    def report(self, shares: Sequence[float]) -> str | None:
+        """What to tell the user once nobody has sent anything for two rounds. shares: of each site's numbers, sent."""
         assert self._theta is not None, "theta() first"
-        self.silent = [] if any(shares.values()) else [*self.silent, self._theta.value][-2:]
+        self.silent = [] if any(shares) else [*self.silent, self._theta.value][-2:]
         if len(self.silent) < 2:
             return None
         return (

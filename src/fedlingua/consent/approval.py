@@ -81,11 +81,11 @@ def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str
         del sent[TRAIN]
         if not settings.meta_frozen:
             sent[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
+        if settings.second_filter:
+            sent[EVALUATE] += f", {SIZE} of the second filter's"
         if settings.crosses:
             sent[SEND] += f"; {PROJECTED} sums over every tensor's change, sent or not, with random signs"
             sent[EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
-        if settings.second_filter:
-            sent[EVALUATE] += f", {SIZE} of the second filter's"
     else:
         del sent[PROBE], sent[SEND]
     sent[update] = sent[update].replace("the tensors that travel", _update(settings, trainable))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 Keep = Literal["g", "l"]
 """What is sent: tensors whose deviation is greater than theta, or less."""
 WIDTH = 0.1
-"""tau as a share of the scale of deviations: tensors within a fifth of the scale around theta have a say; narrower gates find none near."""
+"""tau as a share of the scale of deviations: tensors within a fifth of the scale around theta have a say."""
 
 Array = np.ndarray[Any, Any]
 

@@ -10,8 +10,8 @@ With g as a soft gate (selection/gates.py) and L_val = sum_j v_j L_j over the si
 
 - `own`: each site makes its own terms, k = j, by itself (`own_slope`); nothing but the one number travels. Biased: what one site's
   tensors do to the others' loss is left out.
-- `cross`: the same, and the terms of other sites from projections P (`projections`): 16 numbers a tensor of its update, sent or not, and of
-  its gradient from every site, with E <P g, P u> = <g, u> (`cross_slope`). Nothing goes down.
+- `cross`: the same, and the terms of other sites from projections P: of every tensor's change, sent or not, and
+  gradient each site sends 16 numbers, with E <P g, P u> = <g, u> (`cross_slope`). Nothing goes down.
 - `loss`: the journal lets L_val alone travel. As a function of theta it is a staircase, so the slope is that of its mean over thetas drawn
   around mu (`score_slope`). Unbiased for that, and noisy: one draw a round.
 
@@ -74,7 +74,7 @@ def own_slope(
     """sum_l w_k g_k'(l) <grad L_k(W_s), u_k>(l): what a site's own update does to its loss, in one part.
 
     Args:
-        of_tensors: `products` of the tensors that count; weight: the site's in its cluster; deviations: tensor -> eq. 2.
+        of_tensors: `products` of those that count; weight: the site's in its cluster; deviations: tensor -> eq. 2.
     """
     slopes = {name: float(gate_slope(deviations[name], theta, tau, keep)) for name in of_tensors}
     return weight * sum((slope * of_tensors[name] for name, slope in slopes.items() if slope), 0.0)
@@ -83,10 +83,10 @@ def own_slope(
 def projections(
     tensors: Mapping[str, Numbers], chosen: TensorSet, seed: int, number: int, received: Mapping[str, Numbers] | None = None
 ) -> Numbers:
-    """(tensors, PROJECTED) float32 in the set's order: P of each tensor, or of its change; zeros where `tensors` has none.
+    """(tensors, PROJECTED) float32 in the set's order: P of each tensor, or of its change; zeros of a missing one.
 
-    Every number is added, with a sign, to one of 16 sums; which and with which is drawn by run, round and tensor, for all sites alike.
-    This is feature hashing (Weinberger et al. 2009): as good as 16 rows of random signs, in a sixteenth of the time.
+    Every number is added, with a sign, to one of 16 sums; both are drawn by run, round and tensor, for all sites
+    alike. Feature hashing (Weinberger et al. 2009): as good as 16 rows of random signs, in a sixteenth of the time.
 
     Args:
         seed: the run's; number: the round; received: what the tensors were before, if a change is wanted.
@@ -110,7 +110,7 @@ def cross_slope(
 
     Args:
         gradient, update: (tensors, PROJECTED) projections, of j and of k.
-        weights: (tensors,) of k in the cluster of each tensor, 0 where j is in another; deviations: (tensors,) of k, eq. 2.
+        weights: (tensors,) of k in the cluster of each tensor, 0 where j is in another; deviations: (tensors,) of k.
     """
     slopes = weights * gate_slope(deviations, theta, tau, keep)
     return float((slopes[:, None] * gradient * update).sum())
@@ -135,8 +135,8 @@ def score_slope(loss: float, baseline: float, theta: float, mu: float, sigma: fl
 def bytes_slope(deviations: Mapping[str, Numbers], sizes: Numbers, theta: float, tau: float, keep: Keep) -> float:
     """d / d theta of the share of a site's numbers that soft gates let through, mean over sites.
 
-    Times lambda it is what the weight on bytes adds to the slope of `cross` and `own`: L_val does not know what sending costs, so without
-    it theta may drift to where all is sent. With `loss`, lambda x the share really sent is added to the loss.
+    Times lambda it is what the weight on bytes adds to the slope of `own` and `cross`: L_val does not know what
+    sending costs, so theta may drift to where all is sent. With `loss`, lambda x the share sent is added to the loss.
 
     Args:
         deviations: site -> (tensors,) of all tensors, sent or not; sizes: (tensors,) numbers of each.
