@@ -272,10 +272,11 @@ def evaluate(message: Message, node: Node) -> RecordDict:
 
         if not client.settings.learns_threshold or client.settings.meta_frozen:
             raise ExchangeError("asked for the slope of a threshold, and the run learns none")
-        direction = from_record(message.content.array_records.get(protocol.DIRECTION, ArrayRecord()))
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
-        slope = threshold_slope(SiteSelection(client), task, threshold, direction, _network(message), received)
+        slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message))
         reply[protocol.META] = MetricRecord(slope)
+        if projected is not None:
+            reply[protocol.PROJECTIONS] = to_record({protocol.PROJECTIONS: projected})
     return reply
 
 
@@ -355,8 +356,9 @@ def _reply(task: Task, metrics: Mapping[str, Any] | None = None) -> RecordDict:
 
 def _with_sent(reply: RecordDict, sent: "Sent") -> RecordDict:
     reply[protocol.ARRAYS] = to_record(sent.arrays)
-    if sent.deviations is not None:
-        reply[protocol.DEVIATIONS] = to_record({protocol.DEVIATIONS: sent.deviations})
+    for name, array in {protocol.DEVIATIONS: sent.deviations, protocol.PROJECTIONS: sent.projections}.items():
+        if array is not None:
+            reply[name] = to_record({name: array})
     return reply
 
 

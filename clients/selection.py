@@ -5,7 +5,7 @@ received, and its own after its last good round. The site's part in learning Met
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -13,13 +13,16 @@ import numpy as np
 
 from clients.site_client import SiteClient
 from fedlingua.common.timing import timed
-from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.coding.change import encode_change
+from fedlingua.exchange.coding.coder import generator_of
+from fedlingua.exchange.joined import Numbers, Some
 from fedlingua.exchange.protocol import SELECT_S, Stage, Task
 from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.selection import rules
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step, from_arrays, to_arrays
-from fedlingua.selection.masks import Selection, pack_selected
+from fedlingua.selection.masks import Selection, pack_selected, part_sizes
+from fedlingua.selection.meta_gradient import projections
 from fedlingua.selection.second_filter import keep_probability
 from fedlingua.selection.top_k import top_k
 
@@ -32,12 +35,13 @@ class Sent:
     """What a site sends of an update.
 
     arrays: as they travel, by name. Where the rule goes by them, deviations: every tensor's (eq. 2 of Chu et al. 2024), and
-    theta: the threshold.
+    theta: the threshold. projections: with the estimator `cross`, of every tensor's change.
     """
 
     arrays: Mapping[str, Numbers]
     deviations: Numbers | None = None
     theta: float | None = None
+    projections: Numbers | None = None
 
 
 class SiteSelection:
@@ -54,10 +58,23 @@ class SiteSelection:
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             previous = self.client.own_tensors(task.own) if self.settings.compares_rounds else {}
-            if self.settings.by_deviation:
-                measured = deviations(update, previous, self.chosen)
-                return self._by_deviation(update, measured, self._threshold(measured, task.round)), seconds
-            return Sent(pack_selected(update, self._selected(update, received, previous, task))), seconds
+            measured = deviations(update, previous, self.chosen) if self.settings.by_deviation else None
+            theta = None if measured is None else self._threshold(measured, task.round)
+            if measured is None or theta is None:
+                selection = self._selected(update, received, previous, task)
+            else:
+                selection = self.by_threshold(measured, theta)
+            return Sent(self._packed(update, received, task, selection), measured, theta), seconds
+
+    def _packed(self, update: NamedTensors, received: NamedTensors, task: Task, selection: Selection) -> Tensors:
+        """Pack what was chosen of an update, under a code as what changed of it."""
+        arrays, code = pack_selected(update, selection), self.settings.code_up
+        started = pack_selected(received, selection) if code.method != "none" else {}
+        for part in part_sizes(self.chosen).keys() & started.keys():
+            draws = generator_of(self.settings.seed, task.round, self.client.site, part)
+            coded = encode_change(started[part], arrays[part], None, selection.shapes_of(part), code, draws)
+            arrays[part] = np.frombuffer(coded.payload, np.uint8)
+        return arrays
 
     def _selected(self, update: NamedTensors, received: NamedTensors, previous: Tensors, task: Task) -> Selection:
         rule, chosen = self.settings.selected_by, self.chosen
@@ -105,7 +122,7 @@ class SiteSelection:
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
             measured = deviations(update, self.client.own_tensors(task.own), self.chosen)
-        started = received if self.settings.asks_own_terms else {}
+        started = received if self.settings.asks_own_terms or self.settings.code_up.method != "none" else {}
         self._files.save({DEVIATIONS: measured, **{f"{RECEIVED}{name}": started[name] for name in started}}, stage_of(task))
         moved = measured[np.isfinite(measured) & (measured > 0)]
         return {"deviation": float(np.median(moved)) if len(moved) else 0.0, **seconds}
@@ -114,8 +131,15 @@ class SiteSelection:
         """Take what the server's threshold, and the second filter, take of the update that waits here; and seconds."""
         seconds: dict[str, float] = {}
         with timed(seconds, SELECT_S):
-            measured, _ = self.waiting(task)
-            sent = self._by_deviation(self.client.own_rounds.load(stage_of(task)), measured, theta, network)
+            (measured, start), update = self.waiting(task), self.client.own_rounds.load(stage_of(task))
+            selection = self.by_threshold(measured, theta)
+            if network is not None:
+                selection = rules.second_filter(selection, magnitudes(update, self.chosen), partial(keep_probability, network))
+            sent = Sent(self._packed(update, start, task, selection), measured, theta)
+            if self.settings.crosses:
+                counted = Some(update, self.passes_filter(update, network))
+                projected = projections(counted, self.chosen, self.settings.seed, task.round, start)
+                sent = replace(sent, projections=projected)
         return sent, seconds
 
     def waiting(self, task: Task) -> tuple[Numbers, Tensors]:
@@ -134,13 +158,6 @@ class SiteSelection:
             return set(self.chosen.names)
         passes = keep_probability(network, magnitudes(update, self.chosen)) >= rules.KEPT_FROM
         return {name for name, is_sent in zip(self.chosen.names, passes, strict=True) if is_sent}
-
-    def _by_deviation(self, update: NamedTensors, measured: Numbers, theta: float, network: Numbers | None = None) -> Sent:
-        """Apply eq. 3 and then the second filter, where it has a network."""
-        selection = self.by_threshold(measured, theta)
-        if network is not None:
-            selection = rules.second_filter(selection, magnitudes(update, self.chosen), partial(keep_probability, network))
-        return Sent(pack_selected(update, selection), measured, theta)
 
 
 def stage_of(task: Task) -> Stage:

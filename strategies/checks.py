@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.corpora.clean import REASONS
@@ -17,6 +17,8 @@ from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
 from fedlingua.exchange.tensors import TensorSet
 from fedlingua.personalization.choice import ALONE, BASE, CANDIDATES, FEDERATION
+from fedlingua.selection.meta_gradient import PROJECTED
+from strategies.norms import Change
 
 LEAST_LOSS = 1e-6
 """Nats a token, of a mean: in float32 less than a last digit of a probability of 1, at every token."""
@@ -30,16 +32,22 @@ DOCUMENT_KEYS = {"failures", "failed_documents"}
 
 WITHOUT_TENSORS = 64 * 1024
 """Bytes that a reply may have besides its tensors: sums, names, headers."""
+LONGEST_PROJECTION = 3.0
+"""Of a change's length. A projection of many numbers is longer once in 1e22 times, of nine equal ones in 1e12."""
 SHARE = 0.01
 """Of the numbers' bytes, for what frames them: Flower cuts long arrays into chunks."""
 
 
-def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False) -> int:
-    """Most bytes of a reply that carries the set, or no tensors. selects_numbers: with a mask, one bit a number."""
+def size_limit(tensor_set: TensorSet | None, selects_numbers: bool = False, projected: int = 0) -> int:
+    """Most bytes of a reply that carries the set, or no tensors.
+
+    selects_numbers: with a mask, one bit a number; projected: with the projections of so many tensors.
+    """
+    besides = WITHOUT_TENSORS + 4 * PROJECTED * projected
     if tensor_set is None:
-        return WITHOUT_TENSORS
+        return besides
     bytes_a_number = 4 + (1 / 8 if selects_numbers else 0)
-    return WITHOUT_TENSORS + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
+    return besides + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
 
 
 def check_records(reply: Message, wanted: Collection[str]) -> None:
@@ -150,14 +158,45 @@ def check_deviations(reply: Message, tensor_set: TensorSet) -> Numbers:
     Raises:
         ExchangeError: anything else.
     """
-    arrays = opened(reply.content.array_records[protocol.DEVIATIONS])
-    wanted = (len(tensor_set.specs),)
-    if set(arrays) != {protocol.DEVIATIONS}:
-        raise ExchangeError(f"the reply has the deviations {', '.join(sorted(arrays)) or 'none'}; wanted {protocol.DEVIATIONS}")
-    deviations = arrays[protocol.DEVIATIONS]
-    if deviations.shape != wanted or deviations.dtype != np.float32 or not (deviations >= 0).all():
-        raise ExchangeError(f"the deviations are {deviations.dtype} {deviations.shape}; wanted float32 {wanted}, 0 or above")
+    deviations = check_array(reply.content.get(protocol.DEVIATIONS), protocol.DEVIATIONS, (len(tensor_set.specs),))
+    if not (deviations >= 0).all():
+        raise ExchangeError(f"the deviations are {deviations.min()} at the least; wanted 0 or above")
     return deviations
+
+
+def check_array(record: Any, name: str, shape: tuple[int, ...]) -> Numbers:
+    """The one array of a record, float32 of this shape.
+
+    Raises:
+        ExchangeError: anything else.
+    """
+    arrays = opened(record or ArrayRecord())
+    if set(arrays) != {name}:
+        raise ExchangeError(f"the reply has the {name} {', '.join(sorted(arrays)) or 'none'}; wanted {name}")
+    if arrays[name].shape != shape or arrays[name].dtype != np.float32:
+        raise ExchangeError(f"the {name} are {arrays[name].dtype} {arrays[name].shape}; wanted float32 {shape}")
+    return arrays[name]
+
+
+def check_projections(projections: Numbers, change: Change, tensor_set: TensorSet) -> Change:
+    """The change, with the least by which a number of a tensor that was not sent must have moved.
+
+    Args:
+        projections: (tensors, PROJECTED), of how the update changed each tensor.
+
+    Raises:
+        ExchangeError: one is not finite, or longer than the change of a tensor that was sent can make it.
+    """
+    lengths = np.linalg.norm(projections.astype(np.float64), axis=1)
+    most, was_sent = LONGEST_PROJECTION * np.sqrt(change.squares), change.sent > 0
+    if (wrong := ~np.isfinite(lengths) | (was_sent & (lengths > most))).any():
+        worst = int(wrong.argmax())
+        raise ExchangeError(
+            f"the projection of {tensor_set.names[worst]} has a length of {lengths[worst]:.4g}; wanted a finite one, and "
+            f"{most[worst]:.4g} at most, by what was sent of it"
+        )
+    sizes = np.array([max(1, math.prod(spec.shape)) for spec in tensor_set.specs])
+    return replace(change, largest=np.where(was_sent, change.largest, lengths / LONGEST_PROJECTION / np.sqrt(sizes)))
 
 
 def check_choice(record: MetricRecord | None, sums: Mapping[str, Any], most: float) -> dict[str, Any]:

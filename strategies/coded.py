@@ -12,6 +12,7 @@ from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts, join
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
+from fedlingua.selection.masks import pack_selected, part_sizes, selection_of
 from fedlingua.settings.codes import Code
 from fedlingua.settings.config import Settings
 from strategies.aggregation import State
@@ -74,6 +75,22 @@ def decoded_update(arrays: Mapping[str, Numbers], received: NamedTensors, tensor
     for part, start in starts.items():
         parts[part] = decode_change(start[: len(start)], arrays[part], tensor_set.shapes_of(part), code)
     return Joined(parts, tensor_set)
+
+
+def decoded_selection(
+    arrays: Mapping[str, Numbers], received: NamedTensors, tensor_set: TensorSet, code: Code
+) -> dict[str, Numbers]:
+    """What a site sends of its tensors, as `pack_selected` packs it without a code.
+
+    Raises:
+        ExchangeError: A mask is none, or a payload is not what the code makes of so many numbers.
+    """
+    selection = selection_of(arrays, tensor_set)
+    decoded = dict(arrays)
+    for part, old in pack_selected(received, selection).items():
+        if part in part_sizes(tensor_set) and part in arrays:
+            decoded[part] = decode_change(old, arrays[part], selection.shapes_of(part), code)
+    return decoded
 
 
 def stretch(code: Code, number: int) -> float:

@@ -6,7 +6,7 @@ One round (algorithm 2), as the server goes through it in `MetaSend.round`:
 2. The network makes the threshold of the losses (line 5), and `train.send` takes it to the sites, which answer with the tensors that it
    selects (lines 6, 7).
 3. They are averaged inside every cluster, as FedMean does (line 8).
-4. With what the round has come to, `evaluate` brings along what the threshold's slope is found by; the answers make one step of the
+4. With what the round has come to, `evaluate` brings along the threshold; the answers make one step of the
    network (line 9, eq. 5).
 """
 
@@ -16,18 +16,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from fedlingua.backbones.parts import PARTS, Part
+from fedlingua.backbones.parts import PARTS
 from fedlingua.clustering.clusters import cluster_of
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import to_record
-from fedlingua.exchange.tensors import NamedTensors, Tensors
-from fedlingua.selection.masks import Selection, pack_selected
-from fedlingua.selection.meta_gradient import bytes_slope, direction, mean_over_sites
+from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.selection.meta_gradient import bytes_slope, cross_slope, mean_over_sites
 from strategies.aggregation import State, in_clusters, weights_of
 from strategies.fed_mean import FedMean
 from strategies.flower_records import arrays_of
@@ -49,9 +50,8 @@ class MetaRound:
     Args:
         model, filter: the networks as the round's state has them.
         probes: site -> sums of its training.
-        deviations: site -> tensor -> how far it moved.
-        shares: part -> site -> what its update counts in its cluster.
-        directions: part -> cluster -> where the threshold moves its tensors.
+        deviations, projections: site -> those of all tensors that it trained, sent or not.
+        shares: site whose update was aggregated -> part -> what it counts in its cluster.
         answers: site -> what the threshold's slope is found by.
     """
 
@@ -59,9 +59,9 @@ class MetaRound:
     filter: SecondFilter | None
     theta: Theta
     probes: Mapping[str, Sums]
-    deviations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    shares: Mapping[Part, Mapping[str, float]] = field(default_factory=dict)
-    directions: Mapping[Part, Mapping[str, Tensors]] = field(default_factory=dict)
+    deviations: Mapping[str, Numbers] = field(default_factory=dict)
+    projections: Mapping[str, Numbers] = field(default_factory=dict)
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -94,7 +94,6 @@ class MetaSend(FedMean):
             settings.meta_neurons,
             settings.meta_learning_rate,
             settings.meta_noise if self.by_loss and self.learns else 0.0,
-            settings.meta_frozen,
             width=settings.meta_temperature,
             follows=settings.meta_scale == "round",
         )
@@ -125,7 +124,7 @@ class MetaSend(FedMean):
         replies = self.phases.exchange(grid, ask, "train", self._parse_probe, self.progress)
         probes = {reply.site: reply.parsed for reply in replies}
         model, second = self._networks(state)
-        model.begin({site: {"median": sums["deviation"]} for site, sums in probes.items()})
+        model.begin([sums["deviation"] for sums in probes.values()])
         with timed(self.phases.record.server_s, "theta"):
             theta = model.theta({site: sums["nll_sum"] / sums["num_tokens"] for site, sums in probes.items()})
         for site, reason in theta.stood_in.items():
@@ -147,42 +146,22 @@ class MetaSend(FedMean):
     def aggregated(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
         """As without a threshold; and what its slope is found by is there until the round has been evaluated."""
         assert self.meta
-        state, meta, names = super().aggregated(number, replies, updates), self.meta, self.tensor_set.names
-        deviations = {
-            reply.site: dict(zip(names, map(float, reply.parsed.deviations), strict=True))
-            for reply in replies
-            if reply.parsed.deviations is not None
-        }
-        self.meta = replace(meta, deviations=deviations)
-        self.meta = self._directed(self.meta, updates)
+        state, meta, weights = super().aggregated(number, replies, updates), self.meta, weights_of(self.settings)
+        shares: dict[str, dict[str, float]] = {site: {} for site in updates}
+        for part, _, sites in in_clusters(updates, self.clusters):
+            for site, weight in zip(sites, weights([updates[site] for site in sites]) if sites else [], strict=True):
+                shares[site][part] = weight
+        parsed = {reply.site: reply.parsed for reply in replies}
+        deviations = {site: training.deviations for site, training in parsed.items() if training.deviations is not None}
+        projections = {site: training.projections for site, training in parsed.items() if training.projections is not None}
+        self.meta = replace(meta, deviations=deviations, projections=projections, shares=shares)
         record, model = self.phases.record, meta.model
-        shares = {site: float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes}
-        record.about["threshold"] = {
-            "theta": meta.theta.value,
-            "mu": meta.theta.mu,
-            "scale": model.scale,
-            "tau": model.tau,
-        }
-        if silence := model.report(shares):
+        theta, tau = meta.theta, model.tau
+        record.about["threshold"] = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": tau}
+        sent = [float(sums.get("numbers_share", 0.0)) for site, sums in record.sites.items() if site in meta.probes]
+        if silence := model.report(sent):
             self.note(f"round {number}: {silence}")
         return state
-
-    def _directed(self, meta: MetaRound, updates: Mapping[str, Update]) -> MetaRound:
-        """With what every update counts in its clusters and, for the estimator `cross`, where the threshold moves them."""
-        settings, weights, theta, tau = self.settings, weights_of(self.settings), meta.theta.value, meta.model.tau
-        shares: dict[Part, dict[str, float]] = {part: {} for part in PARTS}
-        directions: dict[Part, dict[str, Tensors]] = {part: {} for part in PARTS}
-        for part, cluster, sites in in_clusters(updates, self.clusters):
-            received = self.sent.tensors[part].get(cluster, {})
-            if not received:
-                continue
-            counts = dict(zip(sites, weights([updates[site] for site in sites]) if sites else [], strict=True))
-            shares[part] |= counts
-            if settings.meta_estimator == "cross" and self.learns:
-                sent = {site: updates[site].sent().tensors for site in sites}
-                with timed(self.phases.record.server_s, "direction"):
-                    directions[part][cluster] = direction(received, sent, counts, meta.deviations, theta, tau, settings.keep)
-        return replace(meta, shares=shares, directions=directions)
 
     # --- The meta step -----------------------------------------------------------------------------------------------------------
 
@@ -191,20 +170,10 @@ class MetaSend(FedMean):
         messages, meta = list(super().configure_evaluate(server_round, arrays, config, grid)), self.meta
         if meta is None or not self.learns:
             return messages
-        packed: dict[tuple[str, ...], ArrayRecord] = {}
-        crosses = self.settings.meta_estimator == "cross"
-        # A direction of nothing has no slope, and theta would stay where nobody sends for good; the sites' own terms lead out of there.
-        alone = crosses and not any(way for ways in meta.directions.values() for way in ways.values())
         for message in messages:
-            site = str(message.content[protocol.TASK]["site"])
-            weights = tuple(meta.shares.get(part, {}).get(site, 0.0) for part in PARTS)
-            threshold = Threshold(meta.theta.value, meta.model.tau, weights, alone)
+            shares = meta.shares.get(str(message.content[protocol.TASK]["site"]), {})
+            threshold = Threshold(meta.theta.value, meta.model.tau, tuple(shares.get(part, 0.0) for part in PARTS))
             message.content[protocol.THRESHOLD] = ConfigRecord(threshold.request())
-            if crosses and not alone:
-                of = tuple(cluster_of(self.clusters, part, site) for part in PARTS if meta.directions.get(part))
-                if of not in packed:  # sites of the same clusters get one record, which is in memory once
-                    packed[of] = to_record(self._packed_direction(meta, site))
-                message.content[protocol.DIRECTION] = packed[of]
             self._add_filter(message)
         return messages
 
@@ -225,7 +194,10 @@ class MetaSend(FedMean):
 
     def _learn(self, number: int, meta: MetaRound) -> None:
         answers, weights, model = meta.answers, self._site_weights(meta.answers), meta.model
-        values = {site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else sums["slope"] for site, sums in answers.items()}
+        values = {
+            site: sums["nll_sum"] / sums["num_tokens"] if self.by_loss else self._slope(meta, site, sums)
+            for site, sums in answers.items()
+        }
         finite = {site: value for site, value in values.items() if math.isfinite(value)}
         for site in values.keys() - finite.keys():
             what = "loss" if self.by_loss else "gradient"
@@ -237,8 +209,8 @@ class MetaSend(FedMean):
             figures["stepped"] = model.step_by_loss({site: loss + paid for site, loss in finite.items()}, weights)
             figures["loss"] = total if math.isfinite(total) else None
         else:
-            sizes = {spec.name: math.prod(spec.shape) for spec in self.tensor_set.specs}
             if price and meta.deviations:
+                sizes = np.array([math.prod(spec.shape) for spec in self.tensor_set.specs])
                 total += price * bytes_slope(meta.deviations, sizes, meta.theta.value, model.tau, self.settings.keep)
             figures["stepped"] = model.step(total)
             figures["slope"] = total if math.isfinite(total) else None
@@ -248,11 +220,21 @@ class MetaSend(FedMean):
                 why = "its gradient of the second filter is no number; left out of the filter's step"
                 self.note(f"round {number}: site {site}: {why}")
 
+    def _slope(self, meta: MetaRound, site: str, sums: Mapping[str, Any]) -> float:
+        """What a higher threshold does to a site's dev loss by its own update, under `cross` by the others' too."""
+        slope, specs = float(sums["slope"]), self.tensor_set.specs
+        for other, shares in meta.shares.items() if self.settings.crosses else ():
+            if other != site:
+                together = {part for part in PARTS if other in self.clusters[part][cluster_of(self.clusters, part, site)]}
+                weights = np.array([shares[spec.part] if spec.part in together else 0.0 for spec in specs])
+                moved = meta.projections[other], weights, meta.deviations[other]
+                slope += cross_slope(sums["gradient"], *moved, meta.theta.value, meta.model.tau, self.settings.keep)
+        return slope
+
     def _share_sent(self, meta: MetaRound) -> float:
         """Of the numbers of an update, mean over the sites whose updates were aggregated."""
-        counted = {site for shares in meta.shares.values() for site in shares}
         sites = self.phases.record.sites
-        return math.fsum(float(sites[site].get("numbers_share", 0.0)) for site in counted) / max(1, len(counted))
+        return math.fsum(float(sites[site].get("numbers_share", 0.0)) for site in meta.shares) / max(1, len(meta.shares))
 
     def _add_filter(self, message: Message) -> None:
         if self.meta and self.meta.filter:
@@ -266,14 +248,6 @@ class MetaSend(FedMean):
             power = 1 / self.settings.sampling_temperature
             return {site: float(self.registry.about[site]["train"]) ** power for site in answers}
         return dict.fromkeys(answers, 1.0)
-
-    def _packed_direction(self, meta: MetaRound, site: str) -> Tensors:
-        """Where the threshold moves the tensors of the site's clusters."""
-        moved: dict[str, Any] = {}
-        for part in PARTS:
-            if meta.directions.get(part):
-                moved |= meta.directions[part][cluster_of(self.clusters, part, site)]
-        return pack_selected(moved, Selection.of_names(self.tensor_set, moved))
 
     # --- Replies -----------------------------------------------------------------------------------------------------------------
 
@@ -289,11 +263,10 @@ class MetaSend(FedMean):
         return partial(parse_training, probed=self.meta.probes[site])
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
-        answer = reply.content.pop(protocol.META, None)
-        evaluation = super()._parse_evaluation(site, reply, size)
         if self.meta is None or not self.learns:
-            return evaluation
-        record = self.phases.record.of(site)
-        slope = parse_slope(answer, self._expected(site))
+            return super()._parse_evaluation(site, reply, size)
+        answer, gradient = (reply.content.pop(name, None) for name in (protocol.META, protocol.PROJECTIONS))
+        evaluation = super()._parse_evaluation(site, reply, size)
+        slope, record = parse_slope(answer, gradient, self._expected(site)), self.phases.record.of(site)
         record["seconds"] |= {f"meta {what}": round(slope[key], 6) for what, key in META_PARTS.items() if key in slope}
         return replace(evaluation, meta=slope)

@@ -27,7 +27,8 @@ class Change:
     """What an update changed, tensor by tensor in the set's order, each array (tensors,) float64.
 
     squares: sums of squares of the changes. largest: the largest magnitude of a change. sizes: the largest magnitude of what the site was
-    given. sent: how many of its numbers the site sent; of a tensor of which it sent none, and of a companion, all four are 0.
+    given. sent: how many of its numbers the site sent. All four are 0 of a tensor of which it sent none, unless a
+    projection tells of the largest, and of a companion.
     """
 
     squares: Numbers

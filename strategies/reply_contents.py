@@ -15,11 +15,12 @@ from fedlingua.exchange.joined import Joined, Numbers, flat_parts, runs
 from fedlingua.exchange.records import opened, view
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.selection.masks import everything, unpack_selected
+from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import most_samples, num_samples
 from strategies import checks, masked_scores, translation_scores
-from strategies.coded import decoded_update
+from strategies.coded import decoded_selection, decoded_update
 from strategies.norms import NO_CHANGE, Change, change_of
 from strategies.progress import Sums
 from strategies.updates import Update
@@ -64,7 +65,7 @@ class Training:
     """A site's update and the sums of its training.
 
     change: of the update. digest: of its bytes, so two replies with one digest carry the same update. Nothing and "" where tensors stay
-    with the site. deviations: every tensor's, where the selection goes by them.
+    with the site. deviations: every tensor's, where the selection goes by them; projections: the same, under `cross`.
     """
 
     update: Update
@@ -72,6 +73,7 @@ class Training:
     change: Change
     digest: str
     deviations: Numbers | None = None
+    projections: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,9 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         ExchangeError: with what was got and what was wanted.
     """
     settings, tensor_set = expected.settings, expected.tensor_set
-    carried = {protocol.ARRAYS, protocol.DEVIATIONS} if settings.by_deviation else {protocol.ARRAYS}
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *carried})
+    carried = {protocol.DEVIATIONS: settings.by_deviation, protocol.PROJECTIONS: settings.crosses}
+    besides = {name for name, is_carried in carried.items() if is_carried}
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS, *besides})
     metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
     if probed is None:
         sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *_of_selection(settings)), expected)
@@ -110,13 +113,15 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
             raise ExchangeError("carries tensors, which stay at the sites under this method")
         return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "")
     digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
-    selection = None
-    if settings.code_up.method != "none":
-        tensors = decoded_update(opened(arrays), received, tensor_set, settings.code_up)
-    elif settings.selected_by == "all":
-        tensors = view(arrays, tensor_set)
+    selection, code = None, settings.code_up
+    if settings.selected_by != "all":
+        chosen = opened(arrays)
+        chosen = chosen if code.method == "none" else decoded_selection(chosen, received, tensor_set, code)
+        tensors, selection = unpack_selected(chosen, tensor_set, runs(received, tensor_set))
+    elif code.method != "none":
+        tensors = decoded_update(opened(arrays), received, tensor_set, code)
     else:
-        tensors, selection = unpack_selected(opened(arrays), tensor_set, runs(received, tensor_set))
+        tensors = view(arrays, tensor_set)
     starts = received.parts if isinstance(received, Joined) else flat_parts(received, tensor_set)
     change = change_of(tensors, starts, selection or everything(tensor_set))
     if settings.max_update_norm and change.norm > settings.max_update_norm:
@@ -126,8 +131,11 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     if change.norm and digest == expected.earlier:
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
+    projections = _projections(reply.content.get(protocol.PROJECTIONS), tensor_set) if settings.crosses else None
+    if projections is not None:
+        change = checks.check_projections(projections, change, tensor_set)
     update = Update(expected.site, tensors, size, selection, sums["nll_sum"] / sums["num_tokens"])
-    return Training(update, sums, change, digest, deviations)
+    return Training(update, sums, change, digest, deviations, projections)
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
@@ -205,16 +213,22 @@ def parse_evaluation(reply: Message, expected: Expected, earlier: Sums | None) -
     return sums
 
 
-def parse_slope(record: Any, expected: Expected) -> dict[str, Any]:
-    """A site's part in what is learned from a round: sums, and the gradient of the second filter where there is one. What is no number is
-    let through, to be left out and named.
+def _projections(record: Any, tensor_set: TensorSet) -> Numbers:
+    return checks.check_array(record, protocol.PROJECTIONS, (len(tensor_set.specs), PROJECTED))
+
+
+def parse_slope(record: Any, projections: Any, expected: Expected) -> dict[str, Any]:
+    """A site's part in what is learned from a round: sums, the gradient of the second filter where there is one, and
+    under `cross` that of the tensors, as `projections`. What is no number is let through, to be left out and named.
 
     Raises:
         ExchangeError: it is not there, lacks something, or has something of another form.
     """
     settings = expected.settings
-    slope = {"slope", protocol.SLOPE_S} if settings.meta_estimator != "loss" or settings.second_filter else set()
+    slope = {"slope", protocol.SLOPE_S} if settings.asks_own_terms else set()
     wanted = {"nll_sum", "num_tokens", protocol.BATCHES_S, *slope, *({"filter"} if settings.second_filter else ())}
+    if projections is not None and not settings.crosses:
+        raise ExchangeError("carries projections of its gradient, which were not asked for")
     if record is None or set(record) != wanted:
         raise ExchangeError(f"the reply's part in the meta step has {sorted(record or ())}; wanted {sorted(wanted)}")
     sums = {key: value for key, value in record.items() if key != "filter"}
@@ -230,6 +244,7 @@ def parse_slope(record: Any, expected: Expected) -> dict[str, Any]:
     return {
         **{key: float(value) for key, value in sums.items()},
         **({"filter": record["filter"]} if settings.second_filter else {}),
+        **({"gradient": _projections(projections, expected.tensor_set)} if settings.crosses else {}),
     }
 
 

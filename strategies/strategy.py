@@ -72,6 +72,11 @@ class SiteStrategy(Rounds):
         return self.model_for(self.sent, site)
 
     @property
+    def projected(self) -> int:
+        """Of how many tensors a reply may have projections."""
+        return len(self.tensor_set.specs) if self.settings.crosses else 0
+
+    @property
     def train_config(self) -> ConfigRecord:
         """What the sites' training goes by besides the settings."""
         return ConfigRecord({protocol.PROXIMAL_MU: self.settings.pull} if self.settings.pull else {})
@@ -90,7 +95,7 @@ class SiteStrategy(Rounds):
         """
         if number > 0:
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
-            most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers)
+            most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers, self.projected)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, self.progress, most_bytes)
             state = self.aggregated(number, replies, self.checked(number, replies))
             state = self.given(number, state) if self.travels else state
@@ -188,7 +193,8 @@ class SiteStrategy(Rounds):
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
         """The sites' dev losses under a state."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
-        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, self.progress)
+        most_bytes = size_limit(None, projected=self.projected)
+        replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, self.progress, most_bytes)
         self.progress.dev_losses[number] = {reply.site: reply.parsed.sums for reply in replies}
         for reply in replies:
             sums, task = reply.parsed.sums, reply.message.content[protocol.TASK]

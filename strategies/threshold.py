@@ -6,8 +6,9 @@ global model is estimated (selection/meta_gradient.py), and `step` takes it thro
 What the paper leaves open, decided here:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
-  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of each round anew, or of the first
-  for good. Deviations fall after the first round to a half or less, faster than the MLP learns to follow them.
+  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of the
+  first for good, or of each. Deviations fall after the first round, to a half or less and faster than the MLP
+  learns to follow; but with each round's median an MLP that learns little is a median rule.
 - The output layer begins at 0, so that theta begins at the scale, half of the tensors, and only learning moves it. Drawn at random, an
   untrained MLP takes theta to 0.57 or 1.44 times the scale as the losses fall, whichever the seed has it, and learning does less.
 - The losses go in as they are. The MLP is float32 with ReLU, and its hidden layer drawn as torch draws a linear one.
@@ -27,7 +28,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.tensors import Tensors
 from fedlingua.selection.gates import WIDTH
-from fedlingua.selection.meta_gradient import Deviations, mean_over_sites, score_slope
+from fedlingua.selection.meta_gradient import mean_over_sites, score_slope
 from fedlingua.selection.second_filter import drawn
 
 NEURONS = 100
@@ -60,8 +61,8 @@ class ThresholdModel:
     """The MLP with its Adam, and what both need from round to round; the same seed and losses give the same bytes on one CPU type.
 
     sites: all of the federation, in its order, which is that of the MLP's inputs. spread: with the estimator `loss`, sigma of the thetas
-    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. frozen: stays as it began, a control. scale: of theta, if it shall
-    not be taken from the first round's deviations. follows: the scale is taken anew from every round's. width: tau as a share of the scale.
+    tried, as a share of mu (`meta_gradient.SPREAD`); 0 with the others. follows: the scale is taken anew from
+    every round's deviations, not from the first one's for good. width: tau as a share of the scale.
     """
 
     def __init__(
@@ -71,13 +72,11 @@ class ThresholdModel:
         neurons: int = NEURONS,
         lr: float = LEARNING_RATE,
         spread: float = 0.0,
-        frozen: bool = False,
-        scale: float | None = None,
         width: float = WIDTH,
         follows: bool = False,
     ) -> None:
-        self.sites, self.spread, self.frozen, self.scale = tuple(sites), spread, frozen, scale
-        self.width, self.follows = width, follows
+        self.sites, self.spread, self.width, self.follows = tuple(sites), spread, width, follows
+        self.scale: float | None = None
         self.weights = _drawn(len(sites), neurons, torch.Generator().manual_seed(seed))
         self.adam = torch.optim.Adam(self.weights.values(), lr=lr, foreach=False)
         self.random = Random(f"{seed}/theta")
@@ -93,17 +92,15 @@ class ThresholdModel:
 
     # --- Forward -------------------------------------------------------------------------------------------------------------------
 
-    def begin(self, deviations: Mapping[str, Deviations]) -> None:
-        """Set the scale, in the first round, or where it follows in each: the median of all deviations given, in a run one of each site,
-        itself the median of the site's tensors.
-
-        Tensors that were 0 (their deviation is infinite) or did not move say nothing of it. Where there is no other, the scale stays.
+    def begin(self, deviations: Sequence[float]) -> None:
+        """Set the scale, in the first round or, where it follows, in each: the median of the deviations, in a run
+        one of each site, itself the median of the site's tensors.
 
         Raises:
-            RunError: it was never set.
+            RunError: it was never set, and none is finite and above 0.
         """
         if self.scale is None or self.follows:
-            finite = [value for of_site in deviations.values() for value in of_site.values() if 0 < value < math.inf]
+            finite = [value for value in deviations if 0 < value < math.inf]
             if finite:
                 self.scale = float(np.median(finite))
             elif self.scale is None:
@@ -163,10 +160,10 @@ class ThresholdModel:
     def step(self, slope: float) -> bool:
         """One step of Adam with dL_val / dtheta = slope, through the last theta; whether it was taken.
 
-        A slope that is no number, or too large for one on the way back, is left out, and nothing changes; frozen, all are.
+        A slope that is no number, or too large for one on the way back, is left out, and nothing changes.
         """
         assert self._mu is not None, "theta() first, and one step for each"
-        if self.frozen or not math.isfinite(slope):
+        if not math.isfinite(slope):
             return False
         parameters = list(self.weights.values())
         gradients = torch.autograd.grad(self._mu, parameters, torch.full_like(self._mu, slope), retain_graph=True)
@@ -198,10 +195,10 @@ class ThresholdModel:
         theta = self._theta
         return self.step(score_slope(loss, baseline, theta.drawn, theta.mu, self.spread * theta.mu))
 
-    def report(self, shares: Mapping[str, float]) -> str | None:
-        """What to tell the user once nobody has sent anything for two rounds. shares: site -> share of its numbers sent this round."""
+    def report(self, shares: Sequence[float]) -> str | None:
+        """What to tell the user once nobody has sent anything for two rounds. shares: of each site's numbers, sent."""
         assert self._theta is not None, "theta() first"
-        self.silent = [] if any(shares.values()) else [*self.silent, self._theta.value][-2:]
+        self.silent = [] if any(shares) else [*self.silent, self._theta.value][-2:]
         if len(self.silent) < 2:
             return None
         return (

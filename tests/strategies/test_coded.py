@@ -8,14 +8,17 @@ from flwr.app import Array
 
 from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.exchange import protocol
-from fedlingua.exchange.coding.change import decode_change
+from fedlingua.exchange.coding.change import decode_change, encode_change
+from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import NamedState, digest_of
+from fedlingua.exchange.joined import Joined, runs
 from fedlingua.exchange.records import from_record, to_record
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.selection.masks import Selection, pack_selected, unpack_selected
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.codes import parse_code
 from strategies.aggregation import State
-from strategies.coded import decoded_update, given, stretch
+from strategies.coded import decoded_selection, decoded_update, given, stretch
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.in_process import InProcessGrid, rounds, run, run_on
 
@@ -166,12 +169,90 @@ def test_an_update_that_is_no_change_is_refused(arrays, words):
         ({"send.code-down": "half"}, "is no code"),
         ({**FOUR, "own-model": "mr-mtl"}, "sends no change of the mean"),
         ({**FOUR, "scaffold": True, "optimizer": "sgd"}, "travel"),
-        ({**FOUR, "method": "adapter-fed", "send.rule": "top-k"}, "selection top-k"),
+        ({"send.code": "sign", "method": "adapter-fed", "send.rule": "top-k"}, "selection top-k leaves nothing behind"),
+        ({"send.code": "4bit top 0.1", "method": "adapter-fed", "send.rule": "apf"}, "selection apf leaves nothing behind"),
+        ({"send.code": "4bit nearest", "method": "adapter-fed", "send.rule": "dp-g"}, "selection dp-g leaves nothing behind"),
     ],
 )
 def test_what_does_not_go_with_a_code_is_said_before_the_run(keys, words):
     with pytest.raises(ConfigError, match=words):
         settings(**keys)
+
+
+# --- What a rule chose -----------------------------------------------------------------------------------------------------------
+
+BOTH = TensorSet(
+    "both", (TensorSpec("a", (4,), "encoder", 0), TensorSpec("b", (2, 3), "encoder", 0), TensorSpec("c", (3,), "decoder", 0))
+)
+
+
+def chosen(grain):
+    if grain == "tensors":
+        return Selection.of_names(BOTH, ["b"])
+    places = {"encoder": [0, 1, 0, 0, 1, 1, 1, 0, 0, 0], "decoder": [0, 0, 0]}
+    return Selection(BOTH, numbers={part: np.array(bits, bool) for part, bits in places.items()})
+
+
+def packed(selection, old, new, code):
+    """As a site packs it."""
+    arrays, started = pack_selected(new, selection), pack_selected(old, selection)
+    for part in {"encoder", "decoder"} & started.keys():
+        draws = generator_of(1, 1, "court", part)
+        shapes = selection.shapes_of(part)
+        payload = encode_change(started[part], arrays[part], None, shapes, parse_code(code), draws).payload
+        arrays[part] = np.frombuffer(payload, np.uint8)
+    return arrays
+
+
+@pytest.mark.parametrize("grain", ["tensors", "numbers"])
+@pytest.mark.parametrize("code", ["8bit", "2bit", "lossless"])
+def test_chosen_numbers_come_within_a_level_of_their_tensor_and_others_as_they_were(grain, code):
+    draws, selection = np.random.default_rng(5), chosen(grain)
+    old, new = ({spec.name: draws.normal(size=spec.shape).astype(np.float32) for spec in BOTH.specs} for _ in range(2))
+    got = decoded_selection(packed(selection, old, new, code), old, BOTH, parse_code(code))
+    update, again = unpack_selected(got, BOTH, runs(old, BOTH))
+    masks = Joined({part: selection.mask_of(part) for part in ("encoder", "decoder")}, BOTH)
+    assert all(np.array_equal(again.mask_of(part), selection.mask_of(part)) for part in ("encoder", "decoder"))
+    for name in old:
+        moved, sent = (new[name] - old[name])[masks[name]], masks[name]
+        np.testing.assert_array_equal(update[name][~sent], old[name][~sent])
+        if code == "lossless":
+            np.testing.assert_array_equal(update[name][sent], new[name][sent])
+        elif sent.any():
+            level = np.abs(moved).max() / parse_code(code).top_level
+            assert np.abs(update[name][sent] - new[name][sent]).max() <= level * 1.001
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "words"),
+    [
+        ("encoder", np.zeros(9, np.uint8), "another code"),
+        ("encoder", np.zeros(6, np.float32), "float32"),
+        ("decoder", np.zeros(9, np.uint8), "uint8"),
+        ("more", np.zeros(9, np.uint8), "'more'"),
+        ("mask", np.full(1, 0b11100000, np.uint8), "'decoder' is missing|another code"),
+        ("mask", np.full(2, 255, np.uint8), "bytes"),
+    ],
+)
+def test_a_choice_that_is_none_is_refused(name, array, words):
+    old = {spec.name: np.zeros(spec.shape, np.float32) for spec in BOTH.specs}
+    new = {spec.name: np.ones(spec.shape, np.float32) for spec in BOTH.specs}
+    arrays = {**packed(chosen("tensors"), old, new, "4bit"), name: array}
+    with pytest.raises(ExchangeError, match=words):
+        unpack_selected(decoded_selection(arrays, old, BOTH, parse_code("4bit")), BOTH, runs(old, BOTH))
+
+
+@pytest.mark.parametrize("rule", ["top-k", "metasend-l", "apf"])
+def test_a_rule_with_a_code_sends_fewer_bytes_and_a_lossless_one_the_same_tensors(families, tmp_path, rule):
+    config = {**families, "rounds": 2, "send.rule": rule, "meta.batches": 2, "meta.batch-size": 2}
+    folders = {code: run({**config, "send.code": code}, tmp_path / code)[0] for code in ("none", "lossless", "4bit")}
+    assert final_bytes(folders["lossless"]) == final_bytes(folders["none"])
+    assert losses(folders["lossless"]) == losses(folders["none"])
+    up = {code: folder.read("scores.json")["uplink_bytes_per_round"] for code, folder in folders.items()}
+    assert up["4bit"] < up["none"]
+    assert not [failure for line in rounds(folders["4bit"]) for failure in line["failures"]]
+    first, second = (losses(folders["4bit"])[number][1] for number in (0, 2))
+    assert second < first
 
 
 # --- Whole runs ----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from clients import threshold_slope
 from fedlingua.exchange import protocol
-from fedlingua.exchange.records import opened
+from fedlingua.exchange.records import opened, to_record
 from strategies import metasend, threshold
 from tests.in_process import failing, rounds, run
 
@@ -68,8 +68,8 @@ def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(conf
         found = [one["deviations"] for one in map(json.loads, lines) if (one["site"], one["round"]) == (site, number)]
         return np.median([value for value in found[0] if value])
 
-    follows, _ = plain
-    first, _ = run({**config, "meta.scale": "first"}, tmp_path / "first")
+    first, _ = plain
+    follows, _ = run({**config, "meta.scale": "round"}, tmp_path / "follows")
     for number, one in enumerate(thresholds(follows), start=1):
         medians = [told(follows, site, number) for site in rounds(follows)[number]["sites"]]
         assert one["scale"] == pytest.approx(np.median(medians), rel=1e-4)
@@ -78,38 +78,60 @@ def test_the_threshold_is_a_multiple_of_each_rounds_median_or_of_the_firsts(conf
     assert thresholds(first)[1]["theta"] != thresholds(follows)[1]["theta"]
 
 
-@pytest.mark.parametrize("estimator", ["cross", "own", "loss"])
+ESTIMATORS = ["own", "cross", "loss"]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("method", ["adapter-fed", "adapter-families"])
 def test_every_estimator_learns_with_and_without_clusters(config, tmp_path, estimator, method):
     folder, live = run({**config, "method": method, "meta.estimator": estimator, "rounds": 2}, tmp_path / "run")
     told = thresholds(folder)
     assert told[-1]["stepped"]
     assert (told[0]["theta"] != told[0]["mu"]) == (estimator == "loss")  # the thresholds that are tried
-    asked = [
-        message
-        for message in live.sent
-        if message.metadata.message_type == protocol.EVALUATE and message.content["task"]["round"]
-    ]
-    assert all((protocol.DIRECTION in message.content) == (estimator == "cross") for message in asked)
+    of_phase = {
+        kind: [m for m in live.received if m.metadata.message_type == kind] for kind in (protocol.SEND, protocol.EVALUATE)
+    }
+    projected = {kind: sum(protocol.PROJECTIONS in m.content for m in each) for kind, each in of_phase.items()}
+    assert projected == dict.fromkeys(of_phase, 8 if estimator == "cross" else 0)
     answers = [reply.content[protocol.META] for reply in live.received if protocol.META in reply.content]
     assert len(answers) == 8
     slope = ["slope", "slope_seconds"] if estimator != "loss" else []
     assert all(set(one) == {"nll_sum", "num_tokens", "batches_seconds", *slope} for one in answers)
 
 
-def test_what_finds_the_slope_is_counted_down(config, tmp_path):
-    """Cross sends the direction to every site, on top of the tensors and the threshold."""
-    runs = {e: run({**config, "meta.estimator": e, "rounds": 1}, tmp_path / e) for e in ("cross", "own")}
-    down = {e: rounds(folder)[1]["sites"]["court"]["downlink_bytes"] for e, (folder, _) in runs.items()}
-    (asked,) = [
-        message
-        for message in runs["cross"][1].sent
-        if message.metadata.message_type == protocol.EVALUATE
-        and message.content["task"]["round"] == 1
-        and message.content["task"]["site"] == "court"
-    ]
-    payload = sum(array.nbytes for array in opened(asked.content.array_records[protocol.DIRECTION]).values())
-    assert payload < down["cross"] - down["own"] < payload + 2000
+def test_cross_costs_32_numbers_a_tensor_up_and_nothing_down(config, plain, tmp_path):
+    """Beside `own`; the first round, in which both send by the same threshold. Of 90 tensors that would be less than 16 KB."""
+    of_own, _ = plain
+    of_cross, live = run({**config, "meta.estimator": "cross"}, tmp_path / "cross")
+    own, cross = (rounds(folder)[1]["sites"]["court"] for folder in (of_own, of_cross))
+    assert cross["tensors_sent"] == own["tensors_sent"]
+    tensors = len(json.loads((of_own.directory / "deviations.jsonl").read_text().splitlines()[0])["deviations"])
+    more = cross["uplink_bytes"] - own["uplink_bytes"]
+    assert 2 * 64 * tensors < more < 2 * (64 * tensors + 1000)
+    assert more + 2 * 64 * (90 - tensors) < 16 * 1024
+    assert cross["downlink_bytes"] - own["downlink_bytes"] in range(-8, 9)  # of two float's digits
+    requests = [set(message.content) for message in live.sent if message.metadata.message_type == protocol.EVALUATE]
+    assert set().union(*requests) == {protocol.TASK, protocol.RULES, protocol.ARRAYS, protocol.STATE, protocol.THRESHOLD}
+
+
+def test_cross_adds_what_the_others_do_to_a_sites_loss(config, tmp_path, monkeypatch):
+    """The same tensors, the same first threshold; where two clusters share no site, nothing is added between them."""
+    added = []
+
+    def watched(*arguments):
+        added.append((arguments[2], answer(*arguments)))
+        return added[-1][1]
+
+    answer = metasend.cross_slope
+    monkeypatch.setattr(metasend, "cross_slope", watched)
+    config = {**config, "method": "adapter-families", "rounds": 1}
+    of_cross, _ = run({**config, "meta.estimator": "cross"}, tmp_path / "cross")
+    of_own, _ = run({**config, "meta.estimator": "own"}, tmp_path / "own")
+    own, cross = (thresholds(folder)[0] for folder in (of_own, of_cross))
+    assert own["theta"] == cross["theta"]
+    assert len(added) == 4 * 3
+    assert all(bool(slope) == bool(weights.any()) for weights, slope in added)
+    assert cross["slope"] - own["slope"] == pytest.approx(sum(slope for _, slope in added) / 4)
 
 
 @pytest.mark.parametrize("estimator", ["cross", "loss"])
@@ -124,19 +146,19 @@ def test_a_site_that_fails_in_one_phase_leaves_the_others_their_threshold(config
     assert len(rounds(folder)) == 4
 
 
-@pytest.mark.parametrize("estimator", ["cross", "own", "loss"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_a_round_tells_how_long_each_part_of_it_took(config, tmp_path, estimator):
     folder, _ = run({**config, "meta.estimator": estimator, "rounds": 1}, tmp_path / "run")
     line = rounds(folder)[1]
     sites = {"train", "select", "evaluate", "meta batches"} | ({"meta slope"} if estimator != "loss" else set())
     assert all(set(site["seconds"]) == sites and min(site["seconds"].values()) > 0 for site in line["sites"].values())
-    assert set(line["server_s"]) == {"aggregate", "theta", "step"} | ({"direction"} if estimator == "cross" else set())
+    assert set(line["server_s"]) == {"aggregate", "theta", "step"}
     assert min(line["server_s"].values()) > 0
     assert set(line["phase_s"]) == {"train", "send", "evaluate"}
 
 
 def test_what_takes_longer_is_told_under_its_own_name(config, tmp_path, monkeypatch):
-    """A thousand seconds by the clock in the pass over the batches, the direction and the step; the parts beside them stay short."""
+    """A thousand seconds by the clock in the pass over the batches and the step; the parts beside them stay short."""
     monotonic, passed = time.monotonic, [0.0]
     # Everybody's: the server takes no seconds that its own clock has not seen pass.
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + passed[0])
@@ -151,12 +173,9 @@ def test_what_takes_longer_is_told_under_its_own_name(config, tmp_path, monkeypa
         monkeypatch.setattr(module, name, waits)
 
     slow(threshold_slope, "corpus_gradient")
-    slow(metasend, "direction")
     slow(threshold.ThresholdModel, "step")
     folder, _ = run({**config, "rounds": 1, "method": "adapter-families"}, tmp_path / "run")
     line = rounds(folder)[1]
-    clusters = sum(len(groups) for groups in folder.read("clusters.json").values())
-    assert line["server_s"]["direction"] >= 1000 * clusters
     assert line["server_s"]["step"] >= 1000
     assert line["server_s"]["aggregate"] < 1000
     for site in line["sites"].values():
@@ -177,13 +196,18 @@ def test_seconds_that_are_none_are_refused(config, tmp_path, key, phase):
     assert "0 or more" in failure["reason"]
 
 
-def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path):
+@pytest.mark.parametrize("what", ["slope", "projections"])
+def test_a_slope_that_is_no_number_is_left_out_and_named(config, tmp_path, what):
     def tamper(request, reply):
         if protocol.META in reply.content and request.content["task"]["site"] == "court":
-            reply.content[protocol.META]["slope"] = math.nan
+            if what == "slope":
+                reply.content[protocol.META]["slope"] = math.nan
+            else:
+                array = opened(reply.content[protocol.PROJECTIONS])[protocol.PROJECTIONS]
+                reply.content[protocol.PROJECTIONS] = to_record({protocol.PROJECTIONS: array * np.float32(math.nan)})
         return reply
 
-    folder, _ = run(config, tmp_path / "run", tamper=tamper)
+    folder, _ = run({**config, "meta.estimator": "cross"}, tmp_path / "run", tamper=tamper)
     assert "site court: its gradient is nan; left out of the meta step" in notes(folder)
     assert all(one["stepped"] and math.isfinite(one["slope"]) for one in thresholds(folder))
 
@@ -218,19 +242,17 @@ def test_two_rounds_in_which_nobody_sends_are_told(config, tmp_path):
     assert folder.read("run.json")["status"] == "completed"
 
 
-def test_where_nobody_sends_the_sites_own_terms_lead_theta_back(config, tmp_path):
-    """A first scale far above all deviations lets nobody send; no direction can be made of that."""
+def test_where_nobody_sends_theta_finds_back(config, tmp_path):
+    """A first scale far above all deviations lets nobody send."""
 
     def tamper(request, reply):
         if request.metadata.message_type == protocol.PROBE and request.content["task"]["round"] == 1:
             reply.content[protocol.METRICS]["deviation"] = 1e4
         return reply
 
-    config = {**config, "send.zero-norm": "stay", "meta.scale": "first", "meta.temperature": 1.0, "rounds": 4}
-    folder, live = run(config, tmp_path / "run", tamper=tamper)
+    config = {**config, "send.zero-norm": "stay", "meta.temperature": 1.0, "rounds": 4}
+    folder, _ = run(config, tmp_path / "run", tamper=tamper)
     told = thresholds(folder)
-    asked = [m for m in live.sent if protocol.THRESHOLD in m.content and m.metadata.message_type == protocol.EVALUATE]
-    assert all(message.content[protocol.THRESHOLD]["own"] and protocol.DIRECTION not in message.content for message in asked)
     assert all(one["stepped"] and one["slope"] for one in told)
     assert len({one["theta"] for one in told}) == 4
 
@@ -250,15 +272,14 @@ def test_a_second_filter_leaves_out_more_as_its_price_rises(config, tmp_path, es
 def test_what_is_learned_goes_by_the_deviations_that_the_site_sent_by(config, tmp_path, monkeypatch, changes):
     """Those against its own last round, in every round."""
     used = []
-    answer = threshold_slope._Slope.of
+    answer = threshold_slope.own_slope
 
-    def watched(slope, batches, direction, seconds):
-        deviations = slope.update.deviations.tolist()
-        used.append([float(f"{each:.6g}") if math.isfinite(each) else None for each in deviations])
-        return answer(slope, batches, direction, seconds)
+    def watched(of_tensors, weight, deviations, *about):
+        used.append([float(f"{each:.6g}") if math.isfinite(each) else None for each in deviations.values()])
+        return answer(of_tensors, weight, deviations, *about)
 
-    monkeypatch.setattr(threshold_slope._Slope, "of", watched)
+    monkeypatch.setattr(threshold_slope, "own_slope", watched)
     folder, _ = run({**config, **changes, "rounds": 3}, tmp_path / "run")
     told = [json.loads(line)["deviations"] for line in (folder.directory / "deviations.jsonl").read_text().splitlines()]
-    assert sorted(map(str, used)) == sorted(map(str, told))
-    assert len(used) == 12
+    assert sorted(map(str, used)) == sorted(3 * list(map(str, told)))  # once a part
+    assert len(used) == 3 * 12

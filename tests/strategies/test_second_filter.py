@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from fedlingua.selection.second_filter import SIZE, drawn
+from fedlingua.selection.rules import KEPT_FROM
+from fedlingua.selection.second_filter import SIZE, drawn, keep_probability, network_gradient
 from strategies.threshold import SecondFilter
 
 RNG = np.random.default_rng(7)
@@ -56,3 +57,15 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(stop: int, tmp_path: 
     for given in steps[stop:]:
         second.step(given, WEIGHTS)
     assert second.network.tobytes() == whole.network.tobytes()
+
+
+@pytest.mark.parametrize("price", [1e-3, 1.0, 1000.0])
+def test_how_soon_it_filters_is_a_matter_of_its_rate_and_not_of_its_price(price: float) -> None:
+    """Adam's steps are as long whatever the gradient: at a rate of 0.001 nothing is left out for 150 rounds, at 0.1 something after 5."""
+    magnitudes = np.logspace(-4, 0, 40)
+    for rate, number, filters in ((1e-3, 150, False), (0.1, 5, True)):
+        model = SecondFilter(2022, rate)
+        for _ in range(number):
+            gradient = network_gradient(model.network, magnitudes, np.full(40, price / 40))
+            model.step({"a": list(map(float, gradient))}, WEIGHTS)
+        assert bool((keep_probability(model.network, magnitudes) < KEPT_FROM).any()) == filters

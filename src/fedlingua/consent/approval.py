@@ -18,6 +18,7 @@ from fedlingua.exchange.protocol import (
     SIGNATURE,
     TRAIN,
 )
+from fedlingua.selection.meta_gradient import PROJECTED
 from fedlingua.selection.second_filter import SIZE
 from fedlingua.settings.config import Settings
 from fedlingua.settings.experiment import default_run_config
@@ -82,6 +83,9 @@ def sends(settings: Settings, trainable: "Trainable | None") -> Mapping[str, str
             sent[EVALUATE] += "; loss, tokens and seconds of some dev batches, and one number of the threshold's slope"
         if settings.second_filter:
             sent[EVALUATE] += f", {SIZE} of the second filter's"
+        if settings.crosses:
+            sent[SEND] += f"; {PROJECTED} sums over every tensor's change, sent or not, with random signs"
+            sent[EVALUATE] += f"; {PROJECTED} such sums over every tensor's gradient on these batches"
     else:
         del sent[PROBE], sent[SEND]
     sent[update] = sent[update].replace("the tensors that travel", _update(settings, trainable))

@@ -23,7 +23,7 @@ PROBE = "train.probe"
 SEND = "train.send"
 """Server: the round's threshold. Site: what it selects of the update that it keeps, and all its deviations."""
 EVALUATE = "evaluate"
-"""Server: the site's cluster tensors; with a learned threshold also what its slope is found by. Site: sums of its dev loss."""
+"""Server: the site's cluster tensors, and a learned threshold. Site: sums of its dev loss, and for the slope."""
 FINISH = "evaluate.finish"
 """Server: the best round's tensors, once, at the end. Site: keeps them, and answers with its score sums."""
 
@@ -38,8 +38,8 @@ THRESHOLD = "threshold"
 """ConfigRecord of a SEND request and of EVALUATE's: see Threshold."""
 DEVIATIONS = "deviations"
 """ArrayRecord of a reply under a selection by deviations: (tensors,) float32, eq. 2 of Chu et al. 2024."""
-DIRECTION = "direction"
-"""ArrayRecord of an EVALUATE request: where the threshold moves the model, flat for each part."""
+PROJECTIONS = "projections"
+"""ArrayRecord of a SEND and of an EVALUATE reply under `cross`: (tensors, 16) float32, of update and gradient."""
 META = "meta"
 """MetricRecord of an EVALUATE reply: the site's share in the threshold's slope, and its loss on the random dev batches."""
 TASK = "task"
@@ -109,18 +109,16 @@ Stage = tuple[int, int]
 @dataclass(frozen=True)
 class Threshold:
     """The threshold of a round. theta: by which sites send. tau: width of the soft gate around it. weights: what the site's update counts
-    in its cluster of each part, in the order of PARTS; 0 where it did not. own: whether the site is to answer by itself, as with the
-    estimator `own`, since nobody sent anything that a direction could be made of.
+    in its cluster of each part, in the order of PARTS; 0 where it did not.
     """
 
     theta: float
     tau: float = 0.0
     weights: tuple[float, ...] = ()
-    own: bool = False
 
     def request(self) -> dict[str, Any]:
         """As a request's ConfigRecord holds it."""
-        return {"theta": self.theta, "tau": self.tau, "weights": list(self.weights), "own": self.own}
+        return {"theta": self.theta, "tau": self.tau, "weights": list(self.weights)}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Threshold":
@@ -130,8 +128,7 @@ class Threshold:
             ExchangeError: a key is missing or of another kind.
         """
         try:
-            weights = tuple(map(float, record["weights"]))
-            return cls(float(record["theta"]), float(record["tau"]), weights, bool(record["own"]))
+            return cls(float(record["theta"]), float(record["tau"]), tuple(map(float, record["weights"])))
         except (KeyError, TypeError, ValueError) as error:
             raise ExchangeError(f"a request's threshold is not that of this version ({type(error).__name__}: {error})") from error
 

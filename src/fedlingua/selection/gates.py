@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 Keep = Literal["g", "l"]
 """What is sent: tensors whose deviation is greater than theta, or less."""
 WIDTH = 0.1
-"""tau as a share of the scale of deviations: tensors within a fifth of the scale around theta have a say. `cross` hears only of what was
-sent, so its theta comes to rest about one tau on the side that sends more; wider gates pull further, narrower ones find no tensor near."""
+"""tau as a share of the scale of deviations: tensors within a fifth of the scale around theta have a say."""
 
 Array = np.ndarray[Any, Any]
 

@@ -62,6 +62,11 @@ class Selection:
         assert self.tensors is not None
         return last - first if self.tensors[number] else 0
 
+    def shapes_of(self, part: str) -> list[tuple[int, ...]]:
+        """Of each tensor of a part, how many numbers are sent."""
+        places = [(number, *place) for number, place in enumerate(Joined({}, self.chosen).places) if place[0] == part]
+        return [(self.count_of(*place),) for place in places]
+
     def mask_of(self, part: str) -> Numbers:
         """(its numbers,) bool in joined order, whichever the grain: which numbers of one part are sent."""
         if self.numbers is not None:

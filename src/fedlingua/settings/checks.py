@@ -177,8 +177,11 @@ def _of_codes(settings: Settings) -> Iterator[str]:
         yield f"{codes}, and under own-model = {settings.own_model!r} a site sends no change of the mean; give 'none' twice"
     if settings.companions:
         yield f"{codes}, and {' and '.join(settings.companions)} travel(s) beside the tensors, which no code is for; give 'none' twice"
-    if settings.selected_by != "all":
-        yield f"{codes}, and selection {settings.selected_by} says what is sent; give 'none' twice, or send.rule = 'all'"
+    if settings.selected_by != "all" and (settings.code_up.nearest or settings.code_up.method in ("top", "rank")):
+        yield (
+            f"{codes}, and selection {settings.selected_by} leaves nothing behind that a later update could make up for; give send.code = "
+            "'lossless' or '2bit' to '8bit', or send.rule = 'all'"
+        )
 
 
 def _against_own_models(settings: Settings) -> Iterator[str]:

@@ -141,7 +141,12 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
     @property
     def asks_own_terms(self) -> bool:
         """Whether every site is asked, in every round, what its own update did to its dev loss."""
-        return self.learns_threshold and not self.meta_frozen and (self.meta_estimator == "own" or self.second_filter)
+        return self.learns_threshold and not self.meta_frozen and (self.meta_estimator != "loss" or self.second_filter)
+
+    @property
+    def crosses(self) -> bool:
+        """Whether sites send projections, for what an update does to the others' dev loss."""
+        return self.learns_threshold and not self.meta_frozen and self.meta_estimator == "cross"
 
     @property
     def chooses(self) -> bool:

@@ -372,10 +372,11 @@ class Sending:
     apf_threshold: float = option(0.3, least=0, below=1, when=sends("apf"))
     """Freeze a number while its movement is below this share of all its steps. With a window of 4 a number
     that swings to and fro has 0.14, so less than that freezes only what stands still."""
-    meta_estimator: str = option("cross", choices=("cross", "own", "loss"), when=METASENDS)
-    """How the slope of the loss by the threshold is estimated."""
-    meta_scale: str = option("round", choices=("first", "round"), when=METASENDS)
-    """The threshold is a multiple of the median deviation of each round, or of the first one for good."""
+    meta_estimator: str = option("own", choices=("own", "cross", "loss"), when=METASENDS)
+    """How the slope of the loss by the threshold is estimated: by what each site's update does to its own dev
+    loss (own), to the others' too, by projections (cross), or by trying thresholds (loss)."""
+    meta_scale: str = option("first", choices=("first", "round"), when=METASENDS)
+    """The threshold is a multiple of the median deviation of the first round for good, or of each."""
     meta_frozen: bool = option(False, when=METASENDS)
     """Leave the threshold's network untrained."""
     meta_neurons: int = option(100, least=1, when=METASENDS)

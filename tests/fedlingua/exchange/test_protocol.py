@@ -72,7 +72,7 @@ def test_every_message_type_is_told_to_people() -> None:
 
 
 def test_a_threshold_comes_as_it_was_sent_and_another_kind_is_refused() -> None:
-    threshold = Threshold(0.25, 0.1, (0.5, 1.0, 0.0), own=True)
+    threshold = Threshold(0.25, 0.1, (0.5, 1.0, 0.0))
     assert Threshold.of(threshold.request()) == threshold
     for changed in ({"theta": "high"}, {"weights": 3}):
         with pytest.raises(ExchangeError, match="not that of this version"):

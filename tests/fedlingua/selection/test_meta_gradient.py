@@ -7,18 +7,19 @@ from random import Random
 import numpy as np
 import pytest
 
-from fedlingua.exchange.joined import Joined, join
+from fedlingua.exchange.joined import Joined, Numbers, join
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.selection import meta_gradient
 from fedlingua.selection.gates import Keep, gate, gate_slope
 from fedlingua.selection.meta_gradient import (
+    PROJECTED,
     bytes_slope,
-    direction,
-    inner_product,
+    cross_slope,
     mean_over_sites,
     own_slope,
+    products,
+    projections,
     score_slope,
-    soft_share,
 )
 
 # L_j(W) = a_j / 2 |W - c_j|^2, and each site has moved towards its own c_j: what is good for one is bad for the other.
@@ -78,25 +79,16 @@ def gradients(site: str, keep: Keep) -> Tensors:
     return {name: CURVATURES[site] * (there - WANTED[site][name]) for name, there in folded(THETA, keep).items()}
 
 
-def cross(keep: Keep, updates=UPDATES) -> float:
-    towards = direction(START, updates, WEIGHTS, DEVIATIONS, THETA, TAU, keep)
-    return mean_over_sites({site: inner_product(gradients(site, keep), towards) for site in "ab"}, SHARES)
+def own_of(site: str, keep: Keep) -> float:
+    of_tensors = products(gradients(site, keep), START, UPDATES[site])
+    return own_slope(of_tensors, WEIGHTS[site], DEVIATIONS[site], THETA, TAU, keep)
 
 
 def own(keep: Keep) -> float:
-    answers = {
-        site: own_slope(gradients(site, keep), START, UPDATES[site], WEIGHTS[site], DEVIATIONS[site], THETA, TAU, keep)
-        for site in "ab"
-    }
-    return mean_over_sites(answers, SHARES)
+    return mean_over_sites({site: own_of(site, keep) for site in "ab"}, SHARES)
 
 
-# --- cross and own -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keep", KEEPS)
-def test_cross_is_the_slope_of_the_validation_loss(keep: Keep) -> None:
-    assert cross(keep) == pytest.approx(true_slope(keep), rel=1e-5)
+# --- own and cross -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", KEEPS)
@@ -114,44 +106,115 @@ def test_own_misses_what_each_site_does_to_the_others_and_nothing_else(keep: Kee
 
 
 def test_one_tensor_by_hand() -> None:
-    """At theta itself a gate of g falls by 1 / (4 tau)."""
-    start, update = {"w": np.array([1.0], np.float32)}, {"w": np.array([3.0], np.float32)}
-    towards = direction(start, {"a": update}, {"a": 0.5}, {"a": {"w": 0.5}}, 0.5, 0.1, "g")
-    assert towards["w"] == pytest.approx([-2.5 * 0.5 * 2])
-    assert inner_product({"w": np.array([4.0], np.float32)}, towards) == pytest.approx(-10)
-    assert own_slope({"w": np.array([4.0], np.float32)}, start, update, 0.5, {"w": 0.5}, 0.5, 0.1, "g") == pytest.approx(-10)
+    """At theta itself a gate of g falls by 1 / (4 tau); a single number's projection is plus or minus that number."""
+    start, update, gradient = ({"w": np.array([number], np.float32)} for number in (1.0, 3.0, 4.0))
+    of_tensors = products(gradient, start, update)
+    assert of_tensors == {"w": 8.0}
+    assert own_slope(of_tensors, 0.5, {"w": 0.5}, 0.5, 0.1, "g") == pytest.approx(-2.5 * 0.5 * 8)
+    one = TensorSet("one", (TensorSpec("w", (1,), "encoder", 0),))
+    moved, steep = projections(update, one, 1, 1, start), projections(gradient, one, 1, 1)
+    assert sorted(np.abs(moved[0])) == [0.0] * (PROJECTED - 1) + [2.0]
+    answer = cross_slope(steep, moved, np.array([0.5]), np.array([0.5]), 0.5, 0.1, "g")
+    assert answer == pytest.approx(-2.5 * 0.5 * 8)
 
 
-def test_what_was_not_sent_adds_nothing_and_what_nobody_sent_does_not_travel() -> None:
-    sent = {"a": {"x": UPDATES["a"]["x"]}, "b": {name: UPDATES["b"][name] for name in ("x", "y")}}
-    towards = direction(START, sent, WEIGHTS, DEVIATIONS, THETA, TAU, "g")
-    assert [(name, tensor.shape, tensor.dtype) for name, tensor in towards.items()] == [
-        ("x", (2, 2), "float32"),
-        ("y", (3,), "float32"),
+def test_what_lies_in_another_cluster_or_has_no_deviation_adds_nothing() -> None:
+    moved, steep = projections(UPDATES["a"], SET, 1, 1, START), projections(gradients("b", "g"), SET, 1, 1)
+    deviations = np.array(list(DEVIATIONS["a"].values()))
+    of_each = [cross_slope(steep, moved, weights, deviations, THETA, TAU, "g") for weights in np.eye(3)]
+    assert sum(of_each[:2]) == pytest.approx(cross_slope(steep, moved, np.array([1, 1, 0]), deviations, THETA, TAU, "g"))
+    endless = np.array([math.inf, deviations[1], math.inf])
+    assert cross_slope(steep, moved, np.ones(3), endless, THETA, TAU, "g") == pytest.approx(of_each[1])
+    of_one = {name: DEVIATIONS["a"][name] if name == "y" else math.inf for name in START}
+    of_tensors = products(gradients("a", "g"), START, UPDATES["a"])
+    assert own_slope(of_tensors, 1.0, of_one, THETA, TAU, "g") == own_slope({"y": of_tensors["y"]}, 1.0, of_one, THETA, TAU, "g")
+
+
+# --- projections -------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_mean_over_draws_of_projections_products_is_the_inner_product() -> None:
+    rng = np.random.default_rng(3)
+    one, there = TensorSet("one", (TensorSpec("w", (50,), "encoder", 0),)), rng.normal(0, 1, (2, 50)).astype(np.float32)
+    drawn = np.array([[projections({"w": each}, one, 1, number)[0] for each in there] for number in range(4000)])
+    found = (drawn[:, 0] * drawn[:, 1]).sum(1)
+    wanted = float(there[0] @ there[1])
+    assert abs(found.mean() - wanted) < 3 * found.std() / math.sqrt(len(found))
+    lengths = np.square(there).sum(1)
+    variance = (lengths.prod() + wanted**2 - 2 * np.square(there[0] * there[1]).sum()) / PROJECTED
+    assert found.var() == pytest.approx(variance, rel=0.1)
+
+
+def test_run_round_and_tensor_draw_and_neither_blocks_nor_where_numbers_lie_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = projections(UPDATES["a"], SET, 1, 1, START)
+    assert (whole.dtype, whole.shape) == (np.float32, (3, PROJECTED))
+    assert not np.array_equal(whole, projections(UPDATES["a"], SET, 2, 1, START))
+    assert not np.array_equal(whole, projections(UPDATES["a"], SET, 1, 2, START))
+    alike = {name: np.ones(7, np.float32) for name in ("x", "y")}
+    of_both = projections(alike, TensorSet("two", tuple(TensorSpec(n, (7,), "encoder", 0) for n in alike)), 1, 1)
+    assert not np.array_equal(of_both[0], of_both[1])
+    without = {name: tensor for name, tensor in UPDATES["a"].items() if name != "y"}
+    assert not projections(without, SET, 1, 1, START)[1].any()
+    monkeypatch.setattr(meta_gradient, "BLOCK", 8)
+    joined = Joined(join(UPDATES["a"], SET), SET)
+    assert projections(joined, SET, 1, 1, START).tobytes() == whole.tobytes()
+
+
+def random_quadratics(seed: int, keep: Keep) -> tuple[float, float, float]:
+    """(true slope by finite differences, `cross`, `own`) of 4 sites with L_j = sum a_j / 2 (W - c_j)^2 over 30 tensors.
+
+    Every site moves its own way; what the others' ways are worth to it is drawn, and as often bad as good.
+    """
+    rng, sites = np.random.default_rng(seed), range(4)
+    chosen = TensorSet("random", tuple(TensorSpec(f"{i:02}", (int(rng.integers(20, 300)),), "encoder", 0) for i in range(30)))
+    shapes = {spec.name: spec.shape for spec in chosen.specs}
+
+    def normal() -> dict[str, Numbers]:
+        return {name: rng.normal(0, 1, shape) for name, shape in shapes.items()}
+
+    start, ways, worth = {n: x.astype(np.float32) for n, x in normal().items()}, [normal() for _ in sites], rng.normal(0, 1)
+    wanted = [{n: start[n] + ways[j][n] + worth * sum(ways[k][n] for k in sites if k != j) for n in start} for j in sites]
+    curvatures = [{n: rng.uniform(0.2, 2, shape) for n, shape in shapes.items()} for _ in sites]
+    steps = [{n: rng.uniform(0.05, 0.6) for n in start} for _ in sites]
+    updates = [{n: (start[n] + steps[k][n] * ways[k][n]).astype(np.float32) for n in start} for k in sites]
+    moves = [{n: updates[k][n].astype(np.float64) - start[n] for n in start} for k in sites]
+    deviations = [np.array([np.abs(moves[k][n]).sum() / np.abs(start[n]).sum() for n in start]) for k in sites]
+    weights, shares = rng.dirichlet(np.full(4, 5.0)), rng.dirichlet(np.full(4, 5.0))
+    theta = float(np.median(deviations)) * rng.uniform(0.5, 1.5)
+    about = (theta, 0.1 * theta, keep)
+
+    def folded(at: float) -> dict[str, Numbers]:
+        opened = [gate(deviations[k], at, 0.1 * theta, keep) for k in sites]
+        return {n: start[n] + sum(weights[k] * opened[k][i] * moves[k][n] for k in sites) for i, n in enumerate(start)}
+
+    def loss(at: float) -> float:
+        there = folded(at)
+        each = [sum((curvatures[j][n] * np.square(there[n] - wanted[j][n])).sum() / 2 for n in start) for j in sites]
+        return float(shares @ each)
+
+    there = folded(theta)
+    steep = [{n: (curvatures[j][n] * (there[n] - wanted[j][n])).astype(np.float32) for n in start} for j in sites]
+    by_name = [dict(zip(start, map(float, each), strict=True)) for each in deviations]
+    own = [own_slope(products(steep[k], start, updates[k]), weights[k], by_name[k], *about) for k in sites]
+    sent = [projections(updates[k], chosen, seed, 1, start) for k in sites]
+    answered = [projections(steep[j], chosen, seed, 1) for j in sites]
+    crossed = [
+        sum(cross_slope(answered[j], sent[k], np.full(30, weights[k]), deviations[k], *about) for k in sites if k != j)
+        for j in sites
     ]
-    alone = direction(START, {"b": sent["b"]}, WEIGHTS, DEVIATIONS, THETA, TAU, "g")
-    assert towards["y"].tobytes() == alone["y"].tobytes()
-    assert direction(START, {"a": {}, "b": {}}, WEIGHTS, DEVIATIONS, THETA, TAU, "g") == {}
+    width = 1e-5 * theta
+    slope = (loss(theta + width) - loss(theta - width)) / (2 * width)
+    return slope, float(shares @ (np.array(own) + crossed)), float(shares @ own)
 
 
-def test_a_tensor_that_no_theta_moves_does_not_travel() -> None:
-    endless = {site: {**of_site, "z": math.inf} for site, of_site in DEVIATIONS.items()}
-    assert list(direction(START, UPDATES, WEIGHTS, endless, THETA, TAU, "l")) == ["x", "y"]
-    with_it, without = UPDATES["a"], {name: UPDATES["a"][name] for name in "xy"}
-    of_both = [
-        own_slope(gradients("a", "g"), START, tensors, 0.25, endless["a"], THETA, TAU, "g") for tensors in (with_it, without)
-    ]
-    assert of_both[0] == of_both[1]
-
-
-def test_neither_blocks_nor_where_the_numbers_lie_change_a_byte_of_the_direction(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = direction(START, UPDATES, WEIGHTS, DEVIATIONS, THETA, TAU, "g")
-    answer = inner_product(gradients("a", "g"), whole)
-    monkeypatch.setattr(meta_gradient, "BLOCK", 2)
-    joined = {site: Joined(join(tensors, SET), SET) for site, tensors in UPDATES.items()}
-    cut = direction(START, joined, WEIGHTS, DEVIATIONS, THETA, TAU, "g")
-    assert {name: tensor.tobytes() for name, tensor in cut.items()} == {name: tensor.tobytes() for name, tensor in whole.items()}
-    assert inner_product(gradients("a", "g"), Joined(join(cut, SET), SET)) == pytest.approx(answer, rel=1e-12)
+@pytest.mark.parametrize("keep", KEEPS)
+def test_on_random_quadratics_cross_goes_with_the_true_slope_and_own_does_not(keep: Keep) -> None:
+    true, cross, own = np.array([random_quadratics(seed, keep) for seed in range(16)]).T
+    assert (true > 0).sum() in range(4, 13)
+    assert np.corrcoef(true, cross)[0, 1] >= 0.98
+    assert np.corrcoef(true, own)[0, 1] < 0.5
+    error = cross - true
+    assert abs(error.mean()) < 3 * error.std() / math.sqrt(len(error))  # no bias
 
 
 def test_only_those_who_answered_count_and_one_that_is_no_number_spoils_the_slope() -> None:
@@ -160,7 +223,8 @@ def test_only_those_who_answered_count_and_one_that_is_no_number_spoils_the_slop
     assert math.isnan(mean_over_sites({"a": math.inf, "b": -math.inf}, SHARES))
     assert math.isnan(mean_over_sites({}, SHARES))
     spoilt = {"x": np.array([np.inf, 1], np.float32)}
-    assert math.isnan(inner_product(spoilt, {"x": np.array([0, 1], np.float32)}))
+    still = {"x": np.zeros(2, np.float32)}
+    assert math.isnan(products(spoilt, still, still)["x"])
 
 
 # --- loss ----------------------------------------------------------------------------------------------------------------------
@@ -205,18 +269,24 @@ def test_a_score_by_hand() -> None:
 
 # --- bytes ---------------------------------------------------------------------------------------------------------------------
 
-SIZES = {"x": 4, "y": 3, "z": 1}
+SIZES = np.array([4, 3, 1])
+ARRAYS = {site: np.array(list(of_site.values())) for site, of_site in DEVIATIONS.items()}
+
+
+def soft_share(theta: float, keep: Keep) -> float:
+    """Share of a site's numbers that soft gates let through, mean over sites."""
+    return float(np.mean([SIZES @ gate(each, theta, TAU, keep) / SIZES.sum() for each in ARRAYS.values()]))
 
 
 @pytest.mark.parametrize("keep", KEEPS)
 def test_the_slope_of_the_bytes_is_that_of_the_share_that_soft_gates_let_through(keep: Keep) -> None:
     step = 1e-6
-    shares = [soft_share(DEVIATIONS, SIZES, THETA + way * step, TAU, keep) for way in (1, -1)]
-    assert bytes_slope(DEVIATIONS, SIZES, THETA, TAU, keep) == pytest.approx((shares[0] - shares[1]) / (2 * step), rel=1e-6)
+    wanted = (soft_share(THETA + step, keep) - soft_share(THETA - step, keep)) / (2 * step)
+    assert bytes_slope(ARRAYS, SIZES, THETA, TAU, keep) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_the_share_counts_numbers_not_tensors() -> None:
-    deviations = {"a": {"x": 0.9, "y": 0.1, "z": 0.1}, "b": {"x": 0.1, "y": 0.9, "z": math.inf}}
-    assert soft_share(deviations, SIZES, 0.5, 1e-3, "g") == pytest.approx((4 / 8 + 4 / 8) / 2)
-    assert soft_share(deviations, SIZES, 0.5, 1e-3, "l") == pytest.approx(0.5)
-    assert bytes_slope({"a": {"w": 0.5}}, {"w": 7}, 0.5, 0.1, "g") == pytest.approx(-2.5)
+    """At theta itself a gate falls by 1 / (4 tau); one of 4 numbers of 8 at one of two sites."""
+    deviations = {"a": np.array([0.5, 9, 9]), "b": np.array([9, 9, math.inf])}
+    assert bytes_slope(deviations, SIZES, 0.5, 0.1, "g") == pytest.approx(-2.5 * 4 / 8 / 2)
+    assert bytes_slope({"a": np.array([0.5])}, np.array([7]), 0.5, 0.1, "l") == pytest.approx(2.5)

@@ -72,7 +72,7 @@ def test_choices_are_what_is_implemented(key: str, implemented: Any) -> None:
     [
         ({}, "b3d90e1e743871e7"),
         ({"method": "adapter-gradients", "signature_form": "private"}, "4b0f70d0b0a655a8"),
-        ({"method": "metasend-l", "meta_estimator": "loss", "second_filter": True}, "bc4a4bede2caf0b5"),
+        ({"method": "metasend-l", "meta_estimator": "loss", "meta_scale": "round", "second_filter": True}, "bc4a4bede2caf0b5"),
         ({"selection": "apf", "tensor_set": "lora"}, "987fdad0c9651681"),
         (
             {"method": "server-adam", "server_schedule": "linear", "sample_least": 500, "sample_replacement": False},
