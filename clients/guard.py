@@ -83,6 +83,8 @@ class Guard:
             content = handle()
             split = {EVALUATE: "dev", FINISH: self.settings.score_split}.get(kind, "train")
             on = self._used if kind in (DESCRIBE, DIGESTS, LEAKS) else {split: self._used[split]}
+            if "measure" in message.content.config_records.get(TASK, ConfigRecord()):
+                on = {**on, "dev": self._used["dev"]}
             note = {"sentences": on, "tensors": num_tensors(content)}
         if before and before[0].object_id != content.object_id:  # a node that was away has to be who it was
             raise ExchangeError("this site's text or backbone has changed since the run began; resume the run, or begin it anew")
@@ -208,7 +210,8 @@ def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note:
     refused = str(reply.error.reason)[: 10 * MOST_WORDS] if reply.has_error() else ""
     outcome = {"sentences": {}, "tensors": 0, **note, "bytes": 0 if refused else message_bytes(reply), "refused": refused}
     who = {"server": file.address, "key": key, "flower_run": str(flower_run)}
-    audit.append(file.state, {**who, **asked, "asked": message.metadata.message_type[:MOST_WORDS], **outcome})
+    what = message.metadata.message_type + (f", measure round {task['measure']!s}" if "measure" in task else "")
+    audit.append(file.state, {**who, **asked, "asked": what[:MOST_WORDS], **outcome})
 
 
 class _TimeIsUpError(BaseException):

@@ -1,10 +1,12 @@
 """What one round leaves in rounds.jsonl: each site's figures, who failed and why, and how long the server took for what."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase
+from strategies.progress import Sums
 from strategies.replies import Failure
 from strategies.traffic import Bytes
 
@@ -25,6 +27,8 @@ class RoundRecord:
     """all that crossed in the round, whatever it was for"""
     about: dict[str, Any] = field(default_factory=dict)
     """the strategy's own figures of the round"""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """the dev losses of an earlier round that came in this one: its number, the federation's, and each site's figures"""
 
     def of(self, site: str) -> dict[str, Any]:
         """A site's figures, to be added to."""
@@ -38,6 +42,18 @@ class RoundRecord:
             self.folder.event(
                 "failure", phase=phase, round=self.number, site=failure.site, kind=failure.kind, reason=failure.reason
             )
+
+    def measure(self, number: int, dev_loss: float | None, losses: Mapping[str, Sums]) -> None:
+        """Enter the dev losses after a round, this one or an earlier one. losses: site -> sums."""
+        for site, sums in losses.items():
+            seconds = {"evaluate": round(sums["seconds"], 3)}
+            figures = {"dev_loss": sums["nll_sum"] / sums["num_tokens"], "dev_tokens": int(sums["num_tokens"])}
+            if number == self.number:
+                self.of(site)["seconds"] |= seconds
+                self.of(site).update(figures)
+            else:
+                self.measured = self.measured or {"round": number, "dev_loss": dev_loss, "sites": {}}
+                self.measured["sites"][site] = {**figures, "seconds": seconds}
 
     @property
     def traffic(self) -> list[tuple[int, int]]:
@@ -55,4 +71,5 @@ class RoundRecord:
         answered = {site: record for site, record in self.sites.items() if record["seconds"]}
         server_s = {what: round(seconds, 6) for what, seconds in self.server_s.items()}
         seconds = {"phase_s": self.phase_s, "pause_s": self.pause_s, "server_s": server_s}
-        return {"sites": answered, "failures": self.failures, **seconds, "bytes": self.bytes, **self.about}
+        measured = {"measured": self.measured} if self.measured else {}
+        return {"sites": answered, "failures": self.failures, **seconds, "bytes": self.bytes, **measured, **self.about}

@@ -48,6 +48,7 @@ class Expected:
         about: its own account of its text.
         earlier: digest of its last accepted update.
         most_loss: nats a token; most_seconds: that have passed.
+        measures: an earlier round, too, before it trains.
     """
 
     site: str
@@ -57,6 +58,7 @@ class Expected:
     earlier: str | None
     most_loss: float = math.inf
     most_seconds: float = math.inf
+    measures: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Training:
     """A site's update and the sums of its training.
 
     change: of the update. digest: of its bytes, so two replies with one digest carry the same update. Nothing and "" where tensors stay
-    with the site. deviations: every tensor's, where the selection goes by them.
+    with the site. deviations: every tensor's, where the selection goes by them. dev: sums of the dev loss of an earlier round.
     """
 
     update: Update
@@ -72,6 +74,7 @@ class Training:
     change: Change
     digest: str
     deviations: Numbers | None = None
+    dev: Sums | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     """
     settings, tensor_set = expected.settings, expected.tensor_set
     carried = {protocol.ARRAYS, protocol.DEVIATIONS} if settings.by_deviation else {protocol.ARRAYS}
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *carried})
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS, *carried, *((protocol.MEASURED,) if expected.measures else ())})
     metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
     if probed is None:
         sums = _training_sums(metrics, (*checks.TRAINING_SUMS, *_of_selection(settings)), expected)
@@ -189,17 +192,22 @@ def _of_selection(settings: Settings) -> tuple[str, ...]:
 
 
 def parse_evaluation(reply: Message, expected: Expected, earlier: Sums | None) -> Sums:
+    """The sums of a dev loss, as `parse_dev_loss`; the reply has nothing else."""
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS})
+    return parse_dev_loss(reply.content.metric_records[protocol.METRICS], expected, earlier)
+
+
+def parse_dev_loss(record: MetricRecord, expected: Expected, earlier: Sums | None) -> Sums:
     """The sums of a dev loss, over the same text in every round. earlier: those of an earlier round.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     dev, settings = int(expected.about["dev"]), expected.settings
     # Text in one language is measured in sequences, which hold a sentence or more.
     tokens = (1 if settings.task == "translation" else 0, settings.max_tokens)
     possible = checks.Possible((dev, dev), tokens, expected.most_loss, expected.most_seconds, settings.evaluate_share)
-    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, possible)
+    sums = checks.check_sums(record, checks.EVALUATION_SUMS, possible)
     if earlier and sums["num_tokens"] != earlier["num_tokens"]:
         raise ExchangeError(f"num_tokens = {sums['num_tokens']!r}; its dev text had {earlier['num_tokens']!r} before")
     return sums

@@ -1,4 +1,4 @@
-"""One round, the same for all strategies: ask, wait, parse, check, aggregate; then every site measures what it came to.
+"""One round, the same for all strategies: ask, wait, parse, check, aggregate; every site measures what it came to, mostly in the next one.
 
 A strategy of one's own subclasses this (or FedMean) and says how updates become the next state: `aggregate(state, updates)`, and
 where need be with what it begins, `init(tensors)`, and what a site gets, `model_for(state, site)`; or it overrides one of
@@ -9,6 +9,7 @@ strategies/rounds.py.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -35,7 +36,7 @@ from strategies.norms import Change
 from strategies.outliers import MOST_STEPS, Distance, Verdict, judge, learning_rates, out_of_reach
 from strategies.progress import Sums
 from strategies.replies import Failure, Reply
-from strategies.reply_contents import Evaluation, Expected, Training, parse_evaluation, parse_training
+from strategies.reply_contents import Evaluation, Expected, Training, parse_dev_loss, parse_evaluation, parse_training
 from strategies.robust_rules import norm_clip
 from strategies.rounds import Federated, Rounds
 from strategies.traffic import FP32, kind_of
@@ -82,7 +83,7 @@ class SiteStrategy(Rounds):
 
     # --- One round -------------------------------------------------------------------------------------------------------------
 
-    def round(self, state: State, number: int, measures: bool, grid: Grid) -> State:
+    def round(self, state: State, number: int, grid: Grid) -> State:
         """What the round makes of a state; the run's own stays as it is meanwhile. Each reply is parsed as it comes.
 
         Raises:
@@ -92,10 +93,14 @@ class SiteStrategy(Rounds):
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, self.progress, most_bytes)
+            if self.progress.pending is not None:
+                self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
             state = self.aggregated(number, replies, self.checked(number, replies))
             state = self.given(number, state) if self.travels else state
-        if measures:
+        if self.measures(number) and self.measures_now(number):
             self.evaluate(state, number, grid)
+        elif self.measures(number):
+            self.progress.pending = number
         return state
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -111,7 +116,10 @@ class SiteStrategy(Rounds):
     def parsed(self, site: str, reply: Message, size: int) -> Training:
         """What a reply says, once it can be believed; the round's record has its figures, and large tensors lie in a file from now on."""
         received = self.training_start(site) if self.travels and self.sent.tensors else None
-        training = self._parser(site)(reply, self._expected(site), received)
+        training = self._parser(site)(reply, expected := self._expected(site), received)
+        if expected.measures:
+            dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected, self._earlier(site))
+            training = replace(training, dev=dev)
         if received is not None:
             self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         self._record(site, training.sums, training.change, training.update.selection, training.deviations)
@@ -185,19 +193,36 @@ class SiteStrategy(Rounds):
         """The federation's dev loss."""
         return MetricRecord({"dev_loss": cast(float, self.progress.loss(server_round, self.settings.best_by))})
 
+    @property
+    def rides(self) -> bool:
+        """Not where a hook of one's own says what is trained from, or how it is measured."""
+        same = (type(self).evaluate, type(self).configure_evaluate) == (SiteStrategy.evaluate, SiteStrategy.configure_evaluate)
+        return same and type(self).configure_train.__module__.startswith("strategies.")
+
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
-        """The sites' dev losses under a state."""
+        """The sites' dev losses under a state, by messages of their own."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
         replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, self.progress)
-        self.progress.dev_losses[number] = {reply.site: reply.parsed.sums for reply in replies}
-        for reply in replies:
-            sums, task = reply.parsed.sums, reply.message.content[protocol.TASK]
+        self.measured(number, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
+        return replies
+
+    def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
+        """Enter the sites' dev losses after a round, and hand them to `aggregate_evaluate`."""
+        losses = {site: sums for _, site, sums in replies}
+        self.progress.dev_losses[number], self.progress.pending = losses, None
+        messages = []
+        for message, _, sums in replies:
+            task = ConfigRecord({**message.content.config_records[protocol.TASK], "round": number})
             loss = MetricRecord({WEIGHT: sums["num_examples"], "eval_loss": sums["nll_sum"] / sums["num_tokens"]})
-            reply.message.content = RecordDict({protocol.TASK: task, protocol.METRICS: loss})
-        metrics = self.aggregate_evaluate(number, [reply.message for reply in replies])
+            messages.append(copy(message))
+            messages[-1].content = RecordDict({protocol.TASK: task, protocol.METRICS: loss})
+        metrics = self.aggregate_evaluate(number, messages)
         if metrics is not None:
             self.result.evaluate_metrics_clientapp[number] = metrics
-        return replies
+        dev_loss = self.progress.loss(number, self.settings.best_by)
+        self.phases.record.measure(number, dev_loss, losses)
+        if number != self.phases.record.number:
+            self.folder.event("measured", round=number, dev_loss=dev_loss)
 
     def summary(self) -> None:
         """Say in the run's progress what is about to happen."""
@@ -215,7 +240,8 @@ class SiteStrategy(Rounds):
     def _expected(self, site: str) -> Expected:
         about, earlier = self.registry.about[site], self.progress.digests.get(site)
         most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
-        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, self.phases.most_seconds)
+        measures = self.progress.pending is not None
+        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, self.phases.most_seconds, measures)
 
     def _parser(self, site: str) -> Callable[[Message, Expected, NamedTensors | None], Training]:
         return parse_training
@@ -270,9 +296,8 @@ class SiteStrategy(Rounds):
                 record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
-        earlier = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
-        sums = parse_evaluation(reply, self._expected(site), earlier)
-        record = self.phases.record.of(site)
-        record["seconds"]["evaluate"] = round(sums["seconds"], 3)
-        record["dev_loss"], record["dev_tokens"] = sums["nll_sum"] / sums["num_tokens"], int(sums["num_tokens"])
-        return Evaluation(sums)
+        return Evaluation(parse_evaluation(reply, self._expected(site), self._earlier(site)))
+
+    def _earlier(self, site: str) -> Sums | None:
+        """Sums of its dev loss after an earlier round."""
+        return next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)

@@ -212,7 +212,7 @@ def kinds_of(message):
 
 
 class LateBank(InProcessGrid):
-    """The bank's node connects once round 2 is being evaluated: what all began with is no base any more."""
+    """The bank's node connects once round 2 has been asked for: what all began with is no base any more."""
 
     def get_node_ids(self):
         late = sum(message.metadata.message_type == protocol.TRAIN for message in self.sent) > 3

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlingua.desk.json_lines import json_object
+from fedlingua.desk.json_lines import by_round, json_object
 
 PLACES = ("data-dir", "run-dir", "resume", "track")
 """Settings that say where and how a run is done; they are no parameters of it."""
@@ -61,12 +61,8 @@ def read_object(file: Path) -> dict[str, Any]:
 
 def read_rounds(file: Path, after: int) -> dict[int, dict[str, Any]]:
     """Round -> its line of rounds.jsonl, of the rounds after `after`, in order. A half-written line is left out."""
-    rounds = {}
-    for text in file.read_bytes().split(b"\n") if file.is_file() else []:
-        line = json_object(text) or {}
-        if isinstance(line.get("round"), int) and line["round"] > after:
-            rounds[int(line["round"])] = line
-    return dict(sorted(rounds.items()))
+    lines = [json_object(text) or {} for text in file.read_bytes().split(b"\n")] if file.is_file() else []
+    return {number: line for number, line in by_round(lines).items() if number > after}
 
 
 def _numbers(prefix: str, values: Mapping[str, Any]) -> Values:
