@@ -220,12 +220,11 @@ def train(message: Message, node: Node) -> RecordDict:
     """Train one round for one site and send its update, or what the run's rule takes of it; measure an earlier round first, if asked to."""
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
-    measured = RecordDict()
+    reply = _reply(task)
     if task.measure is not None:
-        measured[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
+        reply[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
-        reply = RecordDict({**_reply(task), **measured})
         if client.settings.code_up.method == "none":
             reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
         else:
@@ -236,7 +235,8 @@ def train(message: Message, node: Node) -> RecordDict:
 
     sent, seconds = SiteSelection(client).select(update, received, task)
     theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
-    return _with_sent(RecordDict({**_reply(task, {**sums, **seconds, **theta}), **measured}), sent)
+    reply[protocol.METRICS] = MetricRecord({**sums, **seconds, **theta})
+    return _with_sent(reply, sent)
 
 
 @app.train("probe")

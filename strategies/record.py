@@ -26,9 +26,7 @@ class RoundRecord:
     bytes: Bytes = field(default_factory=dict)
     """all that crossed in the round, whatever it was for"""
     about: dict[str, Any] = field(default_factory=dict)
-    """the strategy's own figures of the round"""
-    measured: dict[str, Any] = field(default_factory=dict)
-    """the dev losses of an earlier round that came in this one: its number, the federation's, and each site's figures"""
+    """the strategy's own figures of the round; and the dev losses of an earlier one that came with its replies, as "measured" """
 
     def of(self, site: str) -> dict[str, Any]:
         """A site's figures, to be added to."""
@@ -44,16 +42,15 @@ class RoundRecord:
             )
 
     def measure(self, number: int, dev_loss: float | None, losses: Mapping[str, Sums]) -> None:
-        """Enter the dev losses after a round, this one or an earlier one. losses: site -> sums."""
+        """Enter the dev losses after this round, or after an earlier one, and tell these. losses: site -> sums."""
+        sites = self.sites if number == self.number else dict[str, dict[str, Any]]()
         for site, sums in losses.items():
-            seconds = {"evaluate": round(sums["seconds"], 3)}
-            figures = {"dev_loss": sums["nll_sum"] / sums["num_tokens"], "dev_tokens": int(sums["num_tokens"])}
-            if number == self.number:
-                self.of(site)["seconds"] |= seconds
-                self.of(site).update(figures)
-            else:
-                self.measured = self.measured or {"round": number, "dev_loss": dev_loss, "sites": {}}
-                self.measured["sites"][site] = {**figures, "seconds": seconds}
+            record = self.of(site) if number == self.number else sites.setdefault(site, {"seconds": {}})
+            record["seconds"]["evaluate"] = round(sums["seconds"], 3)
+            record["dev_loss"], record["dev_tokens"] = sums["nll_sum"] / sums["num_tokens"], int(sums["num_tokens"])
+        if number != self.number:
+            self.about["measured"] = {"round": number, "dev_loss": dev_loss, "sites": sites}
+            self.folder.event("measured", round=number, dev_loss=dev_loss)
 
     @property
     def traffic(self) -> list[tuple[int, int]]:
@@ -71,5 +68,4 @@ class RoundRecord:
         answered = {site: record for site, record in self.sites.items() if record["seconds"]}
         server_s = {what: round(seconds, 6) for what, seconds in self.server_s.items()}
         seconds = {"phase_s": self.phase_s, "pause_s": self.pause_s, "server_s": server_s}
-        measured = {"measured": self.measured} if self.measured else {}
-        return {"sites": answered, "failures": self.failures, **seconds, "bytes": self.bytes, **measured, **self.about}
+        return {"sites": answered, "failures": self.failures, **seconds, "bytes": self.bytes, **self.about}

@@ -48,7 +48,7 @@ class Expected:
         about: its own account of its text.
         earlier: digest of its last accepted update.
         most_loss: nats a token; most_seconds: that have passed.
-        measures: an earlier round, too, before it trains.
+        measures: an earlier round, too, before it trains. dev: sums of its dev loss after an earlier round.
     """
 
     site: str
@@ -59,6 +59,7 @@ class Expected:
     most_loss: float = math.inf
     most_seconds: float = math.inf
     measures: bool = False
+    dev: Sums | None = None
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,14 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         seconds = checks.check_numbers(metrics, (protocol.SELECT_S,))
         checks.check_seconds(seconds, expected.most_seconds)
         sums = {**probed, protocol.SELECT_S: probed[protocol.SELECT_S] + seconds[protocol.SELECT_S]}
+    dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if expected.measures else None
     # What a site counts by where sites count by size: what it trained on, as Liu et al. 2023 have it in eq. 2; where that is a
     # sample, the whole text that it is drawn from, N_i of Manoel et al. 2022, eq. 2.
     size = int(expected.about["train"] if settings.draws else sums["num_examples"])
     if received is None:
         if arrays:
             raise ExchangeError("carries tensors, which stay at the sites under this method")
-        return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "")
+        return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "", dev=dev)
     digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
     selection = None
     if settings.code_up.method != "none":
@@ -130,7 +132,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         raise ExchangeError("sends the update of an earlier round again")
     deviations = checks.check_deviations(reply, tensor_set) if settings.by_deviation else None
     update = Update(expected.site, tensors, size, selection, sums["nll_sum"] / sums["num_tokens"])
-    return Training(update, sums, change, digest, deviations)
+    return Training(update, sums, change, digest, deviations, dev)
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
@@ -191,14 +193,14 @@ def _of_selection(settings: Settings) -> tuple[str, ...]:
     return (protocol.SELECT_S, *((protocol.THETA,) if settings.by_deviation else ()))
 
 
-def parse_evaluation(reply: Message, expected: Expected, earlier: Sums | None) -> Sums:
-    """The sums of a dev loss, as `parse_dev_loss`; the reply has nothing else."""
+def parse_evaluation(reply: Message, expected: Expected) -> Sums:
+    """As `parse_dev_loss`, of a reply that has nothing else."""
     checks.check_records(reply, {protocol.TASK, protocol.METRICS})
-    return parse_dev_loss(reply.content.metric_records[protocol.METRICS], expected, earlier)
+    return parse_dev_loss(reply.content.metric_records[protocol.METRICS], expected)
 
 
-def parse_dev_loss(record: MetricRecord, expected: Expected, earlier: Sums | None) -> Sums:
-    """The sums of a dev loss, over the same text in every round. earlier: those of an earlier round.
+def parse_dev_loss(record: MetricRecord, expected: Expected) -> Sums:
+    """The sums of a dev loss, over the same text in every round.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
@@ -208,8 +210,8 @@ def parse_dev_loss(record: MetricRecord, expected: Expected, earlier: Sums | Non
     tokens = (1 if settings.task == "translation" else 0, settings.max_tokens)
     possible = checks.Possible((dev, dev), tokens, expected.most_loss, expected.most_seconds, settings.evaluate_share)
     sums = checks.check_sums(record, checks.EVALUATION_SUMS, possible)
-    if earlier and sums["num_tokens"] != earlier["num_tokens"]:
-        raise ExchangeError(f"num_tokens = {sums['num_tokens']!r}; its dev text had {earlier['num_tokens']!r} before")
+    if expected.dev and sums["num_tokens"] != expected.dev["num_tokens"]:
+        raise ExchangeError(f"num_tokens = {sums['num_tokens']!r}; its dev text had {expected.dev['num_tokens']!r} before")
     return sums
 
 

@@ -6,6 +6,7 @@ What a round is, strategies/strategy.py says.
 import time
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -77,6 +78,7 @@ class Rounds(Strategy):
         self.state = self.sent = State({})
         """`sent`: what the requests of the round at work carry, as Flower's FedAdam has its `current_arrays`."""
         self.progress = Progress(Random(f"{of.settings.seed}/server"))
+        self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
         holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
         self.phases = Phases(of.settings, of.registry, of.folder, holdings)
@@ -98,12 +100,13 @@ class Rounds(Strategy):
 
     @abstractmethod
     def evaluate(self, state: State, number: int, grid: Grid) -> Any:
-        """The sites' dev losses under a state, by messages of their own."""
+        """The sites' dev losses under a state, by messages for that alone."""
 
     @property
     def rides(self) -> bool:
-        """Whether a round is measured by the request that trains the next one, which holds the same tensors."""
-        return False
+        """Whether a round is measured by the request that trains the next; not where a hook of one's own says what either holds."""
+        hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
+        return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
 
     @abstractmethod
     def _expected(self, site: str) -> Expected:
@@ -135,7 +138,10 @@ class Rounds(Strategy):
         del initial, initial_arrays  # once is enough of a full model
         if self.settings.resume:
             self._resume()
-        while self.progress.round < num_rounds and not self._is_stale():
+        # Patience ends where a round is measured: of one that is not nobody can say that it was no better.
+        while self.progress.round < num_rounds and not (
+            self.measures(self.progress.round) and self.progress.is_stale(*self._patience)
+        ):
             self._run_round(grid, self.progress.round + 1, num_rounds)
         if self.progress.round < num_rounds:
             self.note(f"stopped after round {self.progress.round}: no better dev loss in {self.settings.patience} rounds")
@@ -151,37 +157,21 @@ class Rounds(Strategy):
         except RoundSkippedError as skipped:
             self.progress.forget(number)
             self.note(f"{skipped}; its tensors stay as they were before")
-            self._measure_pending(state, number, grid)
+            if self.progress.pending is not None and self.measures(number, now=True):
+                with suppress(RoundSkippedError):  # the loss of an earlier round, whose tensors are this one's, too
+                    self.evaluate(state, number, grid)
+                self.progress.pending = None
         finally:
             self.sent = State({})
             self.update_files.clear()
         self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
 
-    def _measure_pending(self, state: State, number: int, grid: Grid) -> None:
-        """Ask for the dev loss of an earlier round that was to come with a round that is skipped, where it cannot wait."""
-        if self.progress.pending is not None and self.measures(number) and self.measures_now(number):
-            try:
-                self.evaluate(state, self.progress.pending, grid)
-            except RoundSkippedError as skipped:
-                self.note(f"{skipped}; round {self.progress.pending} is not measured")
-
-    def measures(self, number: int) -> bool:
-        """Whether the dev loss after a round is measured."""
-        return number % self.settings.evaluate_every == 0 or number == self.phases.num_rounds
-
-    def measures_now(self, number: int) -> bool:
-        """Whether that takes messages of its own: no training is sure to follow, or its request does not hold what is measured."""
+    def measures(self, number: int, now: bool = False) -> bool:
+        """Whether the dev loss after a round is measured; now: by messages for that alone, since no training is sure to follow whose
+        request holds the same tensors."""
         last = number == self.phases.num_rounds
-        return last or not self.rides or self.progress.may_end(number, *self._patience)
-
-    @property
-    def _patience(self) -> tuple[int, float, str]:
-        return self.settings.patience, self.settings.min_gain, self.settings.best_by
-
-    def _is_stale(self) -> bool:
-        """Whether patience ends the run, which it does where a round is measured: of another nobody can say that it was no better."""
-        known = self.measures(self.progress.round) and self.progress.pending is None
-        return known and self.progress.is_stale(*self._patience)
+        alone = last or not self.rides or self.progress.may_end(number, *self._patience)
+        return (last or number % self.settings.evaluate_every == 0) and (alone or not now)
 
     def _store(self, state: State, num_rounds: int, seconds: float) -> None:
         """Make a round's state the run's, and a checkpoint."""

@@ -60,7 +60,6 @@ class Stock(SiteStrategy):
 
     @property
     def rides(self) -> bool:
-        """Nor where the class is not Flower's own, and may send other tensors than the cluster's."""
         return super().rides and type(self.make()).configure_train.__module__.startswith("flwr.")
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:

@@ -36,7 +36,7 @@ from strategies.norms import Change
 from strategies.outliers import MOST_STEPS, Distance, Verdict, judge, learning_rates, out_of_reach
 from strategies.progress import Sums
 from strategies.replies import Failure, Reply
-from strategies.reply_contents import Evaluation, Expected, Training, parse_dev_loss, parse_evaluation, parse_training
+from strategies.reply_contents import Evaluation, Expected, Training, parse_evaluation, parse_training
 from strategies.robust_rules import norm_clip
 from strategies.rounds import Federated, Rounds
 from strategies.traffic import FP32, kind_of
@@ -97,7 +97,7 @@ class SiteStrategy(Rounds):
                 self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
             state = self.aggregated(number, replies, self.checked(number, replies))
             state = self.given(number, state) if self.travels else state
-        if self.measures(number) and self.measures_now(number):
+        if self.measures(number, now=True):
             self.evaluate(state, number, grid)
         elif self.measures(number):
             self.progress.pending = number
@@ -116,10 +116,7 @@ class SiteStrategy(Rounds):
     def parsed(self, site: str, reply: Message, size: int) -> Training:
         """What a reply says, once it can be believed; the round's record has its figures, and large tensors lie in a file from now on."""
         received = self.training_start(site) if self.travels and self.sent.tensors else None
-        training = self._parser(site)(reply, expected := self._expected(site), received)
-        if expected.measures:
-            dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected, self._earlier(site))
-            training = replace(training, dev=dev)
+        training = self._parser(site)(reply, self._expected(site), received)
         if received is not None:
             self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         self._record(site, training.sums, training.change, training.update.selection, training.deviations)
@@ -193,17 +190,12 @@ class SiteStrategy(Rounds):
         """The federation's dev loss."""
         return MetricRecord({"dev_loss": cast(float, self.progress.loss(server_round, self.settings.best_by))})
 
-    @property
-    def rides(self) -> bool:
-        """Not where a hook of one's own says what is trained from, or how it is measured."""
-        same = (type(self).evaluate, type(self).configure_evaluate) == (SiteStrategy.evaluate, SiteStrategy.configure_evaluate)
-        return same and type(self).configure_train.__module__.startswith("strategies.")
-
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
-        """The sites' dev losses under a state, by messages of their own."""
+        """The sites' dev losses under a state, by messages for that alone; of an earlier round, where this one was skipped."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
         replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, self.progress)
-        self.measured(number, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
+        of = number if self.progress.pending is None else self.progress.pending
+        self.measured(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
         return replies
 
     def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
@@ -219,10 +211,7 @@ class SiteStrategy(Rounds):
         metrics = self.aggregate_evaluate(number, messages)
         if metrics is not None:
             self.result.evaluate_metrics_clientapp[number] = metrics
-        dev_loss = self.progress.loss(number, self.settings.best_by)
-        self.phases.record.measure(number, dev_loss, losses)
-        if number != self.phases.record.number:
-            self.folder.event("measured", round=number, dev_loss=dev_loss)
+        self.phases.record.measure(number, self.progress.loss(number, self.settings.best_by), losses)
 
     def summary(self) -> None:
         """Say in the run's progress what is about to happen."""
@@ -240,8 +229,9 @@ class SiteStrategy(Rounds):
     def _expected(self, site: str) -> Expected:
         about, earlier = self.registry.about[site], self.progress.digests.get(site)
         most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
-        measures = self.progress.pending is not None
-        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, self.phases.most_seconds, measures)
+        dev = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
+        measures, seconds = self.progress.pending is not None, self.phases.most_seconds
+        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
 
     def _parser(self, site: str) -> Callable[[Message, Expected, NamedTensors | None], Training]:
         return parse_training
@@ -296,8 +286,4 @@ class SiteStrategy(Rounds):
                 record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
-        return Evaluation(parse_evaluation(reply, self._expected(site), self._earlier(site)))
-
-    def _earlier(self, site: str) -> Sums | None:
-        """Sums of its dev loss after an earlier round."""
-        return next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
+        return Evaluation(parse_evaluation(reply, self._expected(site)))

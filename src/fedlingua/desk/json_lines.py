@@ -25,23 +25,21 @@ def by_round(lines: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
         if number is None:
             continue
         rounds[number] = dict(line)
-        measured = _object(line.get("measured"))
+        measured = object_of(line.get("measured"))
         of = _whole(measured.get("round"))
         if of is not None and (earlier := rounds.get(of)):
-            earlier["dev_loss"] = measured.get("dev_loss")
-            sites = earlier["sites"] = dict(_object(earlier.get("sites")))
-            for site, figures in _object(measured.get("sites")).items():
-                before, now = _object(sites.get(site)), _object(figures)
-                seconds = {**_object(before.get("seconds")), **_object(now.get("seconds"))}
-                sites[site] = {**before, **now, "seconds": seconds}
+            sites = dict(object_of(earlier.get("sites")))
+            for site, figures in object_of(measured.get("sites")).items():
+                before, now = object_of(sites.get(site)), object_of(figures)
+                sites[site] = {**before, **now, "seconds": object_of(before.get("seconds")) | object_of(now.get("seconds"))}
+            earlier |= {"dev_loss": measured.get("dev_loss"), "sites": sites}
     return dict(sorted(rounds.items()))
 
 
-def _whole(value: Any) -> int | None:
-    """A round's number, however the file has it."""
-    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
-    return int(value) if known else None
-
-
-def _object(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> dict[str, Any]:
+    """The value, or an empty object in the place of anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18 else None

@@ -93,7 +93,7 @@ SENT_BY_A_SITE = {
     "round, where the request asks for its dev loss, what evaluate sends",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
-    EVALUATE: "after rounds that no training follows: sums of loss, tokens, sentences, seconds on the dev text",
+    EVALUATE: "after rounds whose dev loss is asked for by itself: sums of loss, tokens, sentences, seconds on the dev text",
     FINISH: "at the end: number of test sentences; of the result and of the base, of translations 10 counts for BLEU and 18 for chrF, and "
     "where the run has more metrics their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of "
     "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
@@ -162,10 +162,9 @@ class Task:
 
     def request(self) -> dict[str, Any]:
         """As a request's ConfigRecord holds it."""
-        shares = {"shares": list(self.shares)} if self.shares else {}
-        measure = {} if self.measure is None else {"measure": self.measure}
-        keep = [number for stage in self.keep for number in stage]
-        return {**self.reply(), "own": list(self.own), "keep": keep, **shares, **measure}
+        shares: dict[str, Any] = {"shares": list(self.shares)} if self.shares else {}
+        more = shares if self.measure is None else {**shares, "measure": self.measure}
+        return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage], **more}
 
     def reply(self) -> dict[str, Any]:
         """As a reply's ConfigRecord holds it."""

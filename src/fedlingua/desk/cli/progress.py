@@ -106,7 +106,7 @@ class Tally:
                 self.dev_loss = self.dev_loss if dev_loss is None else float(dev_loss)
                 self.seconds.append(seconds)
             case "measured":  # an earlier round, in the one that is at work
-                self.dev_loss = None if event["dev_loss"] is None else float(event["dev_loss"])
+                self.dev_loss = float(event["dev_loss"])
                 return isinstance(event["round"], int)
             case "site":
                 self.working = f"{event['site']}: {event['text']}"

@@ -9,17 +9,15 @@ Seconds = Mapping[str, float]
 """part -> seconds of a round, by the names of PHASES and META"""
 
 PHASES = ("train", "select", "send", "aggregate", "meta", "evaluate", "round")
-"""train, send, evaluate: from the first message out to the last reply, as the server sees it; most rounds are evaluated within the next
-one's train. select: comparing with the last round and
+"""train, send, evaluate: from the first message out to the last reply, as the server sees it. select: comparing with the last round and
 choosing what is sent, at the site where it takes longest. aggregate: at the server. meta: all of META. round: the whole."""
 META = ("theta", "direction", "batches", "slope", "step")
 """Of a learned threshold: the network's word at the server, what its slope is found by, there too; the pass over the meta batches and the
 slope made of it, at the site where they take longest; the network's step."""
 READING = (
     "Wall time, mean over rounds. train, send, evaluate: from the first message out to the last reply; most rounds are "
-    "evaluated within the next one's train; selecting (at the slowest site) is "
-    "within train, or within train and send where a threshold is learned, the sites' part of meta within evaluate. aggregate: the "
-    "server's fold."
+    "evaluated within the next one's train; selecting (at the slowest site) is within train, or within train and send where a threshold is "
+    "learned, the sites' part of meta within evaluate. aggregate: the server's fold."
 )
 
 

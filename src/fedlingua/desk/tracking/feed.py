@@ -41,11 +41,7 @@ class Feed:
         self._seen: object = None
 
     def look(self, at_end: bool = False) -> None:
-        """Tell the rounds that are there and not told yet; whatever the tracker raises comes through.
-
-        Args:
-            at_end: The newest, too, where it has no dev loss, which may come with the next one.
-        """
+        """Tell the rounds that are there and not told yet; whatever the tracker raises comes through. at_end: as in `read_rounds`."""
         run = read_object(self.folder / "run.json")
         rounds = self.folder / "rounds.jsonl"
         if not run.get("id") or not rounds.is_file():
@@ -53,9 +49,9 @@ class Feed:
         if (seen := (rounds.stat().st_mtime_ns, rounds.stat().st_size)) == self._seen:
             return
         self._same_run(run)
-        if _ripe(read_rounds(rounds, self.last_round), at_end):
+        if read_rounds(rounds, self.last_round, at_end):
             tracker = self._opened(run)  # which may know of more or fewer rounds than were kept as told
-            for number, line in _ripe(read_rounds(rounds, self.last_round), at_end).items():
+            for number, line in read_rounds(rounds, self.last_round, at_end).items():
                 tracker.tell(number, round_values(line))
                 self._keep(told=number, ended=None)
         self._seen = seen
@@ -104,12 +100,6 @@ class Feed:
     def _keep(self, **changes: Any) -> None:
         self._state |= changes
         replace_text(self._file, json.dumps(self._state) + "\n")
-
-
-def _ripe(lines: dict[int, dict[str, Any]], at_end: bool) -> dict[int, dict[str, Any]]:
-    """Those that nothing will be added to."""
-    newest = max(lines, default=None)
-    return {number: line for number, line in lines.items() if at_end or number != newest or line.get("dev_loss") is not None}
 
 
 def state_file(folder: Path, name: str) -> Path:
