@@ -211,7 +211,7 @@ class Phases:
             else:
                 seconds = round(time.monotonic() - started, 3)
                 about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
-                self.folder.event("reply", **about, loss=_loss(parsed), uplink_bytes=size)
+                self.folder.event("reply", **about, loss=_loss(getattr(parsed, "sums", parsed)), uplink_bytes=size)
             finally:
                 # What is needed of the tensors is with whoever read them; the reply itself stays until the phase is over.
                 reply.content.pop(protocol.ARRAYS, None)
@@ -325,9 +325,8 @@ def ask_every_site(
     return {site: parsed[site] for site in registry.expected}
 
 
-def _loss(parsed: Any) -> float | None:
-    """Of what was trained or measured, nats a token."""
-    sums = getattr(parsed, "sums", parsed)
+def _loss(sums: Any) -> float | None:
+    """Of what was trained or measured, nats a token; scores have none."""
     return float(sums["nll_sum"] / sums["num_tokens"]) if "nll_sum" in sums else None
 
 
