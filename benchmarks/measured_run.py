@@ -15,6 +15,7 @@ import psutil
 from fedlingua.common.files import APP_DIR
 from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.profile import PROFILES_FILE, Profile
+from fedlingua.desk.json_lines import by_round
 from fedlingua.settings.config import Settings
 
 GIB = 2**30
@@ -57,7 +58,7 @@ def run_measured(settings: Settings, sites: int, home: Path) -> Measured:
         seconds=time.monotonic() - started,
         actors=cores // place.cpus_per_node,
         scores=json.loads((run / "scores.json").read_text()),
-        rounds=[json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()],
+        rounds=list(by_round(map(json.loads, (run / "rounds.jsonl").read_text().splitlines())).values()),
     )
 
 

@@ -6,6 +6,7 @@ is imported where it is used: the questions about text need none of it.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from importlib import import_module
 from operator import add
@@ -216,12 +217,14 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
 @app.train()
 @_answered
 def train(message: Message, node: Node) -> RecordDict:
-    """Train one round for one site and send its update, or what the run's rule takes of it."""
+    """Train one round for one site and send its update, or what the run's rule takes of it; measure an earlier round first, if asked to."""
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
+    reply = _reply(task)
+    if task.measure is not None:
+        reply[protocol.MEASURED] = MetricRecord(client.measure(received, replace(task, round=task.measure)))
     update, sums = client.train(received, task)
     if client.settings.selected_by == "all":
-        reply = _reply(task)
         if client.settings.code_up.method == "none":
             reply[protocol.ARRAYS] = pack(update, client.trainable.tensor_set)
         else:
@@ -232,7 +235,8 @@ def train(message: Message, node: Node) -> RecordDict:
 
     sent, seconds = SiteSelection(client).select(update, received, task)
     theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
-    return _with_sent(_reply(task, {**sums, **seconds, **theta}), sent)
+    reply[protocol.METRICS] = MetricRecord({**sums, **seconds, **theta})
+    return _with_sent(reply, sent)
 
 
 @app.train("probe")

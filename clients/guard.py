@@ -69,20 +69,22 @@ class Guard:
                 f"bundle, settings and text rules make {run}, which this site has not approved; there: `fedlingua site approve "
                 "--experiment FILE --federation FILE`, or [limits] settings = 'within-limits'"
             )
-        site, stage, bound = NODE, 0, {"approval": run}
+        site, stage, bound, measure = NODE, 0, {"approval": run}, None
         if kind != DESCRIBE:
             task = Task.of(message.content.config_records.get(TASK, ConfigRecord()))
             self._check_task(task, kind)
+            measure = task.measure
             site, stage = task.site, self.asked.rounds + 1 if kind == FINISH else task.round
             bound |= {"run": task.run, "attempt": str(task.attempt)}
         replies = StoredReplies(self.file.state / "answers" / str(flower_run), limits.max_runs)
-        before = replies.admit(site, bound, kind, stage, identity(message.content))
+        before = replies.admit(site, bound, kind, stage, identity(message.content), measure)
         if before and kind != DESCRIBE:
             return before[0], {**before[1], "repeated": True}
         with stopped_after(limits.max_minutes):
             content = handle()
             split = {EVALUATE: "dev", FINISH: self.settings.score_split}.get(kind, "train")
             on = self._used if kind in (DESCRIBE, DIGESTS, LEAKS) else {split: self._used[split]}
+            on = on if measure is None else {**on, "dev": self._used["dev"]}
             note = {"sentences": on, "tensors": num_tensors(content)}
         if before and before[0].object_id != content.object_id:  # a node that was away has to be who it was
             raise ExchangeError("this site's text or backbone has changed since the run began; resume the run, or begin it anew")
@@ -125,7 +127,9 @@ class StoredReplies:
     def __init__(self, folder: Path, max_runs: int) -> None:
         self.folder, self.max_runs = folder, max_runs
 
-    def admit(self, site: str, bound: Mapping[str, str], kind: str, stage: int, asked: str) -> Answer | None:
+    def admit(
+        self, site: str, bound: Mapping[str, str], kind: str, stage: int, asked: str, measure: int | None = None
+    ) -> Answer | None:
         """Record a request; return its reply where it has one.
 
         A request that failed may be repeated, another may not take its place.
@@ -136,9 +140,10 @@ class StoredReplies:
             kind: The message type.
             stage: The round, or one past the last.
             asked: The request's hash.
+            measure: The round whose dev loss is asked for besides.
 
         Raises:
-            ExchangeError: A run too many, a bound value that changed, a stage that is over, or another request than before.
+            ExchangeError: A run too many, a bound value that changed, a stage that is over, another request, or a dev loss too many.
         """
         if not self.folder.is_dir():
             self._begin()
@@ -148,6 +153,8 @@ class StoredReplies:
         stages = {file: int(file.name.partition(".")[0]) for file in (self.folder / site).glob("*")}
         if stage < (newest := max(stages.values(), default=0)):
             raise ExchangeError(f"asked about round {stage}, and the server has gone on to {newest} here")
+        if measure is not None and any(measure <= stages[file] < stage for file in stages if file.suffix == f".{EVALUATE}"):
+            raise ExchangeError(f"asked for the dev loss of round {measure} besides training, and after it for another already")
         if not _is_first(self._file(site, stage, kind), asked):
             raise ExchangeError(f"asked another {kind} of round {stage} than before; each is answered once")
         for old in (file for file, number in stages.items() if number < stage):
@@ -208,7 +215,8 @@ def log(file: SiteFile, message: Message, flower_run: int, reply: Message, note:
     refused = str(reply.error.reason)[: 10 * MOST_WORDS] if reply.has_error() else ""
     outcome = {"sentences": {}, "tensors": 0, **note, "bytes": 0 if refused else message_bytes(reply), "refused": refused}
     who = {"server": file.address, "key": key, "flower_run": str(flower_run)}
-    audit.append(file.state, {**who, **asked, "asked": message.metadata.message_type[:MOST_WORDS], **outcome})
+    what = message.metadata.message_type + (f", measure round {task['measure']!s}" if "measure" in task else "")
+    audit.append(file.state, {**who, **asked, "asked": what[:MOST_WORDS], **outcome})
 
 
 class _TimeIsUpError(BaseException):

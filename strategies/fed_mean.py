@@ -12,9 +12,10 @@ returns what the next takes:
 5. aggregate: `aggregated` hands them to `aggregate_train`, Flower's hook, and this to `aggregate`, a function from the state that the
    round began with to the next: inside every cluster the mean of what the sites sent (strategies/aggregation.py), or a robust rule
    (strategies/robust_rules.py), or a step of the server's optimiser towards either (strategies/server_optimizer.py).
-6. `evaluate`: every site measures the loss of what it would use now on its dev text.
-7. store: the state becomes the run's, and a checkpoint (strategies/rounds.py). A round with too few good replies does not get here, so
+6. store: the state becomes the run's, and a checkpoint (strategies/rounds.py). A round with too few good replies does not get here, so
    nothing is undone.
+7. measure: every site measures the loss of what it would use now on its dev text, before the next round's training, and `measured` enters
+   it; or, where none is sure to follow, `evaluate` asks for it.
 """
 
 from collections.abc import Mapping, Sequence

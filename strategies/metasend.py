@@ -112,10 +112,10 @@ class MetaSend(FedMean):
 
     # --- The round in two phases -----------------------------------------------------------------------------------------------
 
-    def round(self, state: State, number: int, measures: bool, grid: Grid) -> State:
+    def round(self, state: State, number: int, grid: Grid) -> State:
         """Algorithm 2."""
         self.meta = self._probed(state, number, grid) if number > 0 else None
-        state = super().round(state, number, True, grid)
+        state = super().round(state, number, grid)
         return self._learned(state, number) if self.meta else state
 
     def _probed(self, state: State, number: int, grid: Grid) -> MetaRound:

@@ -180,7 +180,8 @@ class Phases:
         for site in tasks:
             self.record.of(site)["downlink_bytes"] += message_bytes(messages[site])
             self.registry.traffic.counts[site, types[site], FP32] += whole[site]
-        started, deadline_s = time.monotonic(), self.settings.deadline_of(phase)
+        measures = any(task.measure is not None for task in tasks.values())
+        started, deadline_s = time.monotonic(), self.settings.deadline_of(phase, measures)
 
         def on_sent() -> None:
             if self._last_reply is not None:
@@ -200,7 +201,7 @@ class Phases:
             self.record.of(site)["uplink_bytes"] += size
             try:
                 check_task(reply, tasks[site])
-                good[site] = Reply(site, reply, parse(site, reply, size))
+                good[site] = Reply(site, reply, parsed := parse(site, reply, size))
                 self.holdings.confirm(site)
             except (RunError, OSError):
                 raise  # the server's own
@@ -210,7 +211,7 @@ class Phases:
             else:
                 seconds = round(time.monotonic() - started, 3)
                 about = {"phase": phase, "round": number, "site": site, "seconds": seconds}
-                self.folder.event("reply", **about, loss=self._loss(site, phase), uplink_bytes=size)
+                self.folder.event("reply", **about, loss=_loss(getattr(parsed, "sums", parsed)), uplink_bytes=size)
             finally:
                 # What is needed of the tensors is with whoever read them; the reply itself stays until the phase is over.
                 reply.content.pop(protocol.ARRAYS, None)
@@ -234,11 +235,6 @@ class Phases:
             elif failure.kind != "refused":  # those are entered as they come
                 self.record.fail(failure, phase)
         return good, lost
-
-    def _loss(self, site: str, phase: Phase) -> float | None:
-        record = self.record.of(site)
-        loss: float | None = record.get("dev_loss" if phase == "evaluate" else "train_loss") if phase != "finish" else None
-        return loss
 
     # --- What went wrong -------------------------------------------------------------------------------------------------------
 
@@ -327,6 +323,11 @@ def ask_every_site(
         reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
         raise RunError(f"{need}, and {len(missing)} gave none ({reasons})")
     return {site: parsed[site] for site in registry.expected}
+
+
+def _loss(sums: Any) -> float | None:
+    """Of what was trained or measured, nats a token; scores have none."""
+    return float(sums["nll_sum"] / sums["num_tokens"]) if "nll_sum" in sums else None
 
 
 def _task(message: Message) -> Mapping[str, Any]:

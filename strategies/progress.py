@@ -18,8 +18,9 @@ SLACK = 0.01
 class Progress:
     """Of a run so far; `round` is the last whole one, -1 before round 0.
 
-    dev_losses: round -> site -> sums. traffic: (uplink, downlink) bytes of every site and round. savings: (tensors, numbers) that every
-    site left out of every round, 0-1. stages: site -> rounds that it trained well, with the attempt that counts. bad_replies: site -> how
+    dev_losses: round -> site -> sums. pending: the round whose dev losses come with the next one's training. traffic: (uplink, downlink)
+    bytes of every site and round. savings: (tensors, numbers) that every site left out of every round, 0-1. stages: site -> rounds that
+    it trained well, with the attempt that counts. bad_replies: site -> how
     many were refused. digests: site -> its last accepted update's. lengths: site -> `outliers.Distance` of its last update taken whole.
     """
 
@@ -27,6 +28,7 @@ class Progress:
     round: int = -1
     best_round: int = 0
     dev_losses: dict[int, dict[str, Sums]] = field(default_factory=dict)
+    pending: int | None = None
     traffic: list[tuple[int, int]] = field(default_factory=list)
     savings: list[tuple[float, float]] = field(default_factory=list)
     stages: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -102,12 +104,18 @@ class Progress:
         better = [_last_fall(losses, min_gain, best_by) for losses in (measured, *others)]
         return 0 < patience <= self.round - max(better)
 
+    def may_end(self, number: int, patience: int, min_gain: float, best_by: str) -> bool:
+        """Whether `is_stale` could be true after round `number`, whatever its dev loss, which is not known yet."""
+        measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
+        return 0 < patience <= number - _last_fall(measured, min_gain, best_by)
+
     def values(self) -> dict[str, Any]:
         """As JSON holds it; floats come back bit for bit."""
         version, words, gauss = self.random.getstate()
         return {
             "best_round": self.best_round,
             "dev_losses": {str(n): {site: dict(sums) for site, sums in losses.items()} for n, losses in self.dev_losses.items()},
+            "pending": self.pending,
             "traffic": self.traffic,
             "savings": self.savings,
             "stages": {site: {str(n): attempt for n, attempt in trained.items()} for site, trained in self.stages.items()},
@@ -128,6 +136,7 @@ class Progress:
             round=number,
             best_round=values["best_round"],
             dev_losses={int(n): losses for n, losses in values["dev_losses"].items()},
+            pending=values.get("pending"),
             traffic=[(up, down) for up, down in values["traffic"]],
             savings=[(tensors, numbers) for tensors, numbers in values["savings"]],
             stages={site: {int(n): attempt for n, attempt in trained.items()} for site, trained in values["stages"].items()},

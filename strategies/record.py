@@ -1,10 +1,12 @@
 """What one round leaves in rounds.jsonl: each site's figures, who failed and why, and how long the server took for what."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase
+from strategies.progress import Sums
 from strategies.replies import Failure
 from strategies.traffic import Bytes
 
@@ -24,7 +26,7 @@ class RoundRecord:
     bytes: Bytes = field(default_factory=dict)
     """all that crossed in the round, whatever it was for"""
     about: dict[str, Any] = field(default_factory=dict)
-    """the strategy's own figures of the round"""
+    """the strategy's own figures of the round; and the dev losses of an earlier one that came with its replies, as "measured" """
 
     def of(self, site: str) -> dict[str, Any]:
         """A site's figures, to be added to."""
@@ -38,6 +40,17 @@ class RoundRecord:
             self.folder.event(
                 "failure", phase=phase, round=self.number, site=failure.site, kind=failure.kind, reason=failure.reason
             )
+
+    def measure(self, number: int, dev_loss: float | None, losses: Mapping[str, Sums]) -> None:
+        """Enter the dev losses after this round, or after an earlier one, and tell these. losses: site -> sums."""
+        sites = self.sites if number == self.number else dict[str, dict[str, Any]]()
+        for site, sums in losses.items():
+            record = self.of(site) if number == self.number else sites.setdefault(site, {"seconds": {}})
+            record["seconds"]["evaluate"] = round(sums["seconds"], 3)
+            record["dev_loss"], record["dev_tokens"] = sums["nll_sum"] / sums["num_tokens"], int(sums["num_tokens"])
+        if number != self.number:
+            self.about["measured"] = {"round": number, "dev_loss": dev_loss, "sites": sites}
+            self.folder.event("measured", round=number, dev_loss=dev_loss)
 
     @property
     def traffic(self) -> list[tuple[int, int]]:

@@ -49,6 +49,7 @@ class Expected:
         about: its own account of its text.
         earlier: digest of its last accepted update.
         most_loss: nats a token; most_seconds: that have passed.
+        measures: an earlier round, too, before it trains. dev: sums of its dev loss after an earlier round.
     """
 
     site: str
@@ -58,6 +59,8 @@ class Expected:
     earlier: str | None
     most_loss: float = math.inf
     most_seconds: float = math.inf
+    measures: bool = False
+    dev: Sums | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Training:
     """A site's update and the sums of its training.
 
     change: of the update. digest: of its bytes, so two replies with one digest carry the same update. Nothing and "" where tensors stay
-    with the site. deviations: every tensor's, where the selection goes by them; projections: the same, under `cross`.
+    with the site. deviations: every tensor's, where the selection goes by them; projections: the same, under `cross`. dev: sums of the
+    dev loss of an earlier round.
     """
 
     update: Update
@@ -74,6 +78,7 @@ class Training:
     digest: str
     deviations: Numbers | None = None
     projections: Numbers | None = None
+    dev: Sums | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,11 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         ExchangeError: with what was got and what was wanted.
     """
     settings, tensor_set = expected.settings, expected.tensor_set
-    carried = {protocol.DEVIATIONS: settings.by_deviation, protocol.PROJECTIONS: settings.crosses}
+    carried = {
+        protocol.DEVIATIONS: settings.by_deviation,
+        protocol.PROJECTIONS: settings.crosses,
+        protocol.MEASURED: expected.measures,
+    }
     besides = {name for name, is_carried in carried.items() if is_carried}
     checks.check_records(reply, {protocol.TASK, protocol.METRICS, protocol.ARRAYS, *besides})
     metrics, arrays = reply.content.metric_records[protocol.METRICS], reply.content.array_records[protocol.ARRAYS]
@@ -105,13 +114,14 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
         seconds = checks.check_numbers(metrics, (protocol.SELECT_S,))
         checks.check_seconds(seconds, expected.most_seconds)
         sums = {**probed, protocol.SELECT_S: probed[protocol.SELECT_S] + seconds[protocol.SELECT_S]}
+    dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if expected.measures else None
     # What a site counts by where sites count by size: what it trained on, as Liu et al. 2023 have it in eq. 2; where that is a
     # sample, the whole text that it is drawn from, N_i of Manoel et al. 2022, eq. 2.
     size = int(expected.about["train"] if settings.draws else sums["num_examples"])
     if received is None:
         if arrays:
             raise ExchangeError("carries tensors, which stay at the sites under this method")
-        return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "")
+        return Training(Update(expected.site, Joined({}, TensorSet(tensor_set.name, ())), size), sums, NO_CHANGE, "", dev=dev)
     digest = arrays.object_id  # Flower's own SHA-256 over the arrays, which counting the reply's bytes has made already
     selection, code = None, settings.code_up
     if settings.selected_by != "all":
@@ -135,7 +145,7 @@ def parse_training(reply: Message, expected: Expected, received: NamedTensors | 
     if projections is not None:
         change = checks.check_projections(projections, change, tensor_set)
     update = Update(expected.site, tensors, size, selection, sums["nll_sum"] / sums["num_tokens"])
-    return Training(update, sums, change, digest, deviations, projections)
+    return Training(update, sums, change, digest, deviations, projections, dev)
 
 
 def parse_probe(reply: Message, expected: Expected) -> Sums:
@@ -196,20 +206,25 @@ def _of_selection(settings: Settings) -> tuple[str, ...]:
     return (protocol.SELECT_S, *((protocol.THETA,) if settings.by_deviation else ()))
 
 
-def parse_evaluation(reply: Message, expected: Expected, earlier: Sums | None) -> Sums:
-    """The sums of a dev loss, over the same text in every round. earlier: those of an earlier round.
+def parse_evaluation(reply: Message, expected: Expected) -> Sums:
+    """As `parse_dev_loss`, of a reply that has nothing else."""
+    checks.check_records(reply, {protocol.TASK, protocol.METRICS})
+    return parse_dev_loss(reply.content.metric_records[protocol.METRICS], expected)
+
+
+def parse_dev_loss(record: MetricRecord, expected: Expected) -> Sums:
+    """The sums of a dev loss, over the same text in every round.
 
     Raises:
         ExchangeError: with what was got and what was wanted.
     """
-    checks.check_records(reply, {protocol.TASK, protocol.METRICS})
     dev, settings = int(expected.about["dev"]), expected.settings
     # Text in one language is measured in sequences, which hold a sentence or more.
     tokens = (1 if settings.task == "translation" else 0, settings.max_tokens)
     possible = checks.Possible((dev, dev), tokens, expected.most_loss, expected.most_seconds, settings.evaluate_share)
-    sums = checks.check_sums(reply.content.metric_records[protocol.METRICS], checks.EVALUATION_SUMS, possible)
-    if earlier and sums["num_tokens"] != earlier["num_tokens"]:
-        raise ExchangeError(f"num_tokens = {sums['num_tokens']!r}; its dev text had {earlier['num_tokens']!r} before")
+    sums = checks.check_sums(record, checks.EVALUATION_SUMS, possible)
+    if expected.dev and sums["num_tokens"] != expected.dev["num_tokens"]:
+        raise ExchangeError(f"num_tokens = {sums['num_tokens']!r}; its dev text had {expected.dev['num_tokens']!r} before")
     return sums
 
 

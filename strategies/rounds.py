@@ -6,6 +6,7 @@ What a round is, strategies/strategy.py says.
 import time
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -77,6 +78,7 @@ class Rounds(Strategy):
         self.state = self.sent = State({})
         """`sent`: what the requests of the round at work carry, as Flower's FedAdam has its `current_arrays`."""
         self.progress = Progress(Random(f"{of.settings.seed}/server"))
+        self._patience = of.settings.patience, of.settings.min_gain, of.settings.best_by
         self.scores: dict[str, Scores] = {}
         holdings = Holdings(lambda site: self._best_up_to(site, self.progress.round), of.settings.rounds_at_sites)
         self.phases = Phases(of.settings, of.registry, of.folder, holdings)
@@ -93,8 +95,18 @@ class Rounds(Strategy):
         """The tensors that a site gets; none when its own stay with it."""
 
     @abstractmethod
-    def round(self, state: State, number: int, measures: bool, grid: Grid) -> State:
+    def round(self, state: State, number: int, grid: Grid) -> State:
         """What the round makes of a state; the run's own stays as it is meanwhile."""
+
+    @abstractmethod
+    def evaluate(self, state: State, number: int, grid: Grid) -> Any:
+        """The sites' dev losses under a state, by messages for that alone."""
+
+    @property
+    def rides(self) -> bool:
+        """Whether a round is measured by the request that trains the next; not where a hook of one's own says what either holds."""
+        hooks = (getattr(type(self), hook).__module__ for hook in ("configure_train", "configure_evaluate", "evaluate"))
+        return next(hooks).startswith("strategies.") and set(hooks) == {"strategies.strategy"}
 
     @abstractmethod
     def _expected(self, site: str) -> Expected:
@@ -126,14 +138,13 @@ class Rounds(Strategy):
         del initial, initial_arrays  # once is enough of a full model
         if self.settings.resume:
             self._resume()
-        patience, min_gain, best_by = self.settings.patience, self.settings.min_gain, self.settings.best_by
         # Patience ends where a round is measured: of one that is not nobody can say that it was no better.
         while self.progress.round < num_rounds and not (
-            self._measures(self.progress.round, num_rounds) and self.progress.is_stale(patience, min_gain, best_by)
+            self.measures(self.progress.round) and self.progress.is_stale(*self._patience)
         ):
             self._run_round(grid, self.progress.round + 1, num_rounds)
         if self.progress.round < num_rounds:
-            self.note(f"stopped after round {self.progress.round}: no better dev loss in {patience} rounds")
+            self.note(f"stopped after round {self.progress.round}: no better dev loss in {self.settings.patience} rounds")
         self._finish(grid, num_rounds)
         return self.result
 
@@ -142,18 +153,25 @@ class Rounds(Strategy):
         self.phases.begin_round(number, num_rounds)
         state = self.state
         try:
-            state = self.round(state, number, self._measures(number, num_rounds), grid)
+            state = self.round(state, number, grid)
         except RoundSkippedError as skipped:
             self.progress.forget(number)
             self.note(f"{skipped}; its tensors stay as they were before")
+            if self.progress.pending is not None and self.measures(number, now=True):
+                with suppress(RoundSkippedError):  # the loss of an earlier round, whose tensors are this one's, too
+                    self.evaluate(state, number, grid)
+                self.progress.pending = None
         finally:
             self.sent = State({})
             self.update_files.clear()
         self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
 
-    def _measures(self, number: int, num_rounds: int) -> bool:
-        """Whether the dev loss is measured after a round."""
-        return number % self.settings.evaluate_every == 0 or number == num_rounds
+    def measures(self, number: int, now: bool = False) -> bool:
+        """Whether the dev loss after a round is measured; now: by messages for that alone, since no training is sure to follow whose
+        request holds the same tensors."""
+        last = number == self.phases.num_rounds
+        alone = last or not self.rides or self.progress.may_end(number, *self._patience)
+        return (last or number % self.settings.evaluate_every == 0) and (alone or not now)
 
     def _store(self, state: State, num_rounds: int, seconds: float) -> None:
         """Make a round's state the run's, and a checkpoint."""
@@ -173,10 +191,10 @@ class Rounds(Strategy):
         values = {"progress": self.progress.values(), "strategy": dict(state.values)}
         residuals = {f"{RESIDUAL}{key}": numbers for key, numbers in state.residuals.items()}
         self.folder.checkpoints.save(number, state.tensors, {**state.memory, **residuals}, values)
-        # The round before stays, with its best, in case this one is damaged later.
-        every = self.settings.keep_every
+        # The round before stays, with its best, in case this one is damaged later; and what may turn out to be the best.
+        every, pending = self.settings.keep_every, self.progress.pending or 0
         besides = range(every, number + 1, every) if every else ()
-        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, *besides})
+        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending, *besides})
         self.folder.update(rounds=number, best_round=self.progress.best_round)
         uplink = sum(up for up, _ in record.traffic)
         self.folder.event(
@@ -256,17 +274,20 @@ class Rounds(Strategy):
 
     def _request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
         """A request without tensors. own_round: the round whose own tensors the site is to take, where any stay with it."""
-        deadline = self.settings.deadline_of(PHASES[message_type])
         task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
+        if message_type == protocol.TRAIN:
+            task = replace(task, measure=self.progress.pending)
+        deadline = self.settings.deadline_of(PHASES[message_type], task.measure is not None)
         return self.registry.request(message_type, task, deadline)
 
     def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:
         all_travels = self.travels and not self.settings.private
         if all_travels and not (trains and self.settings.remembers):
             return Task(site, self.run_id, self.attempt, number)
-        # As in the checkpoints: this round and the one before, each with its best; what a selection compares with is never delivered.
+        # As in the checkpoints: this round and the one before, each with its best, also as known before the round itself was measured; what
+        # a selection compares with is never delivered.
         last = [own_round, own_round - 1]
-        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in last if not all_travels)]
+        wanted = [*last, *(self._best_up_to(site, up_to) for up_to in (*last, own_round - 2) if not all_travels)]
         keep = dict.fromkeys(self.progress.own(site, past) for past in wanted)
         own = self.progress.own(site, own_round)
         return Task(site, self.run_id, self.attempt, number, own, tuple(stage for stage in keep if stage[0]))

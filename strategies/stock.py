@@ -58,6 +58,10 @@ class Stock(SiteStrategy):
         self.instances: dict[str, tuple[Strategy, dict[str, Any]]] = {}
         """part/cluster -> the round's instance, and what its `configure_train` has set of it"""
 
+    @property
+    def rides(self) -> bool:
+        return super().rides and type(self.make()).configure_train.__module__.startswith("flwr.")
+
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Requests with what the instances' own `configure_train` gives to their clusters."""
         state = state_of(arrays, self.state)

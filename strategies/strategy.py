@@ -1,4 +1,4 @@
-"""One round, the same for all strategies: ask, wait, parse, check, aggregate; then every site measures what it came to.
+"""One round, the same for all strategies: ask, wait, parse, check, aggregate; every site measures what it came to, mostly in the next one.
 
 A strategy of one's own subclasses this (or FedMean) and says how updates become the next state: `aggregate(state, updates)`, and
 where need be with what it begins, `init(tensors)`, and what a site gets, `model_for(state, site)`; or it overrides one of
@@ -9,6 +9,7 @@ strategies/rounds.py.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -87,7 +88,7 @@ class SiteStrategy(Rounds):
 
     # --- One round -------------------------------------------------------------------------------------------------------------
 
-    def round(self, state: State, number: int, measures: bool, grid: Grid) -> State:
+    def round(self, state: State, number: int, grid: Grid) -> State:
         """What the round makes of a state; the run's own stays as it is meanwhile. Each reply is parsed as it comes.
 
         Raises:
@@ -97,10 +98,14 @@ class SiteStrategy(Rounds):
             ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers, self.projected)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parsed, self.progress, most_bytes)
+            if self.progress.pending is not None:
+                self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
             state = self.aggregated(number, replies, self.checked(number, replies))
             state = self.given(number, state) if self.travels else state
-        if measures:
+        if self.measures(number, now=True):
             self.evaluate(state, number, grid)
+        elif self.measures(number):
+            self.progress.pending = number
         return state
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -191,19 +196,28 @@ class SiteStrategy(Rounds):
         return MetricRecord({"dev_loss": cast(float, self.progress.loss(server_round, self.settings.best_by))})
 
     def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
-        """The sites' dev losses under a state."""
+        """The sites' dev losses under a state, by messages for that alone; of an earlier round, where this one was skipped."""
         ask = partial(self.configure_evaluate, number, arrays_of(state), ConfigRecord(), grid)
         most_bytes = size_limit(None, projected=self.projected)
         replies = self.phases.exchange(grid, ask, "evaluate", self._parse_evaluation, self.progress, most_bytes)
-        self.progress.dev_losses[number] = {reply.site: reply.parsed.sums for reply in replies}
-        for reply in replies:
-            sums, task = reply.parsed.sums, reply.message.content[protocol.TASK]
+        of = number if self.progress.pending is None else self.progress.pending
+        self.measured(of, [(reply.message, reply.site, reply.parsed.sums) for reply in replies])
+        return replies
+
+    def measured(self, number: int, replies: Sequence[tuple[Message, str, Sums]]) -> None:
+        """Enter the sites' dev losses after a round, and hand them to `aggregate_evaluate`."""
+        losses = {site: sums for _, site, sums in replies}
+        self.progress.dev_losses[number], self.progress.pending = losses, None
+        messages = []
+        for message, _, sums in replies:
+            task = ConfigRecord({**message.content.config_records[protocol.TASK], "round": number})
             loss = MetricRecord({WEIGHT: sums["num_examples"], "eval_loss": sums["nll_sum"] / sums["num_tokens"]})
-            reply.message.content = RecordDict({protocol.TASK: task, protocol.METRICS: loss})
-        metrics = self.aggregate_evaluate(number, [reply.message for reply in replies])
+            messages.append(copy(message))
+            messages[-1].content = RecordDict({protocol.TASK: task, protocol.METRICS: loss})
+        metrics = self.aggregate_evaluate(number, messages)
         if metrics is not None:
             self.result.evaluate_metrics_clientapp[number] = metrics
-        return replies
+        self.phases.record.measure(number, self.progress.loss(number, self.settings.best_by), losses)
 
     def summary(self) -> None:
         """Say in the run's progress what is about to happen."""
@@ -221,7 +235,9 @@ class SiteStrategy(Rounds):
     def _expected(self, site: str) -> Expected:
         about, earlier = self.registry.about[site], self.progress.digests.get(site)
         most_loss = MOST_LOSS * math.log(self.registry.vocabulary)
-        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, self.phases.most_seconds)
+        dev = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
+        measures, seconds = self.progress.pending is not None, self.phases.most_seconds
+        return Expected(site, self.settings, about, self.tensor_set, earlier, most_loss, seconds, measures, dev)
 
     def _parser(self, site: str) -> Callable[[Message, Expected, NamedTensors | None], Training]:
         return parse_training
@@ -276,9 +292,4 @@ class SiteStrategy(Rounds):
                 record.setdefault("deviation", median(finite))  # of an update that was probed it is known already
 
     def _parse_evaluation(self, site: str, reply: Message, size: int) -> Evaluation:
-        earlier = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
-        sums = parse_evaluation(reply, self._expected(site), earlier)
-        record = self.phases.record.of(site)
-        record["seconds"]["evaluate"] = round(sums["seconds"], 3)
-        record["dev_loss"], record["dev_tokens"] = sums["nll_sum"] / sums["num_tokens"], int(sums["num_tokens"])
-        return Evaluation(sums)
+        return Evaluation(parse_evaluation(reply, self._expected(site)))

@@ -18,6 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from clients.client_app import app as client_app
 from clients.received import ReceivedFiles
 from fedlingua.common.errors import ExchangeError
+from fedlingua.desk.json_lines import by_round
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import NamedState
 from fedlingua.exchange.records import pack
@@ -162,7 +163,8 @@ def checkpoint_bytes(folder: RunFolder) -> dict[str, bytes]:
 
 
 def rounds(folder: RunFolder) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder.directory / "rounds.jsonl").read_text().splitlines()]
+    """Lines of rounds.jsonl, each with its own dev losses."""
+    return list(by_round(map(json.loads, (folder.directory / "rounds.jsonl").read_text().splitlines())).values())
 
 
 def failing(site: str, phase: str, number: int) -> Tamper:

@@ -11,6 +11,7 @@ from clients.guard import stopped_after
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.audit import HEAD, verify
 from fedlingua.exchange import protocol
+from fedlingua.exchange.protocol import Task
 from tests.hostile.server_table import Site, settings
 
 
@@ -58,6 +59,21 @@ def test_an_honest_run_is_answered_and_logged(tmp_path: Path) -> None:
     sent = sum(array.numpy().size for array in arrays.values())
     assert train["tensors"] == len(site.trainable(config).tensor_set.specs)
     assert train["bytes"] > 4 * sent > evaluate["bytes"] > 0
+
+
+def test_what_is_measured_before_training_is_logged_and_answered_once(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings()
+    site.approve(config)
+    arrays, task = site.tensors(config), Task("hospital", "9f1c", 1, 2, measure=1)
+    asked = {"arrays": arrays, "task": task.request()}
+    first, again = (site.ask(protocol.TRAIN, config, 2, **asked) for _ in range(2))
+    assert set(first.content[protocol.MEASURED]) == {"nll_sum", "num_tokens", "num_examples", "seconds"}
+    assert again.content.object_id == first.content.object_id
+    assert site.refused(site.ask(protocol.TRAIN, config, 2, arrays=arrays), "answered once").held
+    trained, repeated, refused = verify(tmp_path / "state")[0]
+    assert [line["asked"] for line in (trained, repeated, refused)] == [*2 * ["train, measure round 1"], "train"]
+    assert set(trained["sentences"]) == set(repeated["sentences"]) == {"train", "dev"}
+    assert not site.ask(protocol.EVALUATE, config, 2, arrays=arrays).has_error()  # the last round, say
 
 
 def test_a_node_that_comes_back_as_it_was_says_so_again_and_a_changed_one_does_not(tmp_path: Path) -> None:

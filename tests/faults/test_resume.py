@@ -23,16 +23,19 @@ class Killed(BaseException):
 
 
 class Mortal(InProcessGrid):
-    """Dies before it pushes the messages of one phase of one round; None: of any. A probe counts as training."""
+    """Dies before it pushes the messages of one phase of one round, or once they are answered; None: of any. A probe counts as training."""
 
-    def __init__(self, config, phase, number):
+    def __init__(self, config, phase, number, answered):
         super().__init__(config, 2)
-        self.phase, self.number = phase, number
+        self.phase, self.number, self.answered = phase, number, answered
 
     def push_messages(self, messages):
+        messages = list(messages)
         for message in messages:
             task = message.content.config_records.get(protocol.TASK, {})
             if message.metadata.message_type.removesuffix(".probe") == self.phase and self.number in (None, task["round"]):
+                if self.answered:
+                    super().push_messages(messages)
                 raise Killed
         return super().push_messages(messages)
 
@@ -72,11 +75,11 @@ def families(two_sites):
     return {**two_sites, "method": "adapter-families", "rounds": 4}
 
 
-def begin(config, directory: Path, phase=protocol.TRAIN, number=4) -> RunFolder:
+def begin(config, directory: Path, phase=protocol.TRAIN, number=4, answered=False) -> RunFolder:
     """A run that dies; its folder says nothing of it, as after kill -9."""
     config = {**config, "run-dir": str(directory)}
     with pytest.raises(Killed):
-        run_on(Mortal(config, phase, number), config)
+        run_on(Mortal(config, phase, number, answered), config)
     return RunFolder(directory)
 
 
@@ -113,13 +116,13 @@ def whole(config, tmp_path, unbroken) -> tuple[dict[str, bytes], list[tuple[int,
 @pytest.mark.parametrize(
     ("changes", "phase", "number"),
     [
-        ({"method": "adapter-families"}, protocol.EVALUATE, 0),
+        ({"method": "adapter-families"}, protocol.EVALUATE, 4),
         ({"method": "adapter-families", "best-by": "last"}, protocol.TRAIN, 1),
-        (CONTROLLERS, protocol.EVALUATE, 2),
+        (CONTROLLERS, protocol.TRAIN, 3),
         (APF, protocol.TRAIN, 4),
         ({"method": "adapter-local"}, protocol.FINISH, None),
     ],
-    ids=["base-evaluation", "first-training", "mid-evaluation", "last-training", "delivery"],
+    ids=["last-evaluation", "first-training", "mid-training", "last-training", "delivery"],
 )
 @pytest.mark.fault("resumed")
 def test_a_killed_run_resumes_to_the_same_bytes(two_sites, tmp_path, unbroken, record_property, changes, phase, number):
@@ -150,7 +153,7 @@ def test_a_run_killed_again_while_updates_wait_for_their_threshold_resumes_to_th
 def test_tensors_that_a_dead_attempt_leaves_at_a_site_are_not_taken(two_sites, tmp_path, unbroken):
     config = {**two_sites, **CONTROLLERS, "rounds": 4}
     wanted = whole(config, tmp_path, unbroken)
-    folder = begin(config, tmp_path / "killed", protocol.EVALUATE, 3)
+    folder = begin(config, tmp_path / "killed", protocol.TRAIN, 3, answered=True)
     # Round 3 was trained in attempt 1 and never counted; a client of that attempt may even write it later.
     left = folder.directory / "sites" / "court" / "rounds" / "0003-1.safetensors"
     assert left.is_file()
@@ -178,15 +181,11 @@ def keeping(families):
 def test_translations_of_rounds_that_a_dead_attempt_was_ahead_by_are_gone_once_they_are_made_again(keeping, tmp_path):
     wanted = kept_translations(run(keeping, tmp_path / "whole")[0])
     folder = begin(keeping, tmp_path / "killed")
-    truncate(folder.directory / "checkpoints" / "0003" / "state.json")
-    assert kept_rounds(folder, "court") == ["0000", "0001", "0002", "0003"]
-    # Killed again before anything is evaluated: training round 3 already says that it is to be made.
-    begin({**keeping, "resume": True}, folder.directory, protocol.EVALUATE, 3)
-    assert kept_rounds(folder, "court") == ["0000", "0001", "0002"]
+    assert kept_rounds(folder, "court") == ["0000", "0001", "0002"]  # round 3 is measured when round 4 is trained
     for state in folder.directory.glob("checkpoints/*/state.json"):
         truncate(state)
-    # And again, back at the start: the base's evaluation says the same of all rounds.
-    begin({**keeping, "resume": True}, folder.directory, protocol.TRAIN, 1)
+    # Killed again, back at the start: that the base is measured says the same of all rounds.
+    begin({**keeping, "resume": True}, folder.directory, protocol.TRAIN, 1, answered=True)
     assert kept_rounds(folder, "court") == ["0000"]
     resume(keeping, folder)
     assert kept_translations(folder) == wanted
@@ -197,7 +196,7 @@ def test_translations_of_rounds_that_a_dead_attempt_was_ahead_by_are_gone_once_t
 def test_a_resumed_run_may_keep_other_translations_than_before(families, tmp_path):
     folder = begin(families, tmp_path / "killed", protocol.TRAIN, 3)
     resume({**families, "keep-translations": 1}, folder)
-    assert kept_rounds(folder, "court") == ["0003", "0004"]
+    assert kept_rounds(folder, "court") == ["0002", "0003", "0004"]
 
 
 def notes(folder: RunFolder) -> list[str]:
@@ -250,8 +249,8 @@ def test_a_lost_best_round_is_made_again(families, tmp_path, unbroken):
     wanted = whole(families, tmp_path, unbroken)
     folder = begin(families, tmp_path / "killed")
     best = folder.read("run.json")["best_round"]
-    assert best == 3  # the loss falls all the way, so the newest is the best, and round 2 was the best before
-    shutil.rmtree(folder.directory / "checkpoints" / "0003")
+    assert best == 2  # the loss falls all the way, and that of round 3 is not known yet
+    shutil.rmtree(folder.directory / "checkpoints" / "0002")
     resume(families, folder)
     assert (final_bytes(folder), losses(folder)) == wanted
 
@@ -350,7 +349,7 @@ KEPT_NOTHING = {"method": "adapter-local", "optimizer-state": "kept", "optimizer
     ("changes", "phase", "number"),
     [
         (EVERY_OTHER, protocol.TRAIN, 2),
-        (KEPT_LOCAL, protocol.EVALUATE, 2),
+        (KEPT_LOCAL, protocol.TRAIN, 3),
         (KEPT_POOLED, protocol.TRAIN, 3),
         (KEPT_NOTHING, protocol.TRAIN, 2),
     ],

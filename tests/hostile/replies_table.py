@@ -185,7 +185,9 @@ class Row:
         played = play(world(*self.changes), self.lie, folder / "run")
         phase, number = ("", 0) if self.as_honest else (self.lie.phase, self.lie.number)
         wanted = without(self.changes, phase, number)
-        differs = [key for key in wanted if played.result[key] != wanted[key] and not (self.as_honest and key == "losses")]
+        losses = wanted["losses"] if self.as_honest else self._losses(played.result["losses"], wanted["losses"])
+        differs = [key for key in wanted if key != "losses" and played.result[key] != wanted[key]]
+        differs += ["losses"] if losses != wanted["losses"] else []
         named = [words for words in played.named if re.search(self.said, words)]
         for file in folder.rglob("*.json*"):
             file.read_bytes().decode("utf-8")
@@ -193,6 +195,13 @@ class Row:
         if differs:
             return Outcome(False, f"changed: {', '.join(differs)}")
         return Outcome(bool(named), named[0] if named else f"said: {'; '.join(played.named) or 'nothing'}; wanted {self.said}")
+
+    def _losses(self, played: list[Any], wanted: list[Any]) -> list[Any]:
+        """A site whose update is left out has measured the round before all the same, as an honest one."""
+        before = self.lie.number - 1
+        if self.lie.phase == protocol.TRAIN and played[before] == without(self.changes, "", 0)["losses"][before]:
+            return [*played[:before], wanted[before], *played[before + 1 :]]
+        return played
 
 
 def rows(
@@ -623,8 +632,15 @@ META: dict[str, tuple[Any, str]] = {
 LEARNS: Changes = (("method", "model-fed"), ("learning-rate", 0.01), ("rounds", 3))
 """Every round is better than the one before by a few hundredths."""
 OUTVOTED = "the best round is 3: site court alone would have another"
-LIKELY: dict[str, tuple[Any, str]] = {
-    f"a dev loss of {nats:g} nats": (loss_of(nats), OUTVOTED) for nats in (1e-5, 0.01, 0.5, 2.0, 4.0)
+LIKELY, LIKELY_LATER = (
+    {f"a dev loss of {nats:g} nats": (loss_of(nats, record), OUTVOTED) for nats in (1e-5, 0.01, 0.5, 2.0, 4.0)}
+    for record in (protocol.METRICS, protocol.MEASURED)
+)
+LATER: dict[str, tuple[Any, str]] = {
+    "a dev loss of 0": (metrics("nll_sum", 0.0, protocol.MEASURED), "0 nats a token"),
+    "a dev loss of 1e308": (metrics("nll_sum", 1e308, protocol.MEASURED), "nats a token"),
+    "1 dev sentence": (metrics("num_examples", 1, protocol.MEASURED), "wanted at least"),
+    "no dev loss": (leaves_out(protocol.MEASURED), f"no '{protocol.MEASURED}'"),
 }
 UNLIKELY: dict[str, tuple[Any, str]] = {"a dev loss of 22 nats": (loss_of(22.0), OUTVOTED)}
 MUTE: dict[str, tuple[Any, str]] = {"silent from then on": (("instead", silent), OUTVOTED)}
@@ -640,9 +656,10 @@ def _table() -> dict[str, Row]:
     found = rows(protocol.DESCRIBE, DESCRIBE, 0, alone)
     found |= rows(protocol.DESCRIBE, BESIDES, 0, alone, as_honest=True)
     found |= rows(protocol.TRAIN, TRAIN, 1, alone)
-    found |= rows(protocol.EVALUATE, EVALUATE, 1)
+    found |= rows(protocol.EVALUATE, EVALUATE, 1, alone)
     base = {name: EVALUATE[name] for name in ("a dev loss of 0", "a dev loss of 1e308", "1 dev sentence")}
-    found |= rows(protocol.EVALUATE, base, 0, prefix="evaluate the base")
+    for number in (1, 2):
+        found |= rows(protocol.TRAIN, LATER, number, prefix=f"train, measure round {number - 1}")
     found |= rows(protocol.FINISH, FINISH, 1, alone)
     found |= rows(protocol.FINISH, MORE, 1, (*alone, *METRICS), prefix="finish, more metrics")
     found |= rows(protocol.FINISH, PERPLEXITY, 1, (*alone, *MASKED), prefix="finish, masked pieces")
@@ -652,9 +669,9 @@ def _table() -> dict[str, Row]:
     patient: Changes = (("rounds", 3), ("patience", 1))
     found |= rows(protocol.EVALUATE, base, 1, patient, prefix="evaluate under patience")
     for number in (1, 2):
-        found |= rows(protocol.EVALUATE, LIKELY, number, LEARNS, f"evaluate in round {number} of 3", as_honest=True)
+        found |= rows(protocol.TRAIN, LIKELY_LATER, number + 1, LEARNS, f"measure round {number} of 3", as_honest=True)
     found |= rows(protocol.EVALUATE, UNLIKELY, 3, LEARNS, "evaluate in round 3 of 3", as_honest=True)
-    found |= rows(protocol.EVALUATE, MUTE, 2, LEARNS, "evaluate in round 2 of 3", 3, as_honest=True)
+    found |= rows(protocol.EVALUATE, MUTE, 3, LEARNS, "evaluate in round 3 of 3", as_honest=True)
     found |= rows(protocol.EVALUATE, LIKELY, 1, (*LEARNS, ("patience", 1)), "evaluate under patience", as_honest=True)
     for phase in (protocol.TRAIN, protocol.EVALUATE):
         found |= rows(phase, ONCE, 1, (*alone, ("quorum", 1.0)), f"{phase}, all are needed", times=1, as_honest=True)

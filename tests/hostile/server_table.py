@@ -412,6 +412,18 @@ SECOND: dict[str, tuple[str, tuple[str, int], tuple[str, int], dict[str, Any]]] 
     "a round that is over": ("has gone on to 2", TRAIN_2, TRAIN_1, {}),
     "training after the end": ("has gone on to 3", FINISH_1, TRAIN_2, {}),
     "an evaluation after the end": ("has gone on to 3", FINISH_1, (protocol.EVALUATE, 2), {}),
+    "a dev loss besides training, and another before it": (
+        "for another already",
+        EVALUATE_1,
+        TRAIN_2,
+        {"task": Task("hospital", "9f1c", 1, 2, measure=1).request()},
+    ),
+    "a dev loss of a round to come": (
+        "is not that of this version",
+        TRAIN_1,
+        TRAIN_2,
+        {"task": {**Task("hospital", "9f1c", 1, 2).request(), "measure": 2}},
+    ),
     "attempts counted up in one run": ("another attempt '2'", TRAIN_1, TRAIN_1, {"attempt": 2}),
     "another run's name in one run": ("another run 'a'", TRAIN_1, TRAIN_1, {"run": "a"}),
     "text rules that change between rounds, both approved": (

@@ -305,10 +305,10 @@ def test_changes_go_down_and_a_copy_where_a_site_has_lost_what_they_are_of(famil
     kinds = {
         (message.content[protocol.TASK]["site"], message.content[protocol.TASK]["round"]): kinds_of(message)
         for message in live.sent
-        if message.metadata.message_type == protocol.EVALUATE and message.content[protocol.TASK]["round"]
+        if message.metadata.message_type in (protocol.TRAIN, protocol.EVALUATE)
     }
-    assert kinds["court", 2] == {"float32"}
-    assert {each for asked, each in kinds.items() if asked != ("court", 2) for each in each} == {"uint8"}
+    assert kinds["court", 3] == {"float32"}
+    assert {each for asked, each in kinds.items() if asked != ("court", 3) for each in each} == {"uint8"}
 
 
 def kinds_of(message):
@@ -316,7 +316,7 @@ def kinds_of(message):
 
 
 class LateBank(InProcessGrid):
-    """The bank's node connects once round 2 is being evaluated: what all began with is no base any more."""
+    """The bank's node connects once round 2 has been asked for: what all began with is no base any more."""
 
     def get_node_ids(self):
         late = sum(message.metadata.message_type == protocol.TRAIN for message in self.sent) > 3

@@ -27,8 +27,17 @@ def config(four_texts):
 
 
 def evaluations(grid) -> list[tuple[str, int]]:
-    tasks = [m.content[protocol.TASK] for m in grid.sent if m.metadata.message_type == protocol.EVALUATE]
-    return sorted((task["site"], task["round"]) for task in tasks)
+    own = [m.content[protocol.TASK] for m in grid.sent if m.metadata.message_type == protocol.EVALUATE]
+    asked = [m.content[protocol.TASK] for m in grid.sent if m.metadata.message_type == protocol.TRAIN]
+    besides = [(task["site"], task["measure"]) for task in asked if "measure" in task]
+    return sorted([(task["site"], task["round"]) for task in own] + besides)
+
+
+def measured(grid) -> dict[tuple[str, int], dict[str, float]]:
+    """(site, round) -> the sums of its dev loss, where every round is measured."""
+    later = [r.content for r in grid.received if protocol.MEASURED in r.content]
+    besides = {(r[protocol.TASK]["site"], r[protocol.TASK]["round"] - 1): dict(r[protocol.MEASURED]) for r in later}
+    return besides | told(grid, protocol.EVALUATE)
 
 
 def told(grid, phase: str) -> dict[tuple[str, int], dict[str, float]]:
@@ -57,7 +66,7 @@ def test_patience_ends_no_run_before_a_round_is_measured(config, tmp_path):
 
 def test_a_share_of_the_dev_text_is_measured_and_is_the_same_in_every_round(config, tmp_path):
     config = {**config, "learning-rate": 1e-30, "max-tokens": 16}
-    whole, part = (told(run({**config, "evaluate-share": s}, tmp_path / str(s))[1], protocol.EVALUATE) for s in (1.0, 0.5))
+    whole, part = (measured(run({**config, "evaluate-share": s}, tmp_path / str(s))[1]) for s in (1.0, 0.5))
     for site in SITES:
         assert len({part[site, number]["num_tokens"] for number in (0, 1, 2)}) == 1
         # Adapters that start anywhere but at the base are not there in round 0.

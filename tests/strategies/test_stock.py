@@ -230,6 +230,20 @@ def test_q_fed_avg_takes_the_runs_learning_rate(config):
 
 # --- Classes of one's own ------------------------------------------------------------------------------------------------------
 
+
+class Elsewhere(flowers.FedAvg):
+    """May send other tensors than the cluster's."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_flowers_own_requests_also_measure_the_round_before_and_those_of_a_class_of_ones_own_do_not(toy):
+    assert toy("FedAvg").rides
+    assert toy("FedAdam(eta=0.1)").rides
+    assert not toy("", strategy="tests.strategies.test_stock:Elsewhere").rides
+
+
 DOCUMENTED = '''
 from flwr.serverapp.strategy import FedAvg
 

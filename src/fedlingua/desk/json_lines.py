@@ -1,6 +1,7 @@
 """JSON that a run may be writing, or was writing when it was broken off."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -11,3 +12,34 @@ def json_object(text: bytes) -> dict[str, Any] | None:
     except ValueError:  # one that was broken off, maybe inside a letter
         return None
     return content if isinstance(content, dict) else None
+
+
+def by_round(lines: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Round -> its line of rounds.jsonl, in order; of two lines of a round, as after a restart, the later one.
+
+    What a line has under "measured" goes to the round that it is of: most rounds are measured while the next one trains.
+    """
+    rounds: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        number = _whole(line.get("round"))
+        if number is None:
+            continue
+        rounds[number] = dict(line)
+        measured = object_of(line.get("measured"))
+        of = _whole(measured.get("round"))
+        if of is not None and (earlier := rounds.get(of)):
+            sites = dict(object_of(earlier.get("sites")))
+            for site, figures in object_of(measured.get("sites")).items():
+                before, now = object_of(sites.get(site)), object_of(figures)
+                sites[site] = {**before, **now, "seconds": object_of(before.get("seconds")) | object_of(now.get("seconds"))}
+            earlier |= {"dev_loss": measured.get("dev_loss"), "sites": sites}
+    return dict(sorted(rounds.items()))
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """The value, or an empty object in the place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18 else None

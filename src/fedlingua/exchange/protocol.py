@@ -17,13 +17,14 @@ LEAKS = "query.leaks"
 """Server: those of the site's dev and test hashes that another site trains on. Site: how many pairs that makes, which it leaves out where
 the run says so."""
 TRAIN = "train"
-"""Server: the site's cluster tensors. Site: its update and sums."""
+"""Server: the site's cluster tensors. Site: where the request says so, it measures the dev loss of these; its update and sums."""
 PROBE = "train.probe"
 """Server: the site's cluster tensors. Site: trains, keeps its update, and answers with sums and the median of its deviations."""
 SEND = "train.send"
 """Server: the round's threshold. Site: what it selects of the update that it keeps, and all its deviations."""
 EVALUATE = "evaluate"
-"""Server: the site's cluster tensors, and a learned threshold. Site: sums of its dev loss, and for the slope."""
+"""Server, where no training follows whose request could ask it: the site's cluster tensors, and a learned threshold. Site: sums of its dev
+loss, and for the slope."""
 FINISH = "evaluate.finish"
 """Server: the best round's tensors, once, at the end. Site: keeps them, and answers with its score sums."""
 
@@ -56,6 +57,8 @@ PROXIMAL_MU = "proximal-mu"
 """mu of FedProx (Li et al. 2020): local training minimises its loss + mu / 2 x |w - what the site was given|^2."""
 METRICS = "metrics"
 """MetricRecord of a reply: its sums, and seconds of what it took."""
+MEASURED = "measured"
+"""MetricRecord of a TRAIN reply whose request has Task.measure: the sums of EVALUATE."""
 SELECT_S, BATCHES_S, SLOPE_S = "select_seconds", "batches_seconds", "slope_seconds"
 """In METRICS and META: comparing with the last round and choosing what is sent; the pass over the meta batches; the slope made of it."""
 THETA = "theta"
@@ -86,10 +89,11 @@ SENT_BY_A_SITE = {
     DIGESTS: "once a run, overlap = report or remove alone: of every distinct sentence of train, dev and test a hash of 64 bits, sorted, "
     "by language, under a key that the sites share and the server does not have; 16 digits that tell one key from another",
     LEAKS: "once a run, the same: how many pairs of dev and of test have a sentence that another site trains on",
-    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds",
+    TRAIN: "each round: the tensors that travel; sums of loss, tokens, sentences, steps, seconds; and of an earlier "
+    "round, where the request asks for its dev loss, what evaluate sends",
     PROBE: "each round, learned thresholds alone: the sums of training; the median of the tensors' relative changes, and seconds",
     SEND: "each round, learned thresholds alone: the tensors that travel; every tensor's relative change; seconds",
-    EVALUATE: "each round: sums of loss, tokens, sentences, seconds on the dev text",
+    EVALUATE: "after rounds whose dev loss is asked for by itself: sums of loss, tokens, sentences, seconds on the dev text",
     FINISH: "at the end: number of test sentences; of the result and of the base, of translations 10 counts for BLEU and 18 for chrF, and "
     "where the run has more metrics their sums (chrF++ 24 numbers, others 2, COMET also 48 bits of its model's hash), of "
     "masked text the loss, the masked pieces and those guessed right in each of four parts, and 48 bits of a hash of what was masked",
@@ -139,7 +143,8 @@ class Task:
 
     own: the site's own tensors to go on from, where some or all do not travel; keep: all of its own that may still be asked for.
     proximal_mu: of the request's CONFIG, which a site reads with `with_config`. shares: what the site's last update counts in what it is
-    given of each part, in the order of PARTS, where it needs to know; a request says nothing of them else.
+    given of each part, in the order of PARTS, where it needs to know; a request says nothing of them else. measure: the earlier round whose
+    dev loss is measured before training, of what the request carries.
     """
 
     site: str
@@ -150,11 +155,13 @@ class Task:
     keep: tuple[Stage, ...] = ()
     proximal_mu: float = 0.0
     shares: tuple[float, ...] = ()
+    measure: int | None = None
 
     def request(self) -> dict[str, Any]:
         """As a request's ConfigRecord holds it."""
-        shares = {"shares": list(self.shares)} if self.shares else {}
-        return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage], **shares}
+        shares: dict[str, Any] = {"shares": list(self.shares)} if self.shares else {}
+        more = shares if self.measure is None else {**shares, "measure": self.measure}
+        return {**self.reply(), "own": list(self.own), "keep": [number for stage in self.keep for number in stage], **more}
 
     def reply(self) -> dict[str, Any]:
         """As a reply's ConfigRecord holds it."""
@@ -175,7 +182,10 @@ class Task:
             if len(shares) not in (0, 3) or not all(0 <= share <= 1 for share in shares):
                 raise ValueError("shares are three numbers from 0 to 1")
             about = str(record["site"]), str(record["run"]), int(record["attempt"]), int(record["round"])
-            return cls(*about, own, stages, shares=shares)
+            measure = None if "measure" not in record else int(record["measure"])
+            if measure is not None and not 0 <= measure < about[-1]:
+                raise ValueError(f"measures round {measure} in round {about[-1]}")
+            return cls(*about, own, stages, shares=shares, measure=measure)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error
 

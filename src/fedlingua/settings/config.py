@@ -186,11 +186,12 @@ class Settings(Run, Training, AddedLayers, Own, Clusters, Aggregation, Sending, 
     def federation_path(self) -> Path:
         return fedlingua_demo.FEDERATION if self.federation in DEMO_FEDERATION else resolve(self.federation)
 
-    def deadline_of(self, phase: Phase) -> float:
-        """Seconds for one phase; `deadline.phase-s` where the phase has none of its own."""
+    def deadline_of(self, phase: Phase, measures: bool = False) -> float:
+        """Seconds for one phase; `deadline.phase-s` where the phase has none of its own. measures: it takes the evaluation along."""
         own = {"join": self.join_deadline_s, "evaluate": self.evaluate_deadline_s, "finish": self.finish_deadline_s}
         choosing = (self.keep_deadline_s or 10 * self.deadline_s) if phase == "finish" and self.chooses else 0.0
-        return (own.get(phase) or self.deadline_s) + choosing
+        measuring = self.deadline_of("evaluate") if measures else 0.0
+        return (own.get(phase) or self.deadline_s) + choosing + measuring
 
     def flat(self) -> dict[str, Scalar]:
         """The run config again: key -> value."""

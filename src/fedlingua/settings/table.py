@@ -464,7 +464,7 @@ class Waiting:
     join_deadline_s: float = option(0.0, key="deadline.join-s", least=0, **SERVERS_OWN)
     """Seconds for all sites to join at the start; 0: deadline.phase-s, as for the next two."""
     evaluate_deadline_s: float = option(0.0, key="deadline.evaluate-s", least=0, **SERVERS_OWN)
-    """Seconds for evaluating."""
+    """Seconds for evaluating; a request to train that also evaluates has both."""
     finish_deadline_s: float = option(0.0, key="deadline.finish-s", least=0, **SERVERS_OWN)
     """Seconds for what sites do after the last round."""
     keep_deadline_s: float = option(0.0, key="deadline.keep-s", least=0, **SERVERS_OWN)

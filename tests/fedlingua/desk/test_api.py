@@ -14,6 +14,7 @@ import fedlingua as fl
 from fedlingua.desk import api
 from fedlingua.desk.comparison.compare import compare
 from fedlingua.desk.comparison.runs import read_runs
+from fedlingua.desk.json_lines import by_round
 from fedlingua.desk.translator import Translator
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
@@ -236,7 +237,7 @@ def test_scores_hold_what_sites_chose(tmp_path: Path) -> None:
 
 def test_rounds_and_bytes_are_the_folders(finished_run: Path) -> None:
     run = fl.load(finished_run)
-    lines = [json.loads(line) for line in (finished_run / "rounds.jsonl").read_text().splitlines()]
+    lines = by_round(map(json.loads, (finished_run / "rounds.jsonl").read_text().splitlines()))
     assert len(run.rounds) == 4 * len(lines)
     row = run.rounds.set_index(["round", "site"]).loc[1, "school"]
     wanted = lines[1]["sites"]["school"]

@@ -47,6 +47,9 @@ def test_a_task_that_lacks_a_key_is_refused(key: str) -> None:
         {"own": 5},
         {"round": "x"},
         {"attempt": []},
+        {"measure": 7},
+        {"measure": -1},
+        {"measure": "x"},
     ],
     ids=str,
 )

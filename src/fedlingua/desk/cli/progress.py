@@ -103,8 +103,11 @@ class Tally:
             case "round":
                 dev_loss, seconds, _ = event.get("dev_loss"), float(event["seconds"]), int(event["uplink_bytes"])
                 self.round, self.rounds = int(event["round"]), int(event["rounds"])
-                self.dev_loss = None if dev_loss is None else float(dev_loss)
+                self.dev_loss = self.dev_loss if dev_loss is None else float(dev_loss)
                 self.seconds.append(seconds)
+            case "measured":  # an earlier round, in the one that is at work
+                self.dev_loss = float(event["dev_loss"])
+                return isinstance(event["round"], int)
             case "site":
                 self.working = f"{event['site']}: {event['text']}"
             case "note":
@@ -170,7 +173,7 @@ class LiveView(PlainView):
 
     def _show(self, event: Event, line: str) -> None:
         assert self.live
-        if line and event["event"] != "round":
+        if line and event["event"] not in ("round", "measured"):
             self.live.console.print(line, markup=False, highlight=False)
         (phase, state), rounds = _now(self._tally), max(self._tally.rounds, 1)
         self.live.update(self._task, description=phase, total=rounds, completed=self._tally.round, state=state)
@@ -182,7 +185,7 @@ class NotebookView(PlainView):
     _line: Any = None
 
     def _show(self, event: Event, line: str) -> None:
-        if event["event"] not in ("round", "site"):
+        if event["event"] not in ("round", "measured", "site"):
             super()._show(event, line)
         words = (f"{self._prefix}round {self._tally.round}/{self._tally.rounds}", *_now(self._tally))
         shown = {"text/plain": ", ".join(filter(None, words))}
@@ -245,9 +248,11 @@ def event_line(event: Event, total: Tally) -> str:
     """The line for an event, or "" where it gets none."""
     match event["event"]:
         case "round":
-            parts = [f"round {total.round}/{total.rounds}", _loss("dev loss", total.dev_loss)]
+            parts = [f"round {total.round}/{total.rounds}", _loss("dev loss", total.dev_loss) if event.get("dev_loss") else ""]
             parts += [f"{units.data(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(total)]
             return ", ".join(filter(None, parts))
+        case "measured":
+            return f"round {event['round']}/{total.rounds}, {_loss('dev loss', total.dev_loss)}"
         case "failure":
             return one_line(f"{event['phase']} of round {event['round']}: site {event['site']} failed: {event['reason']}")
         case "note":

@@ -97,12 +97,9 @@ class Snapshot:
 
     def losses(self) -> dict[str, float]:
         """Each site's newest dev loss, or where none was measured its newest training loss."""
-        newest: dict[str, float] = {}
-        for each in self.rounds:
-            for name, site in each.sites.items():
-                if (loss := site.dev_loss if site.dev_loss is not None else site.train_loss) is not None:
-                    newest[name] = loss
-        return newest
+        figures = [figures for each in self.rounds for figures in each.sites.items()]
+        trained = {name: site.train_loss for name, site in figures if site.train_loss is not None}
+        return trained | {name: site.dev_loss for name, site in figures if site.dev_loss is not None}
 
     def answer(self) -> dict[str, Any]:
         losses = self.losses()

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass as read_dataclass
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
-from fedlingua.desk.json_lines import json_object
+from fedlingua.desk.json_lines import by_round, json_object
 from fedlingua.desk.report import signatures
 from fedlingua.desk.report.signatures import SiteSignatures
 from fedlingua.desk.report.values import (
@@ -341,23 +341,19 @@ def _site_signatures(path: Path, notes: dict[str, str]) -> list[SiteSignatures]:
 
 
 def _rounds(path: Path, notes: dict[str, str]) -> list[Round]:
-    """The rounds in order; where a round was done twice, as after a restart, the later line counts."""
+    """The rounds in order."""
     try:
-        rounds, note = read_lines(path, _round)
+        lines, note = read_lines(path, lambda line: line)
     except OSError as error:
         notes[path.name] = _why_not(path, error)
         return []
+    rounds = [_round(number, line) for number, line in by_round(lines).items()]
     if note or not rounds:
         notes[path.name] = note or f"{path.name} holds no finished round yet."
-    by_number = {each.number: each for each in rounds}
-    return [by_number[index] for index in sorted(by_number)]
+    return rounds
 
 
-def _round(content: dict[str, Any]) -> Round | None:
-    """One line of rounds.jsonl; None where it is not a whole one."""
-    index = whole(content.get("round"))
-    if index is None:
-        return None
+def _round(index: int, content: dict[str, Any]) -> Round:
     failures = [read_as(Failure, mapping(each), round=index) for each in sequence(content.get("failures"))]
     threshold = mapping(content.get("threshold")) or None
     return read_as(Round, content, number=index, sites=objects(content.get("sites")), failures=failures, threshold=threshold)

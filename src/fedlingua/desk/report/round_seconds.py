@@ -15,9 +15,9 @@ META = ("theta", "direction", "batches", "slope", "step")
 """Of a learned threshold: the network's word at the server; the pass over the meta batches and the slope made of it,
 where they take longest; the network's step. direction: of runs in which the server still made one for the sites."""
 READING = (
-    "Wall time, mean over rounds. train, send, evaluate: from the first message out to the last reply; selecting (at the slowest site) is "
-    "within train, or within train and send where a threshold is learned, the sites' part of meta within evaluate. aggregate: the "
-    "server's fold."
+    "Wall time, mean over rounds. train, send, evaluate: from the first message out to the last reply; most rounds are "
+    "evaluated within the next one's train; selecting (at the slowest site) is within train, or within train and send where a threshold is "
+    "learned, the sites' part of meta within evaluate. aggregate: the server's fold."
 )
 
 

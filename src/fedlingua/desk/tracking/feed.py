@@ -40,8 +40,8 @@ class Feed:
         self._tracker: Tracker | None = None
         self._seen: object = None
 
-    def look(self) -> None:
-        """Tell the rounds that are there and not told yet; whatever the tracker raises comes through."""
+    def look(self, at_end: bool = False) -> None:
+        """Tell the rounds that are there and not told yet; whatever the tracker raises comes through. at_end: as in `read_rounds`."""
         run = read_object(self.folder / "run.json")
         rounds = self.folder / "rounds.jsonl"
         if not run.get("id") or not rounds.is_file():
@@ -49,9 +49,9 @@ class Feed:
         if (seen := (rounds.stat().st_mtime_ns, rounds.stat().st_size)) == self._seen:
             return
         self._same_run(run)
-        if read_rounds(rounds, self.last_round):
+        if read_rounds(rounds, self.last_round, at_end):
             tracker = self._opened(run)  # which may know of more or fewer rounds than were kept as told
-            for number, line in read_rounds(rounds, self.last_round).items():
+            for number, line in read_rounds(rounds, self.last_round, at_end).items():
                 tracker.tell(number, round_values(line))
                 self._keep(told=number, ended=None)
         self._seen = seen
@@ -63,7 +63,7 @@ class Feed:
             self._same_run(run)
             tracker = self._opened(run)  # even where all was told: it may know of fewer rounds than were kept as told
             self._seen = None
-            self.look()
+            self.look(at_end=True)
             status = next((known for known in get_args(Status) if known == run.get("status")), None)
             if status and self._state.get("ended") != status:
                 scores = read_object(self.folder / "scores.json") if status == "completed" else {}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlingua.desk.json_lines import json_object
+from fedlingua.desk.json_lines import by_round, json_object, object_of
 
 PLACES = ("data-dir", "run-dir", "resume", "track")
 """Settings that say where and how a run is done; they are no parameters of it."""
@@ -18,19 +18,19 @@ def round_values(line: Mapping[str, Any]) -> Values:
     seconds/*: of the round, its phases and the server's work; bytes/*: all that crossed in the round, both ways.
     """
     values = _numbers("", {"dev_loss": line.get("dev_loss")})
-    values |= _numbers("seconds/", {"round": line.get("seconds"), **_object(line.get("phase_s"))})
-    values |= _numbers("seconds/server ", _object(line.get("server_s")))
-    values |= _numbers("threshold/", _object(line.get("threshold")))
+    values |= _numbers("seconds/", {"round": line.get("seconds"), **object_of(line.get("phase_s"))})
+    values |= _numbers("seconds/server ", object_of(line.get("server_s")))
+    values |= _numbers("threshold/", object_of(line.get("threshold")))
     # Of a line from before all kinds of message were counted, those of training.
-    messages = [message for site in _object(line.get("bytes")).values() for message in _object(site).values()]
-    counts = [_object(each) for each in messages or _object(line.get("sites")).values()]
+    messages = [message for site in object_of(line.get("bytes")).values() for message in object_of(site).values()]
+    counts = [object_of(each) for each in messages or object_of(line.get("sites")).values()]
     for way in ("up", "down"):
         values[f"bytes/{way}"] = float(sum(int(each.get(f"{way}link_bytes") or 0) for each in counts))
     failures = line.get("failures")
     values["failures"] = float(len(failures)) if isinstance(failures, list) else 0.0
-    for site, content in _object(line.get("sites")).items():
-        about = _object(content)
-        seconds = {f"seconds {part}": value for part, value in _object(about.get("seconds")).items()}
+    for site, content in object_of(line.get("sites")).items():
+        about = object_of(content)
+        seconds = {f"seconds {part}": value for part, value in object_of(about.get("seconds")).items()}
         values |= {f"{what}/{site}": value for what, value in _numbers("", {**about, **seconds}).items()}
     return values
 
@@ -38,15 +38,15 @@ def round_values(line: Mapping[str, Any]) -> Values:
 def score_values(scores: Mapping[str, Any]) -> Values:
     """The numbers of a scores.json: averages as "scores/<what>", those of a site as "scores <what>/<site>"."""
     values = _numbers("scores/", {key: value for key, value in scores.items() if key != "seed"})
-    for site, content in _object(scores.get("sites")).items():
-        values |= {f"scores {what}/{site}": value for what, value in _numbers("", _object(content)).items()}
+    for site, content in object_of(scores.get("sites")).items():
+        values |= {f"scores {what}/{site}": value for what, value in _numbers("", object_of(content)).items()}
     return values
 
 
 def parameters(run: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     """The settings of a run.json, and what their hash, the code and the libraries were."""
-    settings = {key: value for key, value in _object(run.get("config")).items() if key not in PLACES}
-    versions = {f"version {name}": value for name, value in _object(run.get("versions")).items()}
+    settings = {key: value for key, value in object_of(run.get("config")).items() if key not in PLACES}
+    versions = {f"version {name}": value for name, value in object_of(run.get("versions")).items()}
     about = {key: run.get(key) for key in ("config_hash", "git_revision", "exchanged_parameters")}
     return {key: value for key, value in {**settings, **about, **versions}.items() if isinstance(value, str | int | float)}
 
@@ -59,14 +59,14 @@ def read_object(file: Path) -> dict[str, Any]:
         return {}
 
 
-def read_rounds(file: Path, after: int) -> dict[int, dict[str, Any]]:
-    """Round -> its line of rounds.jsonl, of the rounds after `after`, in order. A half-written line is left out."""
-    rounds = {}
-    for text in file.read_bytes().split(b"\n") if file.is_file() else []:
-        line = json_object(text) or {}
-        if isinstance(line.get("round"), int) and line["round"] > after:
-            rounds[int(line["round"])] = line
-    return dict(sorted(rounds.items()))
+def read_rounds(file: Path, after: int, at_end: bool = True) -> dict[int, dict[str, Any]]:
+    """Round -> its line of rounds.jsonl, of the rounds after `after`, in order. A half-written line is left out, and before the run's end
+    the newest without a dev loss, which may come with the next.
+    """
+    rounds = by_round(json_object(text) or {} for text in (file.read_bytes().split(b"\n") if file.is_file() else []))
+    newest = max(rounds, default=0)
+    ripe = {n: line for n, line in rounds.items() if at_end or n != newest or line.get("dev_loss") is not None}
+    return {n: line for n, line in ripe.items() if n > after}
 
 
 def _numbers(prefix: str, values: Mapping[str, Any]) -> Values:
@@ -76,7 +76,3 @@ def _numbers(prefix: str, values: Mapping[str, Any]) -> Values:
         for key, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -44,6 +44,7 @@ EVENTS: list[dict[str, Any]] = [
     {"event": "failure", "phase": "train", "round": 1, "site": "court", "reason": "out of\n\x1bmemory"},
     round_end(1, 2.5, 20.0),
     round_end(2, None, 50.0),
+    {"event": "measured", "round": 2, "dev_loss": 2.25},
     {"event": "site", "site": "court", "text": "trains alone, at most 8 passes", "step": True},
     {"event": "site", "site": "court", "text": "alone, pass 1 of at most 8", "step": False},
     {"event": "end", "status": "completed", "reason": None},
@@ -54,6 +55,7 @@ LINES = [
     "train of round 1: site court failed: out of  memory",
     "round 1/4, dev loss 2.5000, 98.76 kB sent, 20.0 s, 1 min 0 s left",
     "round 2/4, 98.76 kB sent, 50.0 s, 1 min 40 s left",
+    "round 2/4, dev loss 2.2500",
     "court: trains alone, at most 8 passes",
 ]
 
