@@ -17,7 +17,7 @@ from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
-from fedlingua.runs.plan import check_enough, planned_clusters
+from fedlingua.runs.plan import alone_words, check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from strategies.fed_exp import FedExP
@@ -78,6 +78,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     check_enough(settings, clusters)
     strategy = make_strategy(Federated(settings, registry, clusters, trainable.tensor_set, folder))
     _describe(folder, settings, trainable, registry, clusters, strategy)
+    folder.warn(alone_words(settings, clusters, trainable.tensor_set).values())
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.sent_first), rounds)
     folder.write("scores.json", scores_json(strategy))

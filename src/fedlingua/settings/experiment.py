@@ -22,10 +22,11 @@ def default_run_config() -> dict[str, Scalar]:
 def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """A kept run's config under today's names, with the defaults of later keys.
 
-    Adapters stay where they stood before there was `adapter.place`; sites chose nothing before there was `keep.choose`.
+    Adapters stay where they stood before there was `adapter.place`; sites chose nothing before there was `keep.choose`,
+    and no cluster was widened before there was `cluster.least`.
     """
     config = flat_keys(config)
-    whole = {**default_run_config(), "keep.choose": False, **config}
+    whole = {**default_run_config(), "keep.choose": False, "cluster.least": 1, **config}
     method = method_named(str(whole["method"]))
     if "adapter.place" not in config and method and (whole["tensor-set"] or method.tensor_set) == "adapters":
         whole["adapter.place"] = "before-dropout"

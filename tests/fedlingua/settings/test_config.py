@@ -132,7 +132,13 @@ def test_the_hash_follows_a_key_only_where_it_has_an_effect(
 
 def test_the_defaults_hash_is_what_it_was_before_training_had_options(run_config: dict[str, Any]) -> None:
     """An option that is off is not there: results that came before it keep their hash. A changed default changes this number."""
-    before = {**run_config, "adapter.place": "before-dropout", "robust.max-ratio": 100.0, "keep.choose": False}
+    before = {
+        **run_config,
+        "adapter.place": "before-dropout",
+        "robust.max-ratio": 100.0,
+        "keep.choose": False,
+        "cluster.least": 1,
+    }
     assert settings_from(before).hash() == "243b60c9ba67f704"
 
 

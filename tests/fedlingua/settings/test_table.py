@@ -96,5 +96,5 @@ def test_choices_are_what_is_implemented(key: str, implemented: Any) -> None:
     ],
 )
 def test_hashes_are_what_they_were_before_keys_were_grouped(changes: dict[str, Any], known: str) -> None:
-    settings = dataclasses.replace(settings_from(default_run_config()), keep_choose=False, **changes)
+    settings = dataclasses.replace(settings_from(default_run_config()), keep_choose=False, cluster_least=1, **changes)
     assert settings.hash() == known

@@ -26,13 +26,15 @@ from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import list_failures, read_text
-from fedlingua.desk.check_result import CheckResult, run_check
+from fedlingua.desk.check_result import CheckResult, Remark, run_check
 from fedlingua.desk.deployment.certificates import check_certificate
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.config import Settings
 from fedlingua.training.parallel import check_processes
 
@@ -70,6 +72,8 @@ def check_site(
     if built:
         yield run_check("memory", lambda: _memory(settings, built[0]))
         yield run_check("disk", lambda: _disk(site, settings, built[0]))
+    if built and federation and settings.how.travels:
+        yield run_check("partners", lambda: _partners(site, settings, federation, built[0].tensor_set))
     if settings.device == "cuda":
         yield run_check("GPU", lambda: look_at_gpus(settings, built))
     if site.insecure:
@@ -125,6 +129,17 @@ def _federation(site: SiteFile, federation: Federation) -> str:
                 f"this site has {key_fingerprint(ours.decode())}; send the join file again"
             )
     return f"{federation.name}: {', '.join(mine.name for mine in site.sites)} as the server has it"
+
+
+def _partners(site: SiteFile, settings: Settings, federation: Federation, sent: TensorSet) -> str:
+    """Whom this node's sites are averaged with."""
+    clusters, mine = planned_clusters(settings, federation) or {}, [each.name for each in site.sites]
+    words = alone_words(settings, clusters, sent)
+    if alone := [words[name] for name in mine if name in words]:
+        return Remark("; ".join(alone))
+    named = [(part, *cluster) for part in clusters if sent.of_part(part) for cluster in clusters[part].items()]
+    shared = [f"{part} {name}: {', '.join(sites)}" for part, name, sites in named if {*mine} & {*sites}]
+    return "; ".join(shared) or "the sites' gradients decide"
 
 
 def _key(site: SiteFile) -> str:
