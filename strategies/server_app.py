@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedlingua.backbones.knowledge import doubts
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.corpora.sites import Federation, read_federation
@@ -28,7 +29,7 @@ from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
 from strategies.own_models import OwnModels
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
-from strategies.scores import scores_json
+from strategies.scores import below_base, scores_json
 from strategies.stock import Stock, maker, named_class
 from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
@@ -68,6 +69,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
+    folder.warn(text for direction in dict.fromkeys(federation.directions) for text in doubts(trainable.backbone, direction))
     registry = Registry(federation, trainable.fingerprint, code_hash(), settings.how.pooled, trainable.model.config.vocab_size)
     if settings.resume:
         registry.traffic.take(folder.read(TRAFFIC) or {})
@@ -81,7 +83,9 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     folder.warn(alone_words(settings, clusters, trainable.tensor_set).values())
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.sent_first), rounds)
-    folder.write("scores.json", scores_json(strategy))
+    scores = scores_json(strategy)
+    folder.write("scores.json", scores)
+    folder.warn(below_base(scores["sites"]))
 
 
 def check_start(settings: Settings, trainable: Trainable) -> None:

@@ -51,8 +51,7 @@ def alone(sites: Sequence[str]) -> Clusters:
 def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relatives, least: int = 1) -> Clusters:
     """Encoder clusters by the source's relatives, decoder clusters by the target's; what is shared is averaged over all.
 
-    Args:
-        least: Clusters of fewer sites are joined with others.
+    least: clusters of fewer sites are joined with others.
 
     Raises:
         ConfigError: a site whose directions fall into more than one cluster of a part.
@@ -80,7 +79,7 @@ def widened(
     clusters: Mapping[str, tuple[str, ...]], family_of: Mapping[str, str | None], least: int, order: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
     """Join the smallest cluster with the next smallest while it has fewer than `least` sites: inside its family, then over all."""
-    joined = {(name,): sites for name, sites in clusters.items()}
+    joined: dict[tuple[str, ...], tuple[str, ...]] = {(name,): sites for name, sites in clusters.items()}
     for kin in (family_of, dict.fromkeys(clusters, "")):
         for family in dict.fromkeys(kin.values()):
             while True:
@@ -92,12 +91,6 @@ def widened(
     if len(joined) == 1 < len(clusters):
         return {EVERYBODY: tuple(order)}
     return {"-".join(sorted(names, key=[*clusters].index)): sites for names, sites in joined.items()}
-
-
-def alone_in(clusters: Mapping[Part, Mapping[str, Sequence[str]]]) -> list[tuple[str, Part]]:
-    """(site, part) of every site that shares a part with no other, where there are others."""
-    several = {part: named for part, named in clusters.items() if len(named) > 1}
-    return [(sites[0], part) for part, named in several.items() for sites in named.values() if len(sites) == 1]
 
 
 def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:

@@ -4,17 +4,7 @@ import math
 from collections.abc import Mapping
 
 from fedlingua.backbones.parts import Part
-from fedlingua.clustering.clusters import (
-    CLUSTERED,
-    Clusters,
-    alone,
-    alone_in,
-    at_random,
-    by_families,
-    check_number,
-    no_clusters,
-    only,
-)
+from fedlingua.clustering.clusters import CLUSTERED, Clusters, alone, at_random, by_families, check_number, no_clusters, only
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.corpora.simulated import check_pool
@@ -62,16 +52,15 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
 
 def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict[str, str]:
     """Site -> what of its update is averaged with nothing, and what would help. sent: what travels."""
-    larger = {"random": "a smaller cluster.number", "gradients": "a smaller cluster.number"}
-    if settings.cluster_by == "given":
-        larger["families"] = "a larger cluster in the federation file"
-    how = larger.get(settings.how.clustering, "cluster.least = 2")
+    helps = "cluster.least = 2" if settings.how.clustering == "families" else "a smaller cluster.number"
+    helps = "a larger cluster in the federation file" if settings.cluster_by == "given" else helps
     words = dict[str, str]()
-    for site, part in alone_in(clusters) if settings.how.travels and settings.how.clustering != "alone" else ():
-        if size := sum(4 * math.prod(spec.shape) for spec in sent.of_part(part)):
+    for part, named in clusters.items() if settings.how.travels and settings.how.clustering != "alone" else ():
+        size = sum(4 * math.prod(spec.shape) for spec in sent.of_part(part))
+        for site in (sites[0] for sites in named.values() if len(sites) == 1 < len(named) and size):
             words[site] = (f"{words[site]}; " if site in words else "") + (
                 f"site {site} shares its {part} with no other site, so {units.data(size)} of each update are averaged with nothing; "
-                f"what helps: {how}, method = 'adapter-fed', or a site with a related language"
+                f"what helps: {helps}, method = 'adapter-fed', or a site with a related language"
             )
     return words
 

@@ -12,7 +12,6 @@ from fedlingua.clustering.clusters import (
     Clusters,
     Relatives,
     alone,
-    alone_in,
     at_random,
     by_families,
     cluster_for,
@@ -133,12 +132,6 @@ def test_families_of_the_federation_file_are_nobodys_relatives() -> None:
         "Germanic-Romance": ("nl-en", "es-en"),
         "Here-There": ("de-en", "fr-en"),
     }
-
-
-def test_who_is_alone_is_told_by_part_but_not_of_a_federation_of_one() -> None:
-    clusters = by_families(named(["de-en", "nl-fr", "fi-en"]), Relatives({}, "group"))
-    assert alone_in(clusters) == [("fi-en", "encoder"), ("nl-fr", "decoder")]
-    assert alone_in(no_clusters(["a"])) == []
 
 
 def test_what_is_shared_is_averaged_over_all() -> None:
