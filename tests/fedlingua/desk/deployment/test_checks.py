@@ -57,7 +57,18 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
 ) -> None:
     key = site.key.with_suffix(".pub").read_text().strip()
     found = findings(site, settings, federation(tmp_path, key=key))
-    assert list(found) == ["corpora", "scores", "federation", "key", "backbone", "knowledge", "memory", "disk", "partners", "certificate"]
+    assert list(found) == [
+        "corpora",
+        "scores",
+        "federation",
+        "key",
+        "backbone",
+        "knowledge",
+        "memory",
+        "disk",
+        "partners",
+        "certificate",
+    ]
     assert [what for what, finding in found.items() if not finding.good] == ["certificate"]
 
 
@@ -76,7 +87,9 @@ def test_a_site_is_told_whom_it_is_averaged_with_or_that_it_is_alone(site: SiteF
 def test_a_backbone_that_knows_nothing_of_the_text_is_a_remark(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
     lines = [f"El médico examina al paciente {number}.\tThe doctor sees patient {number}.\n" for number in range(40)]
     (tmp_path / "es-en.tsv").write_text("".join(lines))
-    real = init_site(tmp_path / "real", "clinic", "es-en", {"tsv": str(tmp_path / "es-en.tsv")}, "127.0.0.1:1", tmp_path / "ca")[0]
+    real = init_site(tmp_path / "real", "clinic", "es-en", {"tsv": str(tmp_path / "es-en.tsv")}, "127.0.0.1:1", tmp_path / "ca")[
+        0
+    ]
     found = findings(real, dataclasses.replace(settings, backbone="demo"))["knowledge"]
     assert (found.good, found.remark) == (True, True)
     assert "direction es-en: backbone 'demo' was never trained to write English" in found.text
