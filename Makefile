@@ -1,4 +1,4 @@
-# make demo · make test · make test-slow · make lint · make deploy-demo: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
+# make demo · make test · make test-slow · make lint · make docs · make deploy-demo: each makes .venv first when it is missing. Needs Python 3.11 or 3.12, and make.
 
 # torch comes from PyTorch's CPU wheel index unless told otherwise; `make demo TORCH_INDEX=` takes pip's default build, for GPUs.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -7,14 +7,24 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 TORCH = $(shell grep '^torch==' constraints.txt)
 BIN = .venv/bin
 
-.PHONY: demo test test-slow lint options deploy-demo deploy-demo-newest clean
+.PHONY: demo test test-slow lint options docs deploy-demo deploy-demo-newest clean
 
 demo: .venv/ready
 	$(BIN)/fedlingua run experiments/demo.toml
 
-# Writes pyproject.toml's defaults and docs/options.md from src/fedlingua/settings/table.py.
+# Writes pyproject.toml's defaults and docs/options.md from src/fedlingua/settings/table.py, docs/commands.md and docs/sent.md from the code.
 options: .venv/ready
 	$(BIN)/python -m fedlingua.desk.options
+	$(BIN)/python docs/make/reference.py
+
+# The docs as a site in site/, which needs no network and no server to be read: open site/index.html.
+docs: .venv/docs-ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "site/index.html"
+
+.venv/docs-ready: .venv/ready
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[docs]'
+	touch $@
 
 # A core for each test, and one test more than there are cores: those with processes of their own mostly wait for them.
 test: .venv/ready

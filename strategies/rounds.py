@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedlingua.backbones.knowledge import near_chance
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import digests_of
@@ -181,6 +182,9 @@ class Rounds(Strategy):
         dev_loss = self.progress.loss(number, self.settings.best_by)
         line = {"round": number, "attempt": self.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss}
         self.folder.add_round({**line, **record.line()})
+        if number == 0 and self.settings.backbone_weights == "published":
+            for site, sums in self.progress.dev_losses.get(0, {}).items():
+                self.folder.warn(near_chance(site, sums["nll_sum"] / sums["num_tokens"], self.registry.vocabulary))
         if number > 0:
             self.progress.traffic += record.traffic
             self.progress.savings += record.savings

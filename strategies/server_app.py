@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedlingua.backbones.knowledge import doubts
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.corpora.sites import Federation, read_federation
@@ -17,7 +18,7 @@ from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
-from fedlingua.runs.plan import check_enough, planned_clusters
+from fedlingua.runs.plan import alone_words, check_enough, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from strategies.fed_exp import FedExP
@@ -28,7 +29,7 @@ from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
 from strategies.own_models import OwnModels
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
-from strategies.scores import scores_json
+from strategies.scores import below_base, scores_json
 from strategies.stock import Stock, maker, named_class
 from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
@@ -68,6 +69,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     trainable = build_trainable(settings)
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
+    folder.warn(text for direction in dict.fromkeys(federation.directions) for text in doubts(trainable.backbone, direction))
     registry = Registry(federation, trainable.fingerprint, code_hash(), settings.how.pooled, trainable.model.config.vocab_size)
     if settings.resume:
         registry.traffic.take(folder.read(TRAFFIC) or {})
@@ -78,9 +80,12 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     check_enough(settings, clusters)
     strategy = make_strategy(Federated(settings, registry, clusters, trainable.tensor_set, folder))
     _describe(folder, settings, trainable, registry, clusters, strategy)
+    folder.warn(alone_words(settings, clusters, trainable.tensor_set).values())
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.sent_first), rounds)
-    folder.write("scores.json", scores_json(strategy))
+    scores = scores_json(strategy)
+    folder.write("scores.json", scores)
+    folder.warn(below_base(scores["sites"]))
 
 
 def check_start(settings: Settings, trainable: Trainable) -> None:

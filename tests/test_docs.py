@@ -1,7 +1,10 @@
 """README and docs/: links, anchors, paths and commands that they name exist, and README stays short."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +13,12 @@ from urllib.parse import unquote
 import click
 import pytest
 
+from docs.make import reference
 from fedlingua.desk.cli.app import app
 from tests.commands import leaf_commands
 from tests.pages import FENCED, PAGES, README, ROOT, block, blocks
 
+MARKED = re.compile(r"(?:^<!-- (run|not run): (.+?) -->\n)?^```([a-z]*)[^\n`]*\n.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`[^`\n]+`")
 INDEX = ROOT / "docs" / "index.md"
@@ -89,11 +94,35 @@ def test_what_a_page_names_of_the_tree_is_there(page: Path) -> None:
     assert {path for path in named - made_up if not any(ROOT.glob(path.rstrip("/")))} == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_shell_and_python_block_is_run_by_a_test_or_says_why_not(page: Path) -> None:
+    marked = MARKED.findall(page.read_text(encoding="utf-8"))
+    assert len(marked) == len(blocks(page))
+    assert [language for _, _, language in marked if language not in ("sh", "python", "toml", "json", "text")] == []
+    unsaid = [language for how, _, language in marked if language in ("sh", "python") and not how]
+    assert unsaid == [], "put <!-- run: TEST FILE --> or <!-- not run: REASON --> on the line before the block"
+    files = [ROOT / file for _, said, _ in marked for file in re.findall(r"tests/[\w/]+(?:\.py)?", said)]
+    assert [file for file in files if not file.exists()] == []
+    run = {ROOT / said for how, said, _ in marked if how == "run"}
+    assert [file for file in run if str(page.relative_to(ROOT)) not in file.read_text(encoding="utf-8")] == []
+
+
+def test_a_block_without_a_mark_would_be_seen() -> None:
+    text = '<!-- not run: slow -->\n```sh\nmake\n```\n\n```python title="x"\npass\n```\n'
+    assert MARKED.findall(text) == [("not run", "slow", "sh"), ("", "", "python")]
+
+
+def test_the_pages_made_from_the_code_are_up_to_date() -> None:
+    assert {file.name for file, page in reference.PAGES.items() if file.read_text(encoding="utf-8") != page()} == set(), (
+        "make options"
+    )
+
+
 def commands(page: Path) -> Iterator[list[str]]:
     """Every command of fedlingua in a page's shell blocks, in words, without its comment; what is optional counts as given."""
     for info, code in blocks(page):
         for line in code.splitlines():
-            if info.partition(" ")[0] in ("", "sh") and line.startswith("fedlingua "):
+            if info.partition(" ")[0] == "sh" and line.startswith("fedlingua "):
                 yield shlex.split(re.sub(r"[\[\]]", "", line), comments=True)[1:]
 
 
@@ -108,7 +137,7 @@ def test_every_command_of_a_page_has_the_options_that_it_is_shown_with(page: Pat
 
 
 def test_every_command_is_on_a_page() -> None:
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != "commands.md")
     assert [name for name in leaf_commands(app) if f"fedlingua {name}" not in text] == []
 
 
@@ -124,3 +153,18 @@ def test_every_message_of_the_troubleshooting_page_is_one() -> None:
 def test_readmes_commands_of_a_server_are_the_guides() -> None:
     guide = block("docs/guides/deployment.md", 'sh title="server"').splitlines()
     assert [line for _, code in blocks(README) for line in code.splitlines() if line.startswith("fedlingua server")] == guide[:2]
+
+
+@pytest.mark.slow
+def test_the_tutorials_commands_work(tmp_path: Path) -> None:
+    """Two runs of the demo, six minutes each on two cores."""
+    page = ROOT / "docs/tutorial.md"
+    for how, code in zip(MARKED.findall(page.read_text(encoding="utf-8")), blocks(page), strict=True):
+        if how[0] == "run":
+            script = code[1].replace(" experiments/", f" {ROOT}/experiments/")
+            environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            done = subprocess.run(
+                ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+            assert done.stdout.strip()

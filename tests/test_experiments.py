@@ -34,6 +34,7 @@ from fedlingua.desk.pretraining.build import SPECIAL_TOKENS, build_model, build_
 from fedlingua.desk.pretraining.demo import base_register
 from fedlingua.desk.suites.read import check_figures, is_suite, read_suite, variants
 from fedlingua.desk.suites.runs import site_names
+from fedlingua.runs.plan import numbers_of_clusters, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config, read_experiment
 from fedlingua.settings.table import OPTIONS
@@ -90,6 +91,20 @@ def test_every_suite_loads_with_its_federations_and_quotes_the_paper_on_their_si
     suite = read_suite(path, {})
     federations = {row.name: read_federation(row.settings.federation_path, Path("data")) for row in suite.rows}
     check_figures(suite, site_names(federations))
+
+
+def test_no_committed_tables_clusters_are_widened() -> None:
+    """Clusters of fewer than two sites stay as they were when the tables were made: their files say cluster.least = 1."""
+    settings = [read_experiment(path, {}) for path in RUNS] + [
+        row.settings for path in SUITES for row in read_suite(path, {}).rows
+    ]
+    clustered = [each for each in settings if each.how.clustering in ("families", "random", "gradients")]
+    assert {each.federation_path.stem for each in clustered} >= {"bible", "tico", "ted2020_m2en", "phrasebook_trades"}
+    for each in clustered:
+        federation = read_federation(each.federation_path, Path("data"))
+        before = replace(each, cluster_least=1)
+        assert numbers_of_clusters(each, federation) == numbers_of_clusters(before, federation), each.federation
+        assert planned_clusters(each, federation) == planned_clusters(before, federation), each.federation
 
 
 PAPER_TABLES = [path for path in SUITES if read_suite(path, {}).paper]

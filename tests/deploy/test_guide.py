@@ -1,8 +1,8 @@
 """The commands of docs/guides/deployment.md, run as they stand: one directory for the server, one for each of two sites.
 
 Real processes: a SuperLink, two SuperNodes over gRPC with TLS and keys, and the run; what ends by itself before is run in this process.
-Only the server's name and ports, a site's own name and direction, and the experiment's deadlines and quorum are put in the place of
-the guide's examples. In round 1 the school's ClientApp hangs past its deadline; after the run it loses its power.
+Only the server's name and ports, a site's own name and direction, and the experiment's backbone, rounds, deadlines and quorum are put in
+the place of the guide's examples. In round 1 the school's ClientApp hangs past its deadline; after the run it loses its power.
 """
 
 import contextlib
@@ -26,10 +26,14 @@ from fedlingua.common.processes import end, free_port
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.progress import read_events
 from fedlingua_demo import phrasebook
-from tests.pages import ROOT, block
+from tests.pages import block
 
 SITES = {"hospital": "de-fr", "school": "pl-sv"}
 CHANGES = """
+backbone = "demo"
+rounds = 2
+below-quorum = "fail"
+deadline.join-s = 120.0
 deadline.phase-s = {train_s}
 deadline.evaluate-s = {train_s}
 deadline.finish-s = 600.0
@@ -166,13 +170,14 @@ def deployment(tmp_path_factory):
     """The institutions after all of the guide's commands: the server, and the sites by name."""
     folder = tmp_path_factory.mktemp("deployment")
     fleet, control = free_port(), free_port()
-    experiment = folder / "demo.toml"
-    lines = (ROOT / "experiments" / "deployment" / "demo.toml").read_text().splitlines()
-    lines = [line for line in lines if not line.startswith("deadline.phase-s")]
+    experiment = folder / "three-sites.toml"
+    changed = tuple(line.split(" = ")[0] for line in CHANGES.strip().splitlines())
+    guides = block("docs/guides/deployment.md", 'toml title="three-sites.toml"').splitlines()
+    lines = [line for line in guides if not line.startswith(changed)]
     there = {
         "server.example.org:9092": f"127.0.0.1:{fleet}",
         "server.example.org": "127.0.0.1",
-        "experiments/deployment/demo.toml": str(experiment),
+        "three-sites.toml": str(experiment),
         "site approve": "site approve --yes",
         "court.join.toml ": "",
     }
@@ -181,7 +186,7 @@ def deployment(tmp_path_factory):
         name: Institution(folder / name, {**there, "hospital": name, "de-fr": direction}) for name, direction in SITES.items()
     }
     init, start, add, run = commands("server")
-    own_init, *own_rest = commands("hospital")
+    look, own_init, *own_rest = commands("hospital")
     *own_rest, log, translate = own_rest
     try:
         server.give(init)
@@ -197,6 +202,7 @@ def deployment(tmp_path_factory):
         for name, site in sites.items():
             write_text(name, site.folder)
             (site.folder / "ca.crt").write_bytes((server.folder / "server" / "certificates" / "ca.crt").read_bytes())
+        each(sites, look)
         each(sites, own_init)
         for name, site in sites.items():
             (server.folder / f"{name}.join.toml").write_bytes((site.folder / "site" / f"{name}.join.toml").read_bytes())
@@ -226,7 +232,7 @@ def test_the_guides_commands_lead_to_a_finished_run(deployment):
     (run,) = (server.folder / "server" / "runs").iterdir()
     assert json.loads((run / "run.json").read_text())["status"] == "completed"
     assert set(json.loads((run / "scores.json").read_text())["sites"]) == set(SITES)
-    assert all(site.given <= 11 for site in sites.values())
+    assert all(site.given <= 12 for site in sites.values())
 
 
 def test_a_site_that_hangs_past_its_deadline_is_named_and_the_run_goes_on_without_it(deployment):

@@ -65,9 +65,13 @@ def test_each_part_is_clustered_by_its_own_signature(config, tmp_path):
 def test_each_part_has_as_many_clusters_as_its_own_families(config, tmp_path):
     text = FOUR_SITES.replace('"pl-sv"', '"fr-sv"')  # sources: two Germanic, Romance, Slavic
     (tmp_path / "three.toml").write_text(text)
-    more = {"cluster.number": 0, "federation": str(tmp_path / "three.toml")}
-    told = run(gradients(config, **more), tmp_path / "run")[0].read("signatures.json")["parts"]
+    more = {"cluster.number": 0, "cluster.least": 1, "federation": str(tmp_path / "three.toml")}
+    folder = run(gradients(config, **more), tmp_path / "run")[0]
+    told = folder.read("signatures.json")["parts"]
     assert (told["encoder"]["num_clusters"], told["decoder"]["num_clusters"]) == (3, 2)
+    alone = [text for text in folder.read("run.json")["warnings"] if "shares its encoder with no other site" in text]
+    assert len(alone) == 2  # three clusters of four sites
+    assert "what helps: a smaller cluster.number" in alone[0]
 
 
 def test_a_part_that_is_not_clustered_is_not_asked_for(config, tmp_path):

@@ -48,16 +48,20 @@ def alone(sites: Sequence[str]) -> Clusters:
     return {part: {site: (site,) for site in sites} for part in PARTS}
 
 
-def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relatives) -> Clusters:
+def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relatives, least: int = 1) -> Clusters:
     """Encoder clusters by the source's relatives, decoder clusters by the target's; what is shared is averaged over all.
+
+    least: clusters of fewer sites are joined with others.
 
     Raises:
         ConfigError: a site whose directions fall into more than one cluster of a part.
     """
     sites = list(directions)
     clusters: dict[Part, dict[str, tuple[str, ...]]] = {"encoder": {}, "decoder": {}, "shared": {EVERYBODY: tuple(sites)}}
-    for site in sites:
-        for part in CLUSTERED:
+    families = Relatives(relatives.own, "family")
+    for part in CLUSTERED:
+        family_of: dict[str, str | None] = {}
+        for site in sites:
             names = {_cluster_name(_language(direction, part), relatives) for direction in directions[site]}
             if len(names) != 1:
                 raise ConfigError(
@@ -66,7 +70,27 @@ def by_families(directions: Mapping[str, Sequence[Direction]], relatives: Relati
                 )
             name = names.pop()
             clusters[part][name] = (*clusters[part].get(name, ()), site)
+            family_of.setdefault(name, families.of(_language(directions[site][0], part)))
+        clusters[part] = widened(clusters[part], family_of, least, sites)
     return clusters
+
+
+def widened(
+    clusters: Mapping[str, tuple[str, ...]], family_of: Mapping[str, str | None], least: int, order: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Join the smallest cluster with the next smallest while it has fewer than `least` sites: inside its family, then over all."""
+    joined: dict[tuple[str, ...], tuple[str, ...]] = {(name,): sites for name, sites in clusters.items()}
+    for kin in (family_of, dict.fromkeys(clusters, "")):
+        for family in dict.fromkeys(kin.values()):
+            while True:
+                related = sorted((names for names in joined if kin[names[0]] == family), key=lambda names: len(joined[names]))
+                if len(related) < 2 or len(joined[related[0]]) >= least:
+                    break
+                members = {site for names in related[:2] for site in joined.pop(names)}
+                joined[related[0] + related[1]] = tuple(site for site in order if site in members)
+    if len(joined) == 1 < len(clusters):
+        return {EVERYBODY: tuple(order)}
+    return {"-".join(sorted(names, key=[*clusters].index)): sites for names, sites in joined.items()}
 
 
 def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -101,6 +101,13 @@ class RunFolder:
         attempt = int(old["attempt"]) + 1
         changes = {"status": "running", "reason": None, "finished": None, "config": now, "attempt": attempt, "resumed": _now()}
         self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Note what the run's owner should know, and keep it in run.json for the report."""
+        for text in texts:
+            self.event("note", text=f"warning: {text}")
+            known = (self.read("run.json") or {}).get("warnings") or []
+            self.update(warnings=[*known, *({text} - {*known})])
 
     @contextmanager
     def held(self, refusal: str = "its run is still going; stop it first, or wait for its end") -> Iterator[None]:

@@ -1,12 +1,15 @@
 """Who is averaged with whom under a run's settings, as far as that is known before any site is asked."""
 
+import math
 from collections.abc import Mapping
 
 from fedlingua.backbones.parts import Part
 from fedlingua.clustering.clusters import CLUSTERED, Clusters, alone, at_random, by_families, check_number, no_clusters, only
+from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
 from fedlingua.corpora.simulated import check_pool
 from fedlingua.corpora.sites import POOLED, Federation
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.settings.config import Settings
 
 
@@ -45,6 +48,21 @@ def check_enough(settings: Settings, clusters: Clusters) -> None:
                 f"aggregation = {settings.aggregation!r}{bound} needs {wanted} sites in every cluster, and the {part} cluster {name!r} has "
                 f"{len(sites)}: {', '.join(sites)}; give larger clusters, or aggregation = 'norm-clip' or 'fed-mean'"
             )
+
+
+def alone_words(settings: Settings, clusters: Clusters, sent: TensorSet) -> dict[str, str]:
+    """Site -> what of its update is averaged with nothing, and what would help. sent: what travels."""
+    helps = "cluster.least = 2" if settings.how.clustering == "families" else "a smaller cluster.number"
+    helps = "a larger cluster in the federation file" if settings.cluster_by == "given" else helps
+    words = dict[str, str]()
+    for part, named in clusters.items() if settings.how.travels and settings.how.clustering != "alone" else ():
+        size = sum(4 * math.prod(spec.shape) for spec in sent.of_part(part))
+        for site in (sites[0] for sites in named.values() if len(sites) == 1 < len(named) and size):
+            words[site] = (f"{words[site]}; " if site in words else "") + (
+                f"site {site} shares its {part} with no other site, so {units.data(size)} of each update are averaged with nothing; "
+                f"what helps: {helps}, method = 'adapter-fed', or a site with a related language"
+            )
+    return words
 
 
 def _planned(settings: Settings, federation: Federation) -> Clusters | None:
@@ -92,7 +110,8 @@ def numbers_by_gradients(settings: Settings, federation: Federation) -> Mapping[
 
 def _known(settings: Settings, federation: Federation) -> Clusters:
     if settings.cluster_by != "given":
-        return by_families({site.name: [site.direction] for site in federation.sites}, federation.relatives(settings.cluster_by))
+        directions = {site.name: [site.direction] for site in federation.sites}
+        return by_families(directions, federation.relatives(settings.cluster_by), settings.cluster_least)
     if federation.clusters is None:
         raise ConfigError(
             f"cluster.by = 'given', and {settings.federation} has no [clusters.encoder] or [clusters.decoder]; give them there, or "

@@ -23,10 +23,10 @@ def config_of_run(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """A kept run's config under today's names, with the defaults of later keys.
 
     Adapters stay where they stood before there was `adapter.place`; sites chose nothing before there was `keep.choose`, and sent float32
-    before there was `send.code`.
+    before there was `send.code`; no cluster was widened before there was `cluster.least`.
     """
     config = flat_keys(config)
-    whole = {**default_run_config(), "keep.choose": False, "send.code": "none", **config}
+    whole = {**default_run_config(), "keep.choose": False, "send.code": "none", "cluster.least": 1, **config}
     method = method_named(str(whole["method"]))
     if "adapter.place" not in config and method and (whole["tensor-set"] or method.tensor_set) == "adapters":
         whole["adapter.place"] = "before-dropout"

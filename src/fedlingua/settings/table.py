@@ -256,6 +256,9 @@ class Clusters:
     cluster_by: str = option("group", choices=("group", "family", "given"), when=CLUSTERED, liu="group")
     """What makes a cluster of adapter-families: a group (Germanic, ...), a family (Indo-European, ...), or
     [clusters] of the federation file (given)."""
+    cluster_least: int = option(2, least=1, off=(1,), when=CLUSTERED)
+    """Of group and family: a cluster of fewer sites is joined with the smallest other one of its family, or where
+    there is none with the smallest of all. 1: a site without relatives is averaged with nobody."""
     cluster_parts: str = option("both", choices=("both", "encoder", "decoder"), when=CLUSTERED)
     """The part that is clustered; the other one is averaged over all sites."""
     num_clusters: int = option(0, key="cluster.number", least=-1, when=CLUSTERED, liu=0)

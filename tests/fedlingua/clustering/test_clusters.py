@@ -104,6 +104,36 @@ def test_every_site_stands_in_exactly_one_cluster_of_each_part(sites: list[str],
             assert sorted(site for cluster in names.values() for site in cluster) == sorted(sites)
 
 
+def test_a_small_cluster_joins_the_smallest_of_its_family_else_of_all() -> None:
+    clusters = by_families(named(["fi-en", "de-en", "fr-en", "nl-en", "es-en", "it-en", "pl-en"]), Relatives({}, "group"), 2)
+    # Polish joins German and Dutch, two sites; Finnish, the only one of its family, then the first of what is smallest.
+    assert clusters["encoder"] == {
+        "Germanic-Slavic": ("de-en", "nl-en", "pl-en"),
+        "Finnic-Romance": ("fi-en", "fr-en", "es-en", "it-en"),
+    }
+    assert clusters["decoder"] == {"Germanic": ("fi-en", "de-en", "fr-en", "nl-en", "es-en", "it-en", "pl-en")}
+
+
+def test_small_clusters_of_one_family_join_each_other_before_a_large_one() -> None:
+    clusters = by_families(named(["de-en", "fr-en", "es-en", "it-en", "pl-en"]), Relatives({}, "group"), 2)
+    assert clusters["encoder"] == {"Romance": ("fr-en", "es-en", "it-en"), "Germanic-Slavic": ("de-en", "pl-en")}
+
+
+def test_three_sites_without_relatives_are_one_cluster_and_one_site_stays_alone() -> None:
+    assert by_families(named(["de-en", "fi-en", "zh-en"]), Relatives({}, "group"), 2)["encoder"] == {
+        "all": ("de-en", "fi-en", "zh-en")
+    }
+    assert by_families(named(["de-en"]), Relatives({}, "group"), 2)["encoder"] == {"Germanic": ("de-en",)}
+
+
+def test_families_of_the_federation_file_are_nobodys_relatives() -> None:
+    own = Relatives({"de": "Here", "fr": "There"}, "group")
+    assert by_families(named(["de-en", "nl-en", "fr-en", "es-en"]), own, 2)["encoder"] == {
+        "Germanic-Romance": ("nl-en", "es-en"),
+        "Here-There": ("de-en", "fr-en"),
+    }
+
+
 def test_what_is_shared_is_averaged_over_all() -> None:
     assert by_families(named(EUROPARL), Relatives({}, "group"))["shared"] == {"all": tuple(EUROPARL)}
 

@@ -43,6 +43,15 @@ def test_a_run_starts_as_running_and_says_what_it_is(folder: RunFolder, settings
     assert {"flwr", "torch", "transformers", "sacrebleu"} <= set(run["versions"])
 
 
+def test_a_warning_is_noted_when_it_comes_and_kept_once(folder: RunFolder) -> None:
+    folder.warn(["one", "two"])
+    folder.warn(["two"])  # as of a resumed run
+    assert (folder.read("run.json") or {})["warnings"] == ["one", "two"]
+    assert [line["text"] for line in lines(folder.directory / "progress.jsonl")] == [
+        f"warning: {w}" for w in ("one", "two", "two")
+    ]
+
+
 def test_an_update_changes_its_fields_and_no_others(folder: RunFolder) -> None:
     before = folder.read("run.json")
     assert before is not None

@@ -7,7 +7,8 @@ import pytest
 
 from fedlingua.common.errors import ConfigError
 from fedlingua.corpora.sites import read_federation
-from fedlingua.runs.plan import numbers_by_gradients, numbers_of_clusters, planned_clusters
+from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.runs.plan import alone_words, numbers_by_gradients, numbers_of_clusters, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 
@@ -55,6 +56,25 @@ def test_given_clusters_come_from_the_federation_file(tmp_path):
         planned_clusters(replace(settings(), cluster_by="given"), federation(tmp_path))
 
 
+def test_clusters_of_one_site_are_joined_unless_the_run_says_otherwise(tmp_path):
+    of_groups = replace(settings(), cluster_by="group")
+    assert sorted(map(len, planned_clusters(of_groups, federation(tmp_path))["encoder"].values())) == [2, 2, 2]
+    before = planned_clusters(replace(of_groups, cluster_least=1), federation(tmp_path))
+    assert sorted(map(len, before["encoder"].values())) == [1, 1, 2, 2]
+    assert replace(of_groups, cluster_least=1).hash() != of_groups.hash()
+
+
+def test_a_site_that_shares_a_part_with_nobody_is_told_what_that_costs_and_what_helps(tmp_path):
+    sent = TensorSet("x", (TensorSpec("e", (100, 5), "encoder", 0), TensorSpec("d", (7,), "decoder", 0)))
+    by_group = replace(settings(), cluster_by="group", cluster_least=1)
+    words = alone_words(by_group, planned_clusters(by_group, federation(tmp_path)), sent)
+    assert list(words) == ["zh-en", "th-en"]
+    assert words["zh-en"].startswith("site zh-en shares its encoder with no other site, so 2.00 kB of each update")
+    assert "cluster.least = 2" in words["zh-en"]
+    local = settings(method="adapter-local")
+    assert alone_words(local, planned_clusters(local, federation(tmp_path)), sent) == {}
+
+
 def test_a_centralized_method_has_one_pooled_site(tmp_path):
     assert planned_clusters(settings(method="centralized-adapter"), federation(tmp_path))["encoder"] == {"pooled": ("pooled",)}
 
@@ -69,7 +89,7 @@ def test_gradients_divide_a_part_as_its_families_do_or_as_the_other_where_it_is_
     path = tmp_path / "one.toml"
     path.write_text("".join(SITE.format(site) for site in ("de-fr", "de-pl", "de-nl", "de-it")))
     one_to_many = read_federation(path, tmp_path)
-    by_group = replace(settings(method="adapter-gradients"), cluster_by="group")
+    by_group = replace(settings(method="adapter-gradients"), cluster_by="group", cluster_least=1)
     assert numbers_of_clusters(by_group, one_to_many) == {"encoder": 1, "decoder": 3}
     assert numbers_by_gradients(by_group, one_to_many) == {"encoder": 3, "decoder": 3}
     assert numbers_by_gradients(replace(by_group, num_clusters=2), one_to_many) == {"encoder": 2, "decoder": 2}

@@ -138,6 +138,7 @@ def test_the_defaults_hash_is_what_it_was_before_training_had_options(run_config
         "robust.max-ratio": 100.0,
         "keep.choose": False,
         "send.code": "none",
+        "cluster.least": 1,
     }
     assert settings_from(before).hash() == "243b60c9ba67f704"
 

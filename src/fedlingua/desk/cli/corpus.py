@@ -1,5 +1,6 @@
 """`fedlingua corpus`: text for the sites of a federation. What it shows of text is for the corpus's owner."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,12 +49,24 @@ def corpus_check(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
     samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
+    backbone: Annotated[str, typer.Option(help="Also whether this backbone knows the languages and the writing.")] = "",
 ) -> Answer:
     """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
     pairs, rules = corpus.read(), cleaning.read()
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
     _show_statistics(corpus, statistics)
+    if backbone:
+        from fedlingua.backbones.directories import backbone_directory
+        from fedlingua.backbones.knowledge import doubts
+        from fedlingua.backbones.load import load_backbone
+
+        loaded, some = load_backbone(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
+        answer["doubts"] = list(doubts(loaded, corpus.parsed, some))
+        say(
+            "\n".join(f"warning: {text}" for text in answer["doubts"])
+            or f"backbone {backbone} knows both languages and their writing"
+        )
     account = statistics.account
     if rules.strict and account.kept < account.read:
         reasons = ", ".join(f"{reason} {count}" for reason, count in account.dropped.items())

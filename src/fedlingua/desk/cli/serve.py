@@ -55,6 +55,8 @@ def serve(
             limits.body_bytes,
             (host.lower(), listening.getsockname()[0], *LOOPBACK) if is_loopback(listening) else None,
         )
+        for text in (run_models.run.folder.read("run.json") or {}).get("warnings") or ():
+            warn(f"warning: {text}")
         warn(f"{url_of(listening)}: {len(models.sites)} sites of {run}; Ctrl-C ends it", style="")
         if asks_json():
             print_json({"url": url_of(listening), "sites": list(models.sites)})

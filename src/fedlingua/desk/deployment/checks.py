@@ -6,12 +6,14 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import torch
 
+from fedlingua.backbones.knowledge import doubts, near_chance
 from fedlingua.backbones.layouts import layout_of
 from fedlingua.common import units
 from fedlingua.common.devices import computed_in
@@ -25,16 +27,20 @@ from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.sites import Federation, check_corpora
 from fedlingua.corpora.split import SplitRules
-from fedlingua.corpora.texts import list_failures, read_text
-from fedlingua.desk.check_result import CheckResult, run_check
+from fedlingua.corpora.texts import SiteText, list_failures, read_text
+from fedlingua.desk.check_result import CheckResult, Remark, run_check
 from fedlingua.desk.deployment.certificates import check_certificate
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.evaluation.measuring import check_measuring
 from fedlingua.evaluation.scores import bleu_tokenizer, check_tokenizers
+from fedlingua.exchange.tensors import TensorSet
 from fedlingua.exchange.trainable import Trainable, build_trainable
+from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.config import Settings
+from fedlingua.training.objective import examples_nll
 from fedlingua.training.parallel import check_processes
+from fedlingua.training.site_examples import EXAMPLE_MAKERS
 
 KNOCK_S = 60.0
 """For the server, another machine, to let a SuperNode in that has started; one that it refuses ends by itself."""
@@ -44,6 +50,8 @@ LESS_MEMORY = (
     "free some, or ask for smaller tokens-per-batch (or batch-size and max-tokens), memory.micro-tokens or memory.head-chunk"
 )
 """What helps where memory does not suffice."""
+MEASURED_SENTENCES = 64
+"""Of dev, on which the backbone's loss is looked at."""
 PROCESS_BYTES = 700 * 2**20
 """A client process with torch, transformers and Flower loaded, before any model."""
 
@@ -58,7 +66,8 @@ def check_site(
     # Where the federation file is not at hand: text that comes divided stays so, other text is split as sites can agree on.
     divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
     rules = federation.rules if federation else TextRules(SplitRules("given" if divided else "shared-side"))
-    yield run_check("corpora", lambda: _corpora(site, rules, settings))
+    texts: dict[str, SiteText] = {}
+    yield run_check("corpora", lambda: _corpora(site, rules, settings, texts))
     yield run_check("scores", lambda: _scores(site, settings))
     if federation:
         yield run_check("federation", lambda: _federation(site, federation))
@@ -68,8 +77,11 @@ def check_site(
         yield run_check("overlap key", lambda: _overlap_key(site))
     yield run_check("backbone", lambda: _backbone(site, settings, expected, built))
     if built:
+        yield run_check("knowledge", lambda: _knowledge(texts, settings, built[0]))
         yield run_check("memory", lambda: _memory(settings, built[0]))
         yield run_check("disk", lambda: _disk(site, settings, built[0]))
+    if built and federation and settings.how.travels:
+        yield run_check("partners", lambda: _partners(site, settings, federation, built[0].tensor_set))
     if settings.device == "cuda":
         yield run_check("GPU", lambda: look_at_gpus(settings, built))
     if site.insecure:
@@ -80,10 +92,11 @@ def check_site(
         yield run_check("server", lambda: _knock(site))
 
 
-def _corpora(site: SiteFile, rules: TextRules, settings: Settings) -> str:
+def _corpora(site: SiteFile, rules: TextRules, settings: Settings, read: dict[str, SiteText]) -> str:
     check_corpora(site.sites)
     texts = []
-    for name, text in read_text(site.sites, rules).items():
+    read |= read_text(site.sites, rules)
+    for name, text in read.items():
         sizes = ", ".join(f"{split} {len(pairs)}" for split, pairs in text.splits.items() if split != "base")
         dropped = ", ".join(f"{reason} {count}" for reason, count in text.account.dropped.items()) or "none"
         failures = text.account.failed_documents
@@ -127,6 +140,17 @@ def _federation(site: SiteFile, federation: Federation) -> str:
     return f"{federation.name}: {', '.join(mine.name for mine in site.sites)} as the server has it"
 
 
+def _partners(site: SiteFile, settings: Settings, federation: Federation, sent: TensorSet) -> str:
+    """Whom this node's sites are averaged with."""
+    clusters, mine = planned_clusters(settings, federation) or {}, [each.name for each in site.sites]
+    words = alone_words(settings, clusters, sent)
+    if alone := [words[name] for name in mine if name in words]:
+        return Remark("; ".join(alone))
+    named = [(part, *cluster) for part in clusters if sent.of_part(part) for cluster in clusters[part].items()]
+    shared = [f"{part} {name}: {', '.join(sites)}" for part, name, sites in named if {*mine} & {*sites}]
+    return "; ".join(shared) or "the sites' gradients decide"
+
+
 def _key(site: SiteFile) -> str:
     public = site.key.with_suffix(".pub")
     for file in (site.key, public):
@@ -168,6 +192,20 @@ def _backbone(site: SiteFile, settings: Settings, expected: str, built: list[Tra
     computed_in(settings.precision, settings.device, seen.append)
     size = f"{trainable.backbone.num_parameters / 1e6:.1f} M parameters"
     return f"{size}, fingerprint {trainable.fingerprint[:16]}, {'; '.join(seen)}"
+
+
+def _knowledge(texts: Mapping[str, SiteText], settings: Settings, trainable: Trainable) -> str:
+    """Whether the backbone knows anything of the site's text, by its languages, its pieces and its loss on some dev sentences."""
+    backbone, words, losses = trainable.backbone, list[str](), list[str]()
+    for name, text in texts.items():
+        some = replace(text, splits={"dev": text.splits["dev"][:MEASURED_SENTENCES]})
+        examples = EXAMPLE_MAKERS[settings.task].measured(some, "dev", backbone.codec, settings)
+        with trainable.as_base() as model:
+            nll, tokens = examples_nll(model, backbone.codec, examples, settings.precision)
+        losses.append(f"{name} {nll / max(1, tokens):.2f}")
+        words += doubts(backbone, text.direction, some.splits["dev"])
+        words += near_chance(name, nll / max(1, tokens), trainable.model.config.vocab_size)
+    return Remark("; ".join(words)) if words else f"dev loss of the backbone in nats a token: {', '.join(losses)}"
 
 
 def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:

@@ -21,7 +21,7 @@ from fedlingua.desk.report.sent import Sent, deviation_plot, not_drawn, share_pl
 from fedlingua.desk.report.signatures import cut_height, dendrogram_plot
 from fedlingua.desk.report.tables import averages, better_off, choice_headers, choice_rows, headers
 from fedlingua.desk.report.translations import SHOWN_SENTENCES, read_translations, shown_lines
-from fedlingua.desk.report.values import mapping, number, whole
+from fedlingua.desk.report.values import mapping, number, sequence, text, whole
 
 
 def write_report(run_dir: Path, bandwidth_mbps: float = BANDWIDTH_MBPS) -> Path:
@@ -49,6 +49,7 @@ def render(folder: RunFolder, bandwidth_mbps: float = BANDWIDTH_MBPS) -> str:
         _figures(folder, communication, sent) | trees,
         folder=folder,
         run=folder.run,
+        warnings=list(map(text, sequence(folder.run.get("warnings")))),
         macro=change(folder.metrics[0], folder.summary, "macro_"),
         done_rounds=max((each.number for each in folder.rounds), default=None),
         planned_rounds=whole(folder.run.get("rounds")),

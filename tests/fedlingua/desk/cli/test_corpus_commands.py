@@ -49,6 +49,14 @@ def test_check_shows_the_account_lengths_and_samples(corpus: Path) -> None:
     assert "\x1b]" not in more.output
 
 
+def test_check_tells_whether_a_backbone_knows_the_languages(corpus: Path) -> None:
+    told = json.loads(command("check", corpus, "--direction", "de-en", "--backbone", "demo", "--format", "json").stdout)
+    assert [text.partition(";")[0].partition(",")[0] for text in told["doubts"]] == [
+        "direction de-en: backbone 'demo' was never trained to write English"
+    ]
+    assert "backbone demo knows both" in command("check", corpus, "--direction", "de-nl", "--backbone", "demo").output
+
+
 def test_an_option_that_no_corpus_has_is_refused_and_none_replaces_the_corpus(corpus: Path) -> None:
     for option in ("colums=[1,0]", f"tsv={corpus}"):
         assert "--option: " in refusal(ConfigError, "check", corpus, "--direction", "de-en", "--option", option)

@@ -1,4 +1,7 @@
-"""Every command's help ends with examples, and each is true: it is read as the command reads it, and run where that takes seconds."""
+"""Every command's help ends with examples, and each is true: it is read as the command reads it, and run where that takes seconds.
+
+docs/commands.md shows the same examples.
+"""
 
 import shlex
 import shutil

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 from fedlingua.common.errors import FedlinguaError
 from fedlingua.desk.cli import serve
 from fedlingua.desk.cli.app import app
+from fedlingua.runs.folder import RunFolder
 
 
 @contextmanager
@@ -131,8 +133,12 @@ def test_what_speaks_against_a_start_is_told_before_the_model_loads(
     assert "0" in asked(finished_run, "--max-waiting", 0)
 
 
-def test_more_than_loopback_is_warned_of(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_loopback_is_warned_of_and_so_is_what_the_run_warned_of(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a server, so that nobody can reach it."""
+    shutil.copytree(finished_run, tmp_path / "run")
+    RunFolder(tmp_path / "run").warn(["the backbone knows nothing"])
     started: list[object] = []
 
     class Server:
@@ -147,6 +153,7 @@ def test_more_than_loopback_is_warned_of(finished_run: Path, monkeypatch: pytest
     assert warned.exit_code == 0, warned.output
     assert "warning: 0.0.0.0 can be reached from other machines" in warned.stderr
     assert started[0] is None
-    unwarned = CliRunner().invoke(app, ["serve", "--run", str(finished_run), "--port", "0"])
-    assert "warning" not in unwarned.stderr
+    unwarned = CliRunner().invoke(app, ["serve", "--run", str(tmp_path / "run"), "--port", "0"])
+    assert "can be reached" not in unwarned.stderr
+    assert "warning: the backbone knows nothing" in unwarned.stderr
     assert started[2] == {"127.0.0.1", "localhost", "::1"}

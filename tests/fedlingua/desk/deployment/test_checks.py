@@ -57,8 +57,46 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
 ) -> None:
     key = site.key.with_suffix(".pub").read_text().strip()
     found = findings(site, settings, federation(tmp_path, key=key))
-    assert list(found) == ["corpora", "scores", "federation", "key", "backbone", "memory", "disk", "certificate"]
+    assert list(found) == [
+        "corpora",
+        "scores",
+        "federation",
+        "key",
+        "backbone",
+        "knowledge",
+        "memory",
+        "disk",
+        "partners",
+        "certificate",
+    ]
     assert [what for what, finding in found.items() if not finding.good] == ["certificate"]
+
+
+def test_a_site_is_told_whom_it_is_averaged_with_or_that_it_is_alone(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    clustered = dataclasses.replace(settings, method="adapter-families")
+    federation(tmp_path)
+    (tmp_path / "f.toml").write_text((tmp_path / "f.toml").read_text() + '[[site]]\nname = "court"\ndirection = "pl-fr"\n')
+    known = read_federation(tmp_path / "f.toml", Path())
+    found = findings(site, clustered, known)["partners"]
+    assert (found.text, found.remark) == ("encoder all: clinic, court; decoder Romance: clinic, court", False)
+    found = findings(site, dataclasses.replace(clustered, cluster_least=1), known)["partners"]
+    assert found.remark
+    assert "site clinic shares its encoder with no other site" in found.text
+
+
+def test_a_backbone_that_knows_nothing_of_the_text_is_a_remark(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
+    lines = [f"El médico examina al paciente {number}.\tThe doctor sees patient {number}.\n" for number in range(40)]
+    (tmp_path / "es-en.tsv").write_text("".join(lines))
+    real = init_site(tmp_path / "real", "clinic", "es-en", {"tsv": str(tmp_path / "es-en.tsv")}, "127.0.0.1:1", tmp_path / "ca")[
+        0
+    ]
+    found = findings(real, dataclasses.replace(settings, backbone="demo"))["knowledge"]
+    assert (found.good, found.remark) == (True, True)
+    assert "direction es-en: backbone 'demo' was never trained to write English" in found.text
+    assert "so it knows nothing of this text" in found.text
+    known = findings(site, dataclasses.replace(settings, backbone="demo"))["knowledge"]
+    assert not known.remark
+    assert known.text.startswith("dev loss of the backbone in nats a token: clinic ")
 
 
 def test_text_that_the_sites_own_limits_call_too_little_is_told_with_its_account(

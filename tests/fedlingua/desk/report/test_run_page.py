@@ -149,6 +149,11 @@ def test_page_tells_the_run(make: Maker) -> None:
     assert "≠" not in seen
 
 
+def test_warnings_of_the_run_are_at_the_top(make: Maker) -> None:
+    page = markup(write_report(make(warnings=[f"site {EVIL} is alone"])))
+    assert page.index("Warning: site &lt;script&gt;") < page.index("macro BLEU")
+
+
 def test_page_stands_alone(make: Maker) -> None:
     page = write_report(make())
     text = page.read_text(encoding="utf-8")

@@ -1,0 +1,76 @@
+"""Write docs/commands.md and docs/sent.md from the code: `make options`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from typer.main import get_command
+
+from fedlingua.common.files import replace_text
+from fedlingua.desk.cli.app import app, load_command
+from fedlingua.exchange.protocol import CHOICE_SENT, FINISH, SENT_BY_A_SITE
+
+DOCS = Path(__file__).resolve().parents[1]
+
+
+def leaf_commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with its whole name, such as `corpus check`."""
+    group = get_command(app)
+    assert isinstance(group, click.Group)
+    for name in group.commands:
+        command = load_command(name)
+        below = command.commands.items() if isinstance(command, click.Group) else [("", command)]
+        yield from ((f"{name} {word}".strip(), each) for word, each in below)
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def rows(command: click.Command, context: click.Context) -> Iterator[str]:
+    """A row for each argument and option: name, what it takes, default, meaning."""
+    for parameter in command.params:
+        kind = (
+            "" if getattr(parameter, "is_flag", False) else parameter.type.get_metavar(parameter, context) or parameter.type.name
+        )
+        name = parameter.human_readable_name if parameter.param_type_name == "argument" else ", ".join(parameter.opts)
+        default = parameter.get_default(context)
+        given = "" if default in (None, False, (), "") or callable(default) else f"`{default}`"
+        meaning = getattr(parameter, "help", None) or ""
+        yield f"| `{name}` | {cell(kind.lower())} | {cell(given)} | {cell(meaning)} |"
+
+
+def commands_page() -> str:
+    parts = [
+        "# Commands",
+        "Written by `make options` from the commands themselves; `--help` says the same. Every command also takes `--format json`: one "
+        "document on standard output, all else on standard error.",
+    ]
+    for name, command in leaf_commands():
+        context = click.Context(command, info_name=f"fedlingua {name}")
+        examples = [line.removeprefix("Example: ") for line in (command.epilog or "").splitlines() if line]
+        shown = [row for row in rows(command, context) if not row.startswith(("| `--format`", "| `--help`"))]
+        parts += [f"## fedlingua {name}", " ".join((command.help or "").split())]
+        parts += ["\n".join(["| name | takes | default | meaning |", "|---|---|---|---|", *shown])] if shown else []
+        parts += ["\n".join(["<!-- run: tests/fedlingua/desk/cli/test_help.py -->", "```sh", *examples, "```"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def sent_page() -> str:
+    lines = [f"| `{kind}` | {cell(text + (CHOICE_SENT if kind == FINISH else ''))} |" for kind, text in SENT_BY_A_SITE.items()]
+    parts = [
+        "# All that leaves a site",
+        "Written by `make options` from `SENT_BY_A_SITE` in `src/fedlingua/exchange/protocol.py`. A site answers no other request. "
+        "`fedlingua site check` lists what is sent under the settings of a run, with sizes; `fedlingua site log` shows what was sent. "
+        "What it protects and what it does not: [Privacy and trust](guides/privacy.md).",
+        "\n".join(["| request | what its reply holds |", "|---|---|", *lines]),
+        "An error that could quote text leaves the site as its type alone.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {DOCS / "commands.md": commands_page, DOCS / "sent.md": sent_page}
+
+if __name__ == "__main__":
+    for file, page in PAGES.items():
+        replace_text(file, page())

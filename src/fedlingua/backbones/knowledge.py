@@ -1,0 +1,49 @@
+"""Signs that a backbone knows nothing of a text: such a model trains without an error, and translates nothing."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+
+from fedlingua.backbones.directories import BUILT_IN
+from fedlingua.backbones.load import Backbone
+from fedlingua.common.languages import Direction, known_as, language_name, parse_written
+from fedlingua_demo import phrasebook
+
+NEAR_CHANCE = 0.9
+"""Dev loss as a share of ln(vocabulary), which is guessing. The demo's: 0.7 on the phrasebook's registers, 1.0 to 1.1 on real text."""
+UNKNOWN_SHARE = 0.1
+"""Of a text's pieces: 0.03 in a register that is new to the demo backbone, over 0.4 in a script that a backbone has not seen."""
+ELSE = "choose a backbone that knows it (docs/guides/backbones.md)"
+
+
+def known_languages(backbone: Backbone) -> tuple[set[str], set[str]]:
+    """Languages that it reads and writes: the phrasebook's, its recipe's, else its tokenizer's; none where nothing says so."""
+    read = written = {*(phrasebook.LANGUAGES if backbone.name in BUILT_IN else backbone.codec.language_ids)}
+    card = backbone.directory / "pretraining.json"
+    if card.is_file():
+        recipe = json.loads(card.read_text(encoding="utf-8"))["recipe"]
+        directions = [parse_written(text) for text in recipe["corpora"]]
+        directions += [direction.reverse for direction in directions if recipe.get("both_ways")]
+        read, written = {each.source for each in directions}, {each.target for each in directions}
+    return read, written
+
+
+def doubts(backbone: Backbone, direction: Direction, pairs: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
+    """A sentence for each language that the backbone was not trained on, and for each side with many unknown pieces."""
+    sides = [*zip(*pairs, strict=True)] or [(), ()]
+    named = zip((direction.source, direction.target), ("read", "write"), known_languages(backbone), sides, strict=True)
+    for language, verb, known, sentences in [*named][: 1 if direction.is_one_language else 2]:
+        if known and backbone.drawn_with is None and known_as(language, known) is None:
+            named_here = f"{language_name(language)}, only {', '.join(sorted(known))}"
+            yield f"direction {direction}: backbone {backbone.name!r} was never trained to {verb} {named_here}; {ELSE}"
+        ids = [number for pieces in backbone.codec.pieces(sentences) for number in pieces]
+        share = ids.count(backbone.codec.tokenizer.unk_token_id) / max(1, len(ids))
+        if share > UNKNOWN_SHARE:
+            yield f"{language}: {share:.0%} of the text is unknown to the tokenizer of backbone {backbone.name!r}; {ELSE}"
+
+
+def near_chance(site: str, loss: float, vocabulary: int) -> Iterator[str]:
+    """A sentence where the backbone's loss, nats a token, is near that of guessing."""
+    if loss > NEAR_CHANCE * math.log(vocabulary):
+        losses = f"{loss:.1f} nats a token, where guessing has {math.log(vocabulary):.1f}"
+        yield f"site {site}: the backbone's dev loss is {losses}, so it knows nothing of this text; {ELSE}"

@@ -1,0 +1,61 @@
+"""Signs that a backbone knows nothing of a text, on the demo's: nine invented vocabularies, and no English."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedlingua.backbones.directories import backbone_directory
+from fedlingua.backbones.knowledge import doubts, known_languages, near_chance
+from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.common.languages import parse_direction
+from fedlingua_demo import phrasebook
+
+ES_EN = parse_direction("es-en")
+
+
+@pytest.fixture(scope="module")
+def demo() -> Backbone:
+    return load_backbone(backbone_directory("demo"), "demo")
+
+
+def test_the_demo_knows_the_phrasebooks_languages_though_its_tokenizer_has_a_hundred(demo: Backbone) -> None:
+    assert known_languages(demo) == (set(phrasebook.LANGUAGES), set(phrasebook.LANGUAGES))
+    assert "en" in demo.codec.language_ids
+    assert list(doubts(demo, parse_direction("de-fr"))) == []
+    (text,) = doubts(demo, ES_EN)
+    assert text.startswith("direction es-en: backbone 'demo' was never trained to write English, only cs, de, es")
+
+
+def test_a_recipe_says_what_is_read_and_what_is_written(demo: Backbone, tmp_path: Path) -> None:
+    shutil.copytree(demo.directory, tmp_path / "own")
+    own = replace(demo, name="own", directory=tmp_path / "own")
+    assert known_languages(own)[0] >= {"en", "de", "zh"}  # nothing but its tokenizer says so
+    card = tmp_path / "own" / "pretraining.json"
+    card.write_text(json.dumps({"recipe": {"corpora": ["de-en", "es-en"]}}))
+    assert known_languages(own) == ({"de", "es"}, {"en"})
+    assert list(doubts(own, ES_EN)) == []
+    assert "never trained to read English" in next(doubts(own, ES_EN.reverse))
+    card.write_text(json.dumps({"recipe": {"corpora": ["de-en", "es-en"], "both_ways": True}}))
+    assert known_languages(own) == ({"de", "es", "en"}, {"de", "es", "en"})
+
+
+def test_a_text_in_letters_that_the_tokenizer_lacks_is_told(demo: Backbone) -> None:
+    text = phrasebook.register_corpus("hospital", 20, 5)
+    assert list(doubts(demo, parse_direction("de-fr"), [*zip(text["de"], text["fr"], strict=True)])) == []
+    told = list(doubts(demo, parse_direction("ru-fr"), [("Врач осматривает больного.", "le médecin")]))
+    assert [each.partition(":")[0] for each in told] == ["direction ru-fr", "ru"]
+    assert "% of the text is unknown to the tokenizer" in told[1]
+
+
+def test_random_weights_know_nothing_and_nobody_expects_it(demo: Backbone) -> None:
+    assert list(doubts(replace(demo, drawn_with=1), ES_EN)) == []
+
+
+def test_a_loss_like_guessing_is_told_with_both_numbers() -> None:
+    assert list(near_chance("clinic", 5.5, 1311)) == []  # the demo on a register that is new to it
+    (text,) = near_chance("clinic", 8.07, 1311)  # on Spanish and English
+    assert f"site clinic: the backbone's dev loss is 8.1 nats a token, where guessing has {math.log(1311):.1f}" in text
