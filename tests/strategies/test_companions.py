@@ -76,7 +76,7 @@ def test_a_control_is_the_mean_gradient_of_the_sites_last_round(families, tmp_pa
     config = {**families, "rounds": 2, "optimizer": "sgd", "learning-rate": 0.05}
     plain, _ = run(config, tmp_path / "plain")
     folder, live = run({**config, **SCAFFOLD}, tmp_path / "scaffold")
-    assert uplink(folder) / uplink(plain) == pytest.approx(2, abs=0.1)
+    assert uplink(folder) / uplink(plain) == pytest.approx(2, abs=0.15)  # sums and names are sent once
     assert rounds(folder)[1]["dev_loss"] == rounds(plain)[1]["dev_loss"]  # all controls begin with 0
     begun, steps = build_trainable(settings_from(config)).initial, rounds(folder)[1]["sites"]
     for site, update in sent(live, {**config, **SCAFFOLD}, 1).items():

@@ -54,7 +54,7 @@ def own_tensors(folder, site: str, number: int) -> dict[str, np.ndarray]:
 def test_a_killed_run_ends_in_the_same_bytes(families, tmp_path, way):
     config = {**families, **WAYS[way]}
     whole, _ = run(config, tmp_path / "whole")
-    for phase, number in ((protocol.EVALUATE, 2), (protocol.TRAIN, 3)):
+    for phase, number in ((protocol.TRAIN, 2), (protocol.EVALUATE, 3)):
         folder = resume(config, begin(config, tmp_path / f"{phase}{number}", phase, number), shuffle_seed=3)
         assert final_bytes(folder) == final_bytes(whole)
         assert losses(folder) == losses(whole)
@@ -135,7 +135,7 @@ def test_an_update_is_measured_from_what_its_site_sent_last(families, tmp_path):
 def test_beside_its_own_a_site_has_the_mean_of_the_others_for_no_byte_of_tensors_more(families, tmp_path, kind):
     sites = ["hospital", "school", "bank"]  # court is away in round 2
     config = {**families, "method": "adapter-fed", "tensor-set": kind, "rounds": 2, "quorum": 0.5, "best-by": "last"}
-    plain, _ = run({**config, "rounds": 1}, tmp_path / "plain")
+    plain, _ = run(config, tmp_path / "plain")
     folder, live = run({**config, **SHARED}, tmp_path / "run", tamper=failing("court", protocol.TRAIN, 2))
     assert bytes_of(folder, "uplink") == bytes_of(plain, "uplink")
     more = [bytes_of(folder, "downlink")[site] - size for site, size in bytes_of(plain, "downlink").items()]

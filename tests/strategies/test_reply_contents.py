@@ -32,7 +32,7 @@ def identity() -> None:
 @pytest.fixture
 def settings(run_config: dict[str, Any]) -> Any:
     def of(**changes: Any) -> Settings:
-        return settings_from({**run_config, **{KEYS.get(key, key): value for key, value in changes.items()}})
+        return settings_from({**run_config, "send.code": "none", **{KEYS.get(key, key): value for key, value in changes.items()}})
 
     return of
 
