@@ -72,7 +72,7 @@ def two_texts(two_sites, tiny_encoder, tmp_path):
 
 @pytest.fixture
 def families(two_sites):
-    return {**two_sites, "method": "adapter-families", "rounds": 4}
+    return {**two_sites, "method": "adapter-families", "cluster.least": 1, "rounds": 4}
 
 
 def begin(config, directory: Path, phase=protocol.TRAIN, number=4, answered=False) -> RunFolder:

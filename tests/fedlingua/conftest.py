@@ -78,6 +78,7 @@ def run_of(loud_backbone: Path, mbart50: Path, tiny_encoder: Path, tmp_path_fact
                     **default_run_config(),
                     "keep.choose": False,
                     "send.code": "none",
+                    "cluster.least": 1,
                     **short,
                     **on,
                     **federation,

@@ -32,6 +32,7 @@ NEEDED_FOR = {
     "ctranslate2": "models in CTranslate2's format",
     "memory": "memories of a million tokens and more",
     "dev": "tests and lint",
+    "docs": "the documentation as a site",
 }
 INSTALL = "pip install -c constraints.txt -e '.{extra}'"
 
