@@ -281,7 +281,7 @@ def test_every_message_stands_in_the_sites_log(deployment):
             assert {"evaluate"} < {*kinds[1:-1]} <= {"train, measure round 0", "train, measure round 1", "evaluate"}
         assert not any(line["refused"] for line in lines)
         trained = [line for line in lines if line["asked"].startswith("train")]
-        assert {(line["tensors"], 86592 * 0.3 < line["bytes"] < 86592 * 0.5) for line in trained} == {
+        assert {(line["tensors"], 86592 * 0.4 < line["bytes"] < 86592 * 0.6) for line in trained} == {
             (64, True)
         }  # four bits each
 
