@@ -6,8 +6,7 @@ One round (algorithm 2), as the server goes through it in `MetaSend.round`:
 2. The network makes the threshold of the losses (line 5), and `train.send` takes it to the sites, which answer with the tensors that it
    selects (lines 6, 7).
 3. They are averaged inside every cluster, as FedMean does (line 8).
-4. With what the round has come to, `evaluate` brings along the threshold; the answers make one step of the
-   network (line 9, eq. 5).
+4. With what the round has come to, `evaluate` brings along the threshold; the answers make one step of the network (line 9, eq. 5).
 """
 
 import math

@@ -141,7 +141,7 @@ class Rounds(Strategy):
             self._resume()
         # Patience ends where a round is measured: of one that is not nobody can say that it was no better.
         while self.progress.round < num_rounds and not (
-            self.measures(self.progress.round) and self.progress.is_stale(*self._patience)
+            self.is_measured(self.progress.round) and self.progress.is_stale(*self._patience)
         ):
             self._run_round(grid, self.progress.round + 1, num_rounds)
         if self.progress.round < num_rounds:
@@ -158,7 +158,7 @@ class Rounds(Strategy):
         except RoundSkippedError as skipped:
             self.progress.forget(number)
             self.note(f"{skipped}; its tensors stay as they were before")
-            if self.progress.pending is not None and self.measures(number, now=True):
+            if self.progress.pending is not None and self.is_measured_now(number):
                 with suppress(RoundSkippedError):  # the loss of an earlier round, whose tensors are this one's, too
                     self.evaluate(state, number, grid)
                 self.progress.pending = None
@@ -167,12 +167,14 @@ class Rounds(Strategy):
             self.update_files.clear()
         self._store(replace(state, round=number), num_rounds, time.monotonic() - started)
 
-    def measures(self, number: int, now: bool = False) -> bool:
-        """Whether the dev loss after a round is measured; now: by messages for that alone, since no training is sure to follow whose
-        request holds the same tensors."""
-        last = number == self.phases.num_rounds
-        alone = last or not self.rides or self.progress.may_end(number, *self._patience)
-        return (last or number % self.settings.evaluate_every == 0) and (alone or not now)
+    def is_measured(self, number: int) -> bool:
+        """Whether the dev loss after a round is measured."""
+        return number == self.phases.num_rounds or number % self.settings.evaluate_every == 0
+
+    def is_measured_now(self, number: int) -> bool:
+        """Whether by messages for that alone, since no training is sure to follow whose request holds the same tensors."""
+        no_other = number == self.phases.num_rounds or not self.rides or self.progress.may_end(number, *self._patience)
+        return self.is_measured(number) and no_other
 
     def _store(self, state: State, num_rounds: int, seconds: float) -> None:
         """Make a round's state the run's, and a checkpoint."""

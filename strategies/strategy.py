@@ -102,9 +102,9 @@ class SiteStrategy(Rounds):
                 self.measured(self.progress.pending, [(reply.message, reply.site, reply.parsed.dev or {}) for reply in replies])
             state = self.aggregated(number, replies, self.checked(number, replies))
             state = self.given(number, state) if self.travels else state
-        if self.measures(number, now=True):
+        if self.is_measured_now(number):
             self.evaluate(state, number, grid)
-        elif self.measures(number):
+        elif self.is_measured(number):
             self.progress.pending = number
         return state
 

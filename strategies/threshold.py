@@ -6,9 +6,9 @@ global model is estimated (selection/meta_gradient.py), and `step` takes it thro
 What the paper leaves open, decided here:
 
 - theta = scale x softplus(o + c), o the MLP's output: above 0 whatever o, and the scale itself at o = 0. The paper's thresholds lie in
-  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of the
-  first for good, or of each. Deviations fall after the first round, to a half or less and faster than the MLP
-  learns to follow; but with each round's median an MLP that learns little is a median rule.
+  0..1; with small learning rates deviations are far below, so the scale is the median of a round's: of the first for good, or of each.
+  Deviations fall after the first round, to a half or less and faster than the MLP learns to follow; but with each round's median an MLP
+  that learns little is a median rule.
 - The output layer begins at 0, so that theta begins at the scale, half of the tensors, and only learning moves it. Drawn at random, an
   untrained MLP takes theta to 0.57 or 1.44 times the scale as the losses fall, whichever the seed has it, and learning does less.
 - The losses go in as they are. The MLP is float32 with ReLU, and its hidden layer drawn as torch draws a linear one.

@@ -21,10 +21,11 @@ def known_languages(backbone: Backbone) -> tuple[set[str], set[str]]:
     read = written = {*(phrasebook.LANGUAGES if backbone.name in BUILT_IN else backbone.codec.language_ids)}
     card = backbone.directory / "pretraining.json"
     if card.is_file():
-        recipe = json.loads(card.read_text(encoding="utf-8"))["recipe"]
-        directions = [parse_written(text) for text in recipe["corpora"]]
+        recipe = json.loads(card.read_text(encoding="utf-8")).get("recipe", {})
+        directions = [parse_written(text) for text in recipe.get("corpora", ())]
         directions += [direction.reverse for direction in directions if recipe.get("both_ways")]
-        read, written = {each.source for each in directions}, {each.target for each in directions}
+        if directions:
+            read, written = {each.source for each in directions}, {each.target for each in directions}
     return read, written
 
 

@@ -248,7 +248,10 @@ def event_line(event: Event, total: Tally) -> str:
     """The line for an event, or "" where it gets none."""
     match event["event"]:
         case "round":
-            parts = [f"round {total.round}/{total.rounds}", _loss("dev loss", total.dev_loss) if event.get("dev_loss") else ""]
+            parts = [
+                f"round {total.round}/{total.rounds}",
+                "" if event.get("dev_loss") is None else _loss("dev loss", total.dev_loss),
+            ]
             parts += [f"{units.data(int(event['uplink_bytes']))} sent", f"{float(event['seconds']):.1f} s", _left(total)]
             return ", ".join(filter(None, parts))
         case "measured":
