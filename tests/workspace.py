@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,8 @@ from tests.recorded import SUITE, record_completed, record_round
 
 ROOT = Path(__file__).parents[1]
 COMMAND = "import sys; sys.argv[0] = 'fedlingua'; from fedlingua.desk.cli.app import main; main()"
+SLOW = {"torch", "transformers", "ray", "flwr", "datasets", "sklearn", "scipy", "pandas"}
+"""Libraries that take a second or more to load; what can be said without them is said before they are."""
 FEDERATION = """\
 name = "two"
 [[site]]
@@ -42,12 +43,12 @@ tsv = "de-fr.tsv"
 
 @dataclass(frozen=True)
 class Answered:
-    """What a command line came to. seconds: of CPU, user and system, so that a busy machine does not count."""
+    """What a command line came to. imported: the libraries that it loaded on its way, which is what it costs on any machine."""
 
     code: int
     out: str
     err: str
-    seconds: float
+    imported: frozenset[str] = frozenset()
 
     @property
     def told(self) -> str:
@@ -70,9 +71,8 @@ def fedlingua(arguments: Sequence[str], folder: Path, **environment: str) -> Ans
         "TERM": "dumb",
         **environment,
     }
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
+        [sys.executable, "-X", "importtime", "-c", COMMAND, *arguments],
         cwd=folder,
         env=variables,
         stdin=subprocess.DEVNULL,
@@ -86,9 +86,10 @@ def fedlingua(arguments: Sequence[str], folder: Path, **environment: str) -> Ans
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         raise
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
-    return Answered(process.returncode, out, err, seconds)
+    lines = err.splitlines(keepends=True)
+    imports = [line for line in lines if line.startswith("import time:")]
+    libraries = frozenset(line.rpartition("|")[2].strip().partition(".")[0] for line in imports)
+    return Answered(process.returncode, out, "".join(line for line in lines if line not in imports), libraries)
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:

@@ -23,10 +23,7 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.output import FAILED, USAGE, run_commands
 from tests.commands import leaf_commands
-from tests.workspace import FEDERATION, Answered, fedlingua, files_of, make_workspace
-
-CPU_S = 2.0
-"""Of a mistake, from the start of the process to its end; wall time would be the machine's mood."""
+from tests.workspace import FEDERATION, SLOW, Answered, fedlingua, files_of, make_workspace
 
 
 def file(name: str, text: str) -> Callable[[Path], None]:
@@ -365,7 +362,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Mi
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             run_commands(app, words)
-        return Answered(int(ended.value.code or 0), out.getvalue(), err.getvalue(), 0.0)
+        return Answered(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
     yield answered
     for number, handler in handlers.items():
@@ -398,7 +395,7 @@ def test_a_mistake_is_told_as_json_too(command: str, folder: Path) -> None:
     answered = fedlingua([*shlex.split(mistake.arguments), "--format", "json"], folder)
     error = json.loads(answered.out)["error"]
     assert (answered.code, error["exit_code"]) == (mistake.code, mistake.code)
-    assert answered.seconds < CPU_S
+    assert not answered.imported & SLOW
     told = " ".join(error["message"].split())
     for fragment in mistake.fragments:
         assert fragment in f"{told} {error['kind']} Invalid value" if mistake.code == USAGE else fragment in told
