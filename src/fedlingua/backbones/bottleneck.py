@@ -18,6 +18,8 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
+_HEADS = ("lm_head.", "cls.", "head.", "lm_predictions.")
+
 
 @dataclass(frozen=True)
 class AdapterConfig:
@@ -88,10 +90,11 @@ def _initialise(adapter: BottleneckAdapter, config: AdapterConfig, generator: to
 def _taken_over(layer: nn.Module, places: Mapping[str, str]) -> dict[str, float]:
     """Each place's probability of dropout, which the layer, where a number or a module holds it, no longer applies."""
     owners: dict[str, Any] = {place: layer.get_submodule(module.rpartition(".")[0]) for place, module in places.items()}
+    owners = {place: owner for place, owner in owners.items() if hasattr(owner, "dropout")}  # decoder-only models have none
     taken = {place: float(getattr(owner.dropout, "p", owner.dropout)) for place, owner in owners.items()}
     for owner in owners.values():
         owner.dropout = type(owner.dropout)(0.0)
-    return taken
+    return dict.fromkeys(places, 0.0) | taken
 
 
 def _through(adapter: BottleneckAdapter) -> Any:
@@ -124,13 +127,12 @@ def is_adapter_set(name: str) -> bool:
     """Whether the paper trains and exchanges a tensor of this name: adapters and the stacks' layer norms, but not those of embeddings
     (`layernorm_embedding`) or of an output head.
     """
-    norm = "layer_norm" in name or (".LayerNorm." in name and ".embeddings." not in name)
-    return is_adapter(name) or (norm and not name.startswith("lm_head."))
+    return is_adapter(name) or (is_norm(name) and "embedding" not in name)
 
 
 def is_norm(name: str) -> bool:
     """Whether a tensor of this name is a layer norm's, also of embeddings, but not of an output head."""
-    return "layernorm" in name.lower().replace("_", "") and not name.startswith("lm_head.")
+    return "norm" in name.lower().rpartition(".")[0].rpartition(".")[2] and not name.startswith(_HEADS)
 
 
 def is_adapter(name: str) -> bool:

@@ -17,7 +17,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from fedlingua.backbones.bottleneck import bypassed
-from fedlingua.backbones.layouts import layout_of
+from fedlingua.backbones.layouts import family_of, layout_of
 from fedlingua.common.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
@@ -46,9 +46,9 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         BackboneError: the model has controllers already, or is no translation model.
     """
     layout = layout_of(model)
-    if layout.task != "translation":
+    if model.config.model_type not in ("m2m_100", "mbart"):
         raise BackboneError(
-            f"controllers are layers of a translation model, and this backbone is a {model.config.model_type}; give another tensor-set"
+            f"controllers are layers of an M2M-100 or mBART, and this backbone is a {model.config.model_type}; give another tensor-set"
         )
     for stack in layout.stacks.values():
         layers = stack.held(model)
@@ -106,13 +106,13 @@ def merge_controllers(model: PreTrainedModel) -> PreTrainedModel:
     """The same function as a plain, deeper model of its type: every controller a layer of its own, numbered where it stands."""
     config = copy.deepcopy(model.config)
     numbers: dict[str, str] = {}
-    for stack in layout_of(model).stacks.values():
+    for part, stack in layout_of(model).stacks.items():
         order: list[str] = []
         for number, layer in enumerate(stack.held(model)):
             added = len(getattr(layer, "controllers", ()))
             order += [f"{stack.path}.{number}.", *(f"{stack.path}.{number}.controllers.{i}." for i in range(added))]
         numbers |= {before: f"{stack.path}.{place}." for place, before in enumerate(order)}
-        setattr(config, stack.size_key, len(order))
+        setattr(config, family_of(model).layers[part], len(order))
     config.num_hidden_layers = config.encoder_layers
     longest_first = sorted(numbers, key=len, reverse=True)  # a controller's name begins with its layer's
 

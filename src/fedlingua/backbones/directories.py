@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fedlingua_demo
-from fedlingua.backbones.layouts import LAYOUTS
+from fedlingua.backbones.families import FAMILIES
 from fedlingua.backbones.parts import Part
 from fedlingua.backbones.pruning import thirds
 from fedlingua.backbones.published import local_or_pinned, published_or_local
@@ -83,11 +83,10 @@ def check_backbone(settings: Settings) -> None:
         (json.loads((place / "config.json").read_text()) for place in places if (place / "config.json").is_file()), {}
     )
     layers = BUILT_IN[name].layers if name in BUILT_IN else {}
-    if config.get("model_type") in LAYOUTS:
-        stacks = LAYOUTS[config["model_type"]].stacks
-        layers = {part: int(config[stack.size_key]) for part, stack in stacks.items() if stack.size_key in config}
-    task = LAYOUTS[config["model_type"]].task if config.get("model_type") in LAYOUTS else None
-    task = BUILT_IN[name].task if name in BUILT_IN else task
+    family = FAMILIES.get(config.get("model_type", ""))
+    if family:
+        layers = {part: int(config[key]) for part, key in family.layers.items() if key in config}
+    task = BUILT_IN[name].task if name in BUILT_IN else family.task if family else None
     if task not in (None, settings.task):
         raise BackboneError(f"backbone = {name!r} is for task = {task!r}, and the run's is {settings.task!r}; change one of them")
     thirds(layers, settings.adapter_layers)

@@ -18,7 +18,8 @@ ELSE = "choose a backbone that knows it (docs/guides/backbones.md)"
 
 def known_languages(backbone: Backbone) -> tuple[set[str], set[str]]:
     """Languages that it reads and writes: the phrasebook's, its recipe's, else its tokenizer's; none where nothing says so."""
-    read = written = {*(phrasebook.LANGUAGES if backbone.name in BUILT_IN else backbone.codec.language_ids)}
+    languages = {*phrasebook.LANGUAGES}
+    read, written = (languages, languages) if backbone.name in BUILT_IN else (backbone.codec.reads, backbone.codec.writes)
     card = backbone.directory / "pretraining.json"
     if card.is_file():
         recipe = json.loads(card.read_text(encoding="utf-8")).get("recipe", {})
@@ -37,7 +38,7 @@ def doubts(backbone: Backbone, direction: Direction, pairs: Sequence[tuple[str, 
         if known and backbone.drawn_with is None and known_as(language, known) is None:
             named_here = f"{language_name(language)}, only {', '.join(sorted(known))}"
             yield f"direction {direction}: backbone {backbone.name!r} was never trained to {verb} {named_here}; {ELSE}"
-        ids = [number for pieces in backbone.codec.pieces(sentences) for number in pieces]
+        ids = [number for pieces in backbone.codec.pieces(sentences, written=verb == "write") for number in pieces]
         share = ids.count(backbone.codec.tokenizer.unk_token_id) / max(1, len(ids))
         if share > UNKNOWN_SHARE:
             yield f"{language}: {share:.0%} of the text is unknown to the tokenizer of backbone {backbone.name!r}; {ELSE}"

@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -18,13 +19,20 @@ from transformers import (
 from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec, TextCodec
+from fedlingua.backbones.codec_causal import CausalCodec
+from fedlingua.backbones.codec_marian import MarianCodec
+from fedlingua.backbones.codec_t5 import T5Codec
 from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
-from fedlingua.backbones.layouts import LAYOUTS
+from fedlingua.backbones.families import FAMILIES, Shape
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
 
-MODELS: dict[TaskName, Any] = {"translation": AutoModelForSeq2SeqLM, "masked-language": AutoModelForMaskedLM}
+MODELS: dict[Shape, Any] = {
+    "encoder-decoder": AutoModelForSeq2SeqLM,
+    "decoder": AutoModelForCausalLM,
+    "encoder": AutoModelForMaskedLM,
+}
 
 
 @dataclass
@@ -48,7 +56,7 @@ class Backbone:
     @property
     def task(self) -> TaskName:
         """What such a model is for."""
-        return LAYOUTS[self.model.config.model_type].task
+        return FAMILIES[self.model.config.model_type].task
 
     @cached_property
     def fingerprint(self) -> str:
@@ -79,15 +87,15 @@ def load_backbone(
     try:
         directory = as_safetensors(directory)
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        if config.model_type not in LAYOUTS:
-            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(LAYOUTS)}")
-        task = LAYOUTS[config.model_type].task
+        if config.model_type not in FAMILIES:
+            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(FAMILIES)}")
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         dtype: Any = torch.float32 if computed_in(precision, device) == "fp32" else "auto"
-        model = MODELS[task].from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+        kind = MODELS[FAMILIES[config.model_type].shape]
+        model = kind.from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
-    codec = _codec(tokenizer, task, name)
+    codec = _codec(tokenizer, model.config, name)
     if random_weights is not None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random_weights)
@@ -97,12 +105,23 @@ def load_backbone(
     return Backbone(name, directory, model, codec, random_weights)
 
 
-def _codec(tokenizer: PreTrainedTokenizerBase, task: TaskName, name: str) -> Codec:
-    kind = type(tokenizer).__name__
-    if task == "masked-language":
+def _codec(tokenizer: PreTrainedTokenizerBase, config: Any, name: str) -> Codec:
+    kind, start_id = type(tokenizer).__name__, getattr(config, "decoder_start_token_id", None)
+    shape = FAMILIES[config.model_type].shape
+    if shape == "encoder":
         if tokenizer.mask_token_id is None:
             raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) has no mask token; wanted an encoder's, as XLM-R's")
         return TextCodec(tokenizer)
-    if not hasattr(tokenizer, "lang_code_to_id"):
-        raise BackboneError(f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted M2M-100's or mBART-50's")
-    return Codec(tokenizer)
+    if shape == "decoder":
+        return CausalCodec(tokenizer)
+    if config.model_type == "marian":
+        return MarianCodec(tokenizer, start_id)
+    codec = Codec(tokenizer, start_id)
+    if config.model_type == "t5":
+        codec = T5Codec(tokenizer, start_id, config.task_specific_params)
+    if not codec.writes:
+        raise BackboneError(
+            f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted one with a token for each, as M2M-100's, NLLB's, "
+            "mBART-50's or MADLAD's"
+        )
+    return codec

@@ -133,7 +133,7 @@ def test_attaching_twice_is_refused(backbone: Backbone) -> None:
 
 
 def test_an_encoder_takes_no_controllers(encoder: Backbone) -> None:
-    with pytest.raises(BackboneError, match=r"layers of a translation model, and this backbone is a xlm-roberta"):
+    with pytest.raises(BackboneError, match=r"layers of an M2M-100 or mBART, and this backbone is a xlm-roberta"):
         attach_controllers(encoder.model, 1)
 
 

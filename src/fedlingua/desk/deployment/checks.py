@@ -217,7 +217,7 @@ def memory_estimate(settings: Settings, trainable: Trainable) -> dict[str, int]:
     trained = trainable.trained.num_parameters if settings.how.trains else 0
     # An attention block and a feed-forward keep about this many arrays of d_model a token for the backward pass.
     arrays = sum(
-        stack.num_at_work(model) * (14 * config.hidden_size + 2 * getattr(config, stack.feed_forward_key))
+        stack.num_at_work(model) * (14 * config.hidden_size + 2 * stack.feed_forward)
         for stack in layout_of(model).stacks.values()
     )
     return {
