@@ -23,7 +23,7 @@ class MarianCodec(Codec):
     @staticmethod
     def codes_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
         codes: list[str] = sorted(getattr(tokenizer, "supported_language_codes", ()))
-        exact = {normal_code(code[2:-2].replace("_", "-")) or code[2:-2]: code for code in codes}
+        exact = {normal_code(code[2:-2].replace("_", "-")) or plain_code(code[2:-2]): code for code in codes}
         exact = {plain_code(language): code for language, code in reversed(exact.items())} | exact
         return {language: (code, int(tokenizer.convert_tokens_to_ids(code))) for language, code in exact.items()}  # type: ignore[arg-type]
 

@@ -28,7 +28,10 @@ class T5Codec(Codec):
         codes = {
             token: int(number) for token, number in tokenizer.get_vocab().items() if re.fullmatch("<2[a-z]{2,3}\\w*>", token)
         }
-        exact = {normal_code(token[2:-1].replace("_", "-")) or token[2:-1]: (token, codes[token]) for token in sorted(codes)}
+        exact = {
+            normal_code(token[2:-1].replace("_", "-")) or plain_code(token[2:-1]): (token, codes[token])
+            for token in sorted(codes)
+        }
         return {plain_code(language): each for language, each in reversed(exact.items())} | exact
 
     def encode_source(self, sentences: Sequence[str], direction: Direction, max_tokens: int) -> list[list[int]]:

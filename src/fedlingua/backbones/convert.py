@@ -9,12 +9,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from fedlingua.backbones.published import PICKLED, SAFETENSORS, has_safetensors
+from fedlingua.backbones.published import KEPT, PICKLED, SAFETENSORS, has_safetensors
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
-
-KEPT = {".json", ".model"}
-"""Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
 
 
 def as_safetensors(directory: Path) -> Path:

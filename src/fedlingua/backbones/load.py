@@ -22,8 +22,9 @@ from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.codec_causal import CausalCodec
 from fedlingua.backbones.codec_marian import MarianCodec
 from fedlingua.backbones.codec_t5 import T5Codec
-from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
+from fedlingua.backbones.convert import as_safetensors, files_hash
 from fedlingua.backbones.families import FAMILIES, Shape
+from fedlingua.backbones.published import KEPT
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
@@ -118,7 +119,7 @@ def _codec(tokenizer: PreTrainedTokenizerBase, config: Any, name: str) -> Codec:
         return MarianCodec(tokenizer, start_id)
     codec = Codec(tokenizer, start_id)
     if config.model_type == "t5":
-        codec = T5Codec(tokenizer, start_id, config.task_specific_params)
+        codec = T5Codec(tokenizer, start_id, getattr(config, "task_specific_params", None))
     if not codec.writes:
         raise BackboneError(
             f"backbone = {name!r}: its tokenizer ({kind}) knows no languages; wanted one with a token for each, as M2M-100's, NLLB's, "

@@ -29,6 +29,7 @@ COMMANDS = {
     "reached.",
     "doctor": "Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing "
     "is changed.",
+    "backbone": "Backbones: what a model has, and what runs could train of it.",
     "bundle": "Show the hash of the bundle that this checkout's runs carry, which a site approves.",
     "corpus": "Text for the sites of a federation: look at it, convert it, divide it.",
     "finetune": "Fine-tune a pre-trained encoder to tag or to label, and score it.",
