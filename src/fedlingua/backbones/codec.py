@@ -45,8 +45,10 @@ class Codec:
         if codes:  # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language
             return {code.split("_")[0]: (code, int(number)) for code, number in codes.items()}
         # NLLB writes "deu_Latn", and has some languages in two scripts.
-        found = {code: int(number) for code, number in tokenizer.get_added_vocab().items() if _WITH_SCRIPT.fullmatch(code)}
-        exact = {normal_code(code.replace("_", "-")) or code: (code, found[code]) for code in sorted(found)}
+        in_vocabulary = {
+            code: int(number) for code, number in tokenizer.get_added_vocab().items() if _WITH_SCRIPT.fullmatch(code)
+        }
+        exact = {normal_code(code.replace("_", "-")) or code: (code, in_vocabulary[code]) for code in sorted(in_vocabulary)}
         return {plain_code(language): each for language, each in reversed(exact.items())} | exact
 
     def check(self, directions: Iterable[Direction]) -> None:

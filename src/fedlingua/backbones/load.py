@@ -90,12 +90,18 @@ def load_backbone(
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
         if config.model_type not in FAMILIES:
             raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(FAMILIES)}")
-        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        tokenizer = _tokenizer(directory, name)
         dtype: Any = torch.float32 if computed_in(precision, device) == "fp32" else "auto"
         kind = MODELS[FAMILIES[config.model_type].shape]
-        model = kind.from_pretrained(directory, dtype=dtype, use_safetensors=True, trust_remote_code=False)
-    except (OSError, ValueError, SafetensorError) as error:
+        how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
+        model, loaded = kind.from_pretrained(directory, dtype=dtype, **how)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be loaded: {error}") from error
+    if lacking := sorted(loaded["missing_keys"]):
+        first = ", ".join(lacking[:3])
+        raise BackboneError(
+            f"backbone = {name!r}: its weights lack {len(lacking)} of the model's tensors, first {first}; fetch it anew"
+        )
     codec = _codec(tokenizer, model.config, name)
     if random_weights is not None:
         with torch.random.fork_rng(devices=[]):
@@ -104,6 +110,21 @@ def load_backbone(
     model.requires_grad_(False)
     model.eval()
     return Backbone(name, directory, model, codec, random_weights)
+
+
+def _tokenizer(directory: Path, name: str) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+    except Exception as error:  # each family's reads its files in a way of its own, and fails as it happens
+        raise BackboneError(
+            f"backbone = {name!r} cannot be loaded: {directory} has no tokenizer that its model's family reads ({error}); put its "
+            "files there"
+        ) from error
+    # Without any file transformers makes an empty one, for which every word is unknown.
+    files = {"tokenizer.json", *tokenizer.vocab_files_names.values()} - {"tokenizer_config.json"}
+    if not any((directory / file).is_file() for file in files):
+        raise BackboneError(f"backbone = {name!r}: {directory} has no tokenizer; put one of {', '.join(sorted(files))} there")
+    return tokenizer
 
 
 def _codec(tokenizer: PreTrainedTokenizerBase, config: Any, name: str) -> Codec:

@@ -227,7 +227,7 @@ class AddedLayers:
     lora_alpha: float = option(16.0, when=LOW_RANK)
     """What they add is scaled by alpha / rank."""
     lora_targets: str = option("q_proj,v_proj", when=LOW_RANK)
-    """Linear layers that get them, by the end of their names, with commas; of XLM-R: query,value."""
+    """Linear layers that get them, by the end of their names, with commas; queries and values by any family's names."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
     """Layers added to each of encoder and decoder."""
 

@@ -18,7 +18,7 @@ def group() -> None:
     """Holds the group together while it has one command."""
 
 
-@commands.command(epilog=example("fedlingua backbone show facebook/nllb-200-distilled-600M"))
+@commands.command(epilog=example("fedlingua backbone show demo"))
 def show(
     name: Annotated[str, typer.Argument(help="A directory, a recipe's name, demo, or a hub id.", metavar="BACKBONE")],
     revision: Annotated[str, typer.Option(help="Commit of the hub repository; of ids that are known it is pinned.")] = "",

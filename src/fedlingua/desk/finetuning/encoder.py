@@ -17,7 +17,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
+from fedlingua.backbones.convert import as_safetensors, files_hash
+from fedlingua.backbones.published import KEPT
 from fedlingua.common.errors import BackboneError, ConfigError
 from fedlingua.desk.finetuning.encoder_of_run import attached
 from fedlingua.exchange.delivery import ADAPTER

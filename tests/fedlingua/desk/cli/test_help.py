@@ -49,6 +49,7 @@ def test_an_example_is_read_without_an_error(name: str, line: str) -> None:
 
 
 RUN = {
+    "backbone show": {},
     "score": {"runs/demo-adapter-families-2022": "runs/done", "text.de": "de.txt", "mt.fr": "fr.txt", "text.fr": "fr.txt"},
     "compare": {"runs/demo-adapter-local-2022": "runs/done", "runs/demo-adapter-families-2022": "runs/done"},
     "report": {"runs/demo-adapter-families-2022": "runs/done"},
