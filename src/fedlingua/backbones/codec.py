@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from random import Random
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction, kinship, known_as, nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class Codec:
@@ -15,7 +17,7 @@ class Codec:
     Both backbones write the language before the sentence on either side (Fan et al. 2020; Tang et al. 2020).
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         codes: dict[str, int] = getattr(tokenizer, "lang_code_to_id", {})
         # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language.
@@ -63,7 +65,7 @@ class Codec:
 class TextCodec(Codec):
     """A tokenizer seen from masked-language modelling: it knows no languages, and has a mask."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         super().__init__(tokenizer)
         self.start_id, self.mask_id = int(tokenizer.bos_token_id), int(tokenizer.mask_token_id)
         self.special_ids = frozenset(int(number) for number in tokenizer.all_special_ids)

@@ -5,13 +5,14 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
-
-import torch
-from safetensors.torch import save_file
+from typing import TYPE_CHECKING
 
 from fedlingua.backbones.published import PICKLED, SAFETENSORS, has_safetensors
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
+
+if TYPE_CHECKING:  # files are hashed without it
+    import torch
 
 KEPT = {".json", ".model"}
 """Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
@@ -46,6 +47,8 @@ def files_hash(files: list[Path]) -> str:
 
 
 def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
+    from safetensors.torch import save_file
+
     aside = converted.with_name(f".{converted.name}.{os.getpid()}")
     tensors = _without_repetition(_read_pickled(pickled))
     shutil.rmtree(aside, ignore_errors=True)
@@ -59,8 +62,10 @@ def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _read_pickled(file: Path) -> dict[str, torch.Tensor]:
+def _read_pickled(file: Path) -> "dict[str, torch.Tensor]":
     """The named tensors of a file written by torch.save, mapped where its format allows that."""
+    import torch
+
     try:
         # weights_only: an unpickler that knows tensors and containers and calls nothing else.
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
@@ -78,8 +83,10 @@ def _read_pickled(file: Path) -> dict[str, torch.Tensor]:
     return dict(content)
 
 
-def _without_repetition(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _without_repetition(tensors: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
     """Each tensor once, in memory of its own: of tied weights the first name stays, and transformers ties the others again."""
+    import torch
+
     views: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
     storages: set[int] = set()
     distinct = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fedlingua_demo
-from fedlingua.backbones.layouts import LAYOUTS
+from fedlingua.backbones.layouts import LAYOUTS, most_tokens
 from fedlingua.backbones.parts import Part
 from fedlingua.backbones.pruning import thirds
 from fedlingua.backbones.published import local_or_pinned, published_or_local
@@ -88,6 +88,24 @@ def check_backbone(settings: Settings) -> None:
         layers = {part: int(config[stack.size_key]) for part, stack in stacks.items() if stack.size_key in config}
     task = LAYOUTS[config["model_type"]].task if config.get("model_type") in LAYOUTS else None
     task = BUILT_IN[name].task if name in BUILT_IN else task
-    if task not in (None, settings.task):
-        raise BackboneError(f"backbone = {name!r} is for task = {task!r}, and the run's is {settings.task!r}; change one of them")
+    if task is not None:
+        check_kind(task, settings)
     thirds(layers, settings.adapter_layers)
+
+
+def check_kind(task: TaskName, settings: Settings) -> None:
+    """Raise BackboneError for a backbone of another task than the run's."""
+    if task != settings.task:
+        wanted = f"is for task = {task!r}, and the run's is {settings.task!r}"
+        raise BackboneError(f"backbone = {settings.backbone!r} {wanted}; change one of them")
+
+
+def check_fits(config: Any, settings: Settings) -> None:
+    """Refuse a backbone, by its configuration, that is of another task or has fewer positions than `max-tokens`; BackboneError."""
+    check_kind(LAYOUTS[config.model_type].task, settings)
+    most = most_tokens(config)
+    if most is not None and settings.max_tokens > most:
+        raise BackboneError(
+            f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
+            f"max-tokens = {most} or less"
+        )

@@ -35,11 +35,6 @@ class Stack:
         """The layers themselves."""
         return model.get_submodule(self.path)
 
-    def num_at_work(self, model: "PreTrainedModel") -> int:
-        """Layers that text passes, also those that were added."""
-        kind = type(self.held(model)[0])
-        return sum(isinstance(module, kind) for module in model.get_submodule(self.prefix).modules())
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -47,6 +42,10 @@ class Layout:
 
     task: TaskName
     stacks: Mapping[Part, Stack]
+
+    def sizes(self, config: Any) -> dict[Part, int]:
+        """How many layers each stack has, by a model's configuration."""
+        return {part: int(getattr(config, stack.size_key)) for part, stack in self.stacks.items()}
 
     def place(self, tensor_name: str) -> tuple[Part, int | None]:
         """The part that a tensor belongs to, and its layer; None outside the layers."""
@@ -103,11 +102,10 @@ def layout_of(model: "PreTrainedModel") -> Layout:
     return LAYOUTS[model.config.model_type]
 
 
-def most_tokens(model: "PreTrainedModel") -> int | None:
-    """Tokens of a sequence that a loaded backbone has positions for; None: M2M-100's are computed, for as many as there are."""
-    config = model.config
+def most_tokens(config: Any) -> int | None:
+    """Tokens of a sequence that a backbone has positions for; None: M2M-100's are computed, for as many as there are."""
     if config.model_type == "m2m_100":
         return None
     # RoBERTa's positions begin after the padding's.
-    unused = config.pad_token_id + 1 if layout_of(model).task == "masked-language" else 0
+    unused = config.pad_token_id + 1 if LAYOUTS[config.model_type].task == "masked-language" else 0
     return int(config.max_position_embeddings) - unused

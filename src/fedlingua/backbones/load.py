@@ -1,7 +1,6 @@
 """Load a backbone and freeze it: a hub id at a pinned revision, or a local directory."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from transformers import (
 from transformers.utils import logging
 
 from fedlingua.backbones.codec import Codec, TextCodec
-from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
+from fedlingua.backbones.convert import as_safetensors
+from fedlingua.backbones.files import BackboneFiles, check_type
 from fedlingua.backbones.layouts import LAYOUTS
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError
@@ -27,19 +27,11 @@ from fedlingua.settings.tasks import TaskName
 MODELS: dict[TaskName, Any] = {"translation": AutoModelForSeq2SeqLM, "masked-language": AutoModelForMaskedLM}
 
 
-@dataclass
-class Backbone:
-    """A frozen model with its codec; `directory` is where the files lie that it was loaded from.
+@dataclass(kw_only=True)
+class Backbone(BackboneFiles):
+    """A frozen model. num_parameters: as published, whatever is attached later."""
 
-    num_parameters: as published, whatever is attached later.
-    """
-
-    name: str
-    directory: Path
     model: PreTrainedModel
-    codec: Codec
-    drawn_with: int | None = None
-    """seed of random weights; None: the directory's own"""
     num_parameters: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,13 +41,6 @@ class Backbone:
     def task(self) -> TaskName:
         """What such a model is for."""
         return LAYOUTS[self.model.config.model_type].task
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
-        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
-        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
-        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
 
 
 def load_backbone(
@@ -79,8 +64,7 @@ def load_backbone(
     try:
         directory = as_safetensors(directory)
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        if config.model_type not in LAYOUTS:
-            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(LAYOUTS)}")
+        check_type(config.model_type, name)
         task = LAYOUTS[config.model_type].task
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         dtype: Any = torch.float32 if computed_in(precision, device) == "fp32" else "auto"
@@ -94,7 +78,7 @@ def load_backbone(
             model = type(model)(model.config).to(model.dtype)
     model.requires_grad_(False)
     model.eval()
-    return Backbone(name, directory, model, codec, random_weights)
+    return Backbone(name=name, directory=directory, codec=codec, drawn_with=random_weights, model=model)
 
 
 def _codec(tokenizer: PreTrainedTokenizerBase, task: TaskName, name: str) -> Codec:

@@ -58,11 +58,11 @@ def corpus_check(
     _show_statistics(corpus, statistics)
     if backbone:
         from fedlingua.backbones.directories import backbone_directory
+        from fedlingua.backbones.files import describe
         from fedlingua.backbones.knowledge import doubts
-        from fedlingua.backbones.load import load_backbone
 
-        loaded, some = load_backbone(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
-        answer["doubts"] = list(doubts(loaded, corpus.parsed, some))
+        described, some = describe(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
+        answer["doubts"] = list(doubts(described, corpus.parsed, some))
         say(
             "\n".join(f"warning: {text}" for text in answer["doubts"])
             or f"backbone {backbone} knows both languages and their writing"

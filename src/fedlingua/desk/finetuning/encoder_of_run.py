@@ -12,9 +12,9 @@ from pathlib import Path
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_peft
+from fedlingua.backbones.names import is_adapter
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.completed import same_backbone, settings_of
 from fedlingua.desk.finetuning.settings import encoder_run

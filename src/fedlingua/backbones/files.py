@@ -1,0 +1,139 @@
+"""A backbone as its files describe it, read without torch and transformers, which take seconds to load."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fedlingua.backbones.codec import Codec
+from fedlingua.backbones.convert import KEPT, as_safetensors, files_hash
+from fedlingua.backbones.layouts import LAYOUTS, Layout
+from fedlingua.common.errors import BackboneError
+
+_LANGUAGE = re.compile(r'"__([a-z]{2,3})__"|"([a-z]{2,3}_[A-Z]{2})"')
+"""A language's token as M2M-100 and as mBART-50 write it."""
+_NO_PARAMETER = ("final_logits_bias", "position_ids", "embed_positions.weights", "lm_head.decoder.bias")
+_TIED = ("shared.weight", "word_embeddings.weight", "embed_tokens.weight", "lm_head.weight", "lm_head.decoder.weight")
+"""Ends of names in a file of weights: of what is no parameter of its own, and of one matrix under several names, its first one first."""
+_BYTES = {"F64": 8, "F32": 4, "I64": 8}
+
+
+@dataclass(kw_only=True)
+class BackboneFiles:
+    """Where a backbone's files lie, and its codec. drawn_with: seed of random weights; None: the directory's own."""
+
+    name: str
+    directory: Path
+    codec: Codec
+    drawn_with: int | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
+        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
+        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
+        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
+
+
+@dataclass(kw_only=True)
+class Described(BackboneFiles):
+    """config: as transformers has it, as far as the file says. shapes: of its parameters. item_bytes: of one stored number."""
+
+    config: Any
+    shapes: Mapping[str, tuple[int, ...]]
+    item_bytes: int
+
+    @property
+    def layout(self) -> Layout:
+        return LAYOUTS[self.config.model_type]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(map(math.prod, self.shapes.values()))
+
+
+def describe(directory: Path, name: str = "", drawn_with: int | None = None) -> Described:
+    """Read what the files of a backbone tell; a pytorch_model.bin alone is converted first, as for loading.
+
+    Raises:
+        BackboneError: no model there, none that is safe to load, or of a type that is not known.
+    """
+    name = name or str(directory)
+    try:
+        directory = as_safetensors(directory)
+        raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        check_type(raw.get("model_type"), name)
+        hidden = raw.get("hidden_size", raw.get("d_model"))
+        config = SimpleNamespace(**{"tie_word_embeddings": True, **raw, "hidden_size": hidden})
+        headers = {key: about for file in sorted(directory.glob("*.safetensors")) for key, about in _header(file)}
+        tokenizer = FileTokenizer(directory, config)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BackboneError(f"backbone = {name!r} cannot be read: {error}") from error
+    shapes = {key: tuple(about["shape"]) for key, about in headers.items() if not key.endswith(_NO_PARAMETER)}
+    if config.tie_word_embeddings:
+        for other in sorted((key for key in shapes if key.endswith(_TIED)), key=_rank)[1:]:
+            del shapes[other]
+    stored = max((_BYTES.get(about["dtype"], 2) for about in headers.values()), default=4)
+    return Described(
+        name=name,
+        directory=directory,
+        codec=Codec(tokenizer),
+        drawn_with=drawn_with,
+        config=config,
+        shapes=shapes,
+        item_bytes=stored,
+    )
+
+
+def check_type(model_type: Any, name: str) -> None:
+    """Raise BackboneError for a model of a type that no layout is of."""
+    if model_type not in LAYOUTS:
+        raise BackboneError(f"backbone = {name!r} is of type {model_type!r}; wanted one of {', '.join(LAYOUTS)}")
+
+
+def _rank(name: str) -> int:
+    return next(place for place, end in enumerate(_TIED) if name.endswith(end))
+
+
+def _header(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name, shape and dtype of every tensor of a safetensors file: its first 8 bytes are the length of the JSON behind them."""
+    with file.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    yield from ((name, about) for name, about in header.items() if name != "__metadata__")
+
+
+class FileTokenizer:
+    """What a `Codec` asks of a tokenizer, but for whole sentences: languages, and pieces."""
+
+    unk_token_id = -1
+
+    def __init__(self, directory: Path, config: Any) -> None:
+        names = ("added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
+        texts = [file.read_text(encoding="utf-8") for name in names if (file := directory / name).is_file()]
+        self.lang_code_to_id = {code: 0 for text in texts for found in _LANGUAGE.findall(text) for code in found if code}
+        self.pad_token_id, self.eos_token_id = config.pad_token_id, config.eos_token_id
+        self._pieces = next(iter(directory.glob("*.model")), None)
+        self._whole, self._vocabulary = directory / "tokenizer.json", directory / "vocab.json"
+
+    def __call__(self, sentences: Sequence[str], add_special_tokens: bool = False) -> dict[str, list[list[int]]]:
+        if self._pieces is None:
+            from tokenizers import Tokenizer
+
+            encoder = Tokenizer.from_file(str(self._whole))
+            unknown = {encoder.token_to_id("<unk>"), encoder.token_to_id("[UNK]")} - {None}
+            rows = [encoder.encode(sentence, add_special_tokens=add_special_tokens).ids for sentence in sentences]
+        else:
+            from sentencepiece import SentencePieceProcessor
+
+            spm = SentencePieceProcessor(model_file=str(self._pieces))
+            known = json.loads(self._vocabulary.read_text(encoding="utf-8")) if self._vocabulary.is_file() else None
+            unknown = {spm.unk_id()} if known is None else {known.get("<unk>")}
+            texts: list[list[str]] = spm.encode(list(sentences), out_type=str)
+            numbers = spm.piece_to_id if known is None else lambda piece: known.get(piece, known.get("<unk>"))
+            rows = [[numbers(piece) for piece in pieces] for pieces in texts]
+        return {"input_ids": [[-1 if number in unknown else number for number in row] for row in rows]}
