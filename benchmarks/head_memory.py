@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 from fedlingua.backbones.bottleneck import AdapterConfig, attach_adapters
-from fedlingua.backbones.names import is_adapter_set
+from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.training.head import HeadUse
 from fedlingua.training.translation import PairBatch
 

@@ -25,10 +25,11 @@ from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.base_results import base_result
 from fedlingua.evaluation.bootstrap import draws, resampled
 from fedlingua.evaluation.measuring import Measured, measure
-from fedlingua.evaluation.scores import ScoreSums, score_sums
+from fedlingua.evaluation.scores import ScoreSums, bleu_score, score_sums
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import TEXT_METRICS, Counts, Translated
 from fedlingua.evaluation.text_scores import translations
+from fedlingua.exchange.delivery import SCORES
 from fedlingua.exchange.protocol import Stage
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.trainable import build_trainable
@@ -154,6 +155,11 @@ class TranslationClient(SiteClient):
             result[name] = (
                 self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
             )
+            of = {"bleu": bleu_score(sums.result), "base_bleu": bleu_score(sums.base), "sentences": len(each.pairs)}
+            _log.info(
+                "site %s, %s: BLEU %.1f before, %.1f now, of %s sentences", name, split, of["base_bleu"], *[*of.values()][::2]
+            )
+            replace_text(self.folder / f"{SCORES}{name}.json", json.dumps({name: {"split": split, **of}}) + "\n")
         return result
 
     def _translate_all(self, scored: Mapping[str, ScoredText]) -> dict[str, list[str]]:

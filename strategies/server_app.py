@@ -14,6 +14,7 @@ from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
+from fedlingua.evaluation.scores import below_base
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -29,7 +30,7 @@ from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
 from strategies.own_models import OwnModels
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
-from strategies.scores import below_base, scores_json
+from strategies.scores import scores_json
 from strategies.stock import Stock, maker, named_class
 from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import FILE as TRAFFIC

@@ -6,6 +6,7 @@ to what came in, so a controller is an identity at start, and learns from the fi
 """
 
 import copy
+from collections import Counter
 from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
@@ -17,7 +18,6 @@ from transformers.cache_utils import DynamicLayer
 
 from fedlingua.backbones.bottleneck import bypassed
 from fedlingua.backbones.layouts import layout_of
-from fedlingua.backbones.names import controlled
 from fedlingua.common.errors import BackboneError
 
 OUTPUTS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
@@ -28,6 +28,15 @@ class Controllers(nn.ModuleList):
     """Layers that stand after one layer of the backbone, in their order; left out while `bypassed`."""
 
     bypassed = False
+
+
+def places(num_layers: int, num_controllers: int) -> list[int]:
+    """After how many layers of the stack each controller stands: round((i + 1) L / N), halves up, and at least 1.
+
+    4 in a stack of 12 stand after the 3rd, 6th, 9th and 12th; 4 in a stack of 2 after the 1st, 1st, 2nd and 2nd.
+    """
+    evenly = ((2 * (i + 1) * num_layers + num_controllers) // (2 * num_controllers) for i in range(num_controllers))
+    return [max(1, place) for place in evenly]
 
 
 def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
@@ -45,8 +54,8 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         layers = stack.held(model)
         # A cache keeps keys and values by number, so the added ones are numbered on after the stack's.
         numbers = count(len(layers))
-        for place, following in controlled(len(layers), num_controllers).items():
-            layer = layers[place]
+        for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):
+            layer = layers[place - 1]
             if hasattr(layer, "controllers"):
                 raise BackboneError("this backbone carries controllers already; load it anew before attaching others")
             layer.controllers = Controllers([_identity_like(layer, next(numbers)) for _ in range(following)])

@@ -79,15 +79,8 @@ def describe(directory: Path, name: str = "", drawn_with: int | None = None) -> 
         for other in sorted((key for key in shapes if key.endswith(_TIED)), key=_rank)[1:]:
             del shapes[other]
     stored = max((_BYTES.get(about["dtype"], 2) for about in headers.values()), default=4)
-    return Described(
-        name=name,
-        directory=directory,
-        codec=Codec(tokenizer),
-        drawn_with=drawn_with,
-        config=config,
-        shapes=shapes,
-        item_bytes=stored,
-    )
+    about = {"name": name, "directory": directory, "codec": Codec(tokenizer), "drawn_with": drawn_with}
+    return Described(**about, config=config, shapes=shapes, item_bytes=stored)  # type: ignore[arg-type]
 
 
 def check_type(model_type: Any, name: str) -> None:
@@ -108,7 +101,7 @@ def _header(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 class FileTokenizer:
-    """What a `Codec` asks of a tokenizer, but for whole sentences: languages, and pieces."""
+    """What a `Codec` asks of a tokenizer: languages, and of the pieces of text which ones are unknown (-1)."""
 
     unk_token_id = -1
 
@@ -118,22 +111,23 @@ class FileTokenizer:
         self.lang_code_to_id = {code: 0 for text in texts for found in _LANGUAGE.findall(text) for code in found if code}
         self.pad_token_id, self.eos_token_id = config.pad_token_id, config.eos_token_id
         self._pieces = next(iter(directory.glob("*.model")), None)
-        self._whole, self._vocabulary = directory / "tokenizer.json", directory / "vocab.json"
+        self._vocabulary, self._whole = directory / "vocab.json", directory / "tokenizer.json"
 
     def __call__(self, sentences: Sequence[str], add_special_tokens: bool = False) -> dict[str, list[list[int]]]:
-        if self._pieces is None:
+        if self._pieces is None and self._whole.is_file():
             from tokenizers import Tokenizer
 
-            encoder = Tokenizer.from_file(str(self._whole))
-            unknown = {encoder.token_to_id("<unk>"), encoder.token_to_id("[UNK]")} - {None}
-            rows = [encoder.encode(sentence, add_special_tokens=add_special_tokens).ids for sentence in sentences]
-        else:
-            from sentencepiece import SentencePieceProcessor
+            whole = Tokenizer.from_file(str(self._whole))
+            rows = [whole.encode(sentence, add_special_tokens=False).ids for sentence in sentences]
+            unknown = {whole.token_to_id(text) for text in ("<unk>", "[UNK]")}
+            return {"input_ids": [[-1 if number in unknown else number for number in row] for row in rows]}
+        from sentencepiece import SentencePieceProcessor
 
-            spm = SentencePieceProcessor(model_file=str(self._pieces))
-            known = json.loads(self._vocabulary.read_text(encoding="utf-8")) if self._vocabulary.is_file() else None
-            unknown = {spm.unk_id()} if known is None else {known.get("<unk>")}
-            texts: list[list[str]] = spm.encode(list(sentences), out_type=str)
-            numbers = spm.piece_to_id if known is None else lambda piece: known.get(piece, known.get("<unk>"))
-            rows = [[numbers(piece) for piece in pieces] for pieces in texts]
-        return {"input_ids": [[-1 if number in unknown else number for number in row] for row in rows]}
+        processor = SentencePieceProcessor(model_file=str(self._pieces))
+        known = json.loads(self._vocabulary.read_text(encoding="utf-8")) if self._vocabulary.is_file() else None
+        texts: list[list[str]] = processor.encode(list(sentences), out_type=str)
+
+        def is_known(piece: str) -> bool:
+            return piece in known if known is not None else processor.piece_to_id(piece) != processor.unk_id()
+
+        return {"input_ids": [[0 if is_known(piece) else -1 for piece in pieces] for pieces in texts]}

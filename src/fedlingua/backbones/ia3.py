@@ -11,8 +11,13 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.layouts import layout_of
-from fedlingua.backbones.names import rescaled, second_of
+from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
+
+_KEYS_AND_VALUES = ("k_proj", "v_proj", "key", "value")
+"""Last names of the projections whose output is rescaled."""
+_SECOND = ("fc2", "output.dense")
+"""Where in a layer the feed-forward's second projection stands, whose input is rescaled."""
 
 
 def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
@@ -25,11 +30,21 @@ def attach_ia3(model: PreTrainedModel, layers: str = "all") -> None:
 
     if any(is_ia3(name) for name, _ in model.named_parameters()):
         raise BackboneError("this backbone is rescaled already; load it anew before attaching other vectors")
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    layout = layout_of(model)
-    chosen = rescaled(linear, layout, layout.sizes(model.config), layers)
+    layers_of = kept_layers(model, layers)
+    chosen = [
+        f"{stack.path}.{number}.{name}"
+        for part, stack in layout_of(model).stacks.items()
+        for number in layers_of[part]
+        for name, module in stack.held(model)[number].named_modules()
+        if isinstance(module, nn.Linear) and (name in _SECOND or name.rpartition(".")[2] in _KEYS_AND_VALUES)
+    ]
     inject_adapter_in_model(IA3Config(target_modules=chosen, feedforward_modules=second_of(chosen)), model)
     model.requires_grad_(False)
+
+
+def second_of(modules: Iterable[str]) -> list[str]:
+    """Of the rescaled layers, by name, those whose input is rescaled."""
+    return [name for name in modules if name.endswith(_SECOND)]
 
 
 def ia3_modules(tensors: Iterable[str]) -> list[str]:

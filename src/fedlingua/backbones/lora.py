@@ -15,7 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.layouts import layout_of
-from fedlingua.backbones.names import chosen_linear
+from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
 
@@ -39,14 +39,33 @@ def attach_lora(model: PreTrainedModel, config: LowRank, seed: int) -> None:
 
     if any(is_lora(name) for name, _ in model.named_parameters()):
         raise BackboneError("this backbone carries low-rank additions already; load it anew before attaching others")
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    layout = layout_of(model)
-    chosen = chosen_linear(linear, layout, layout.sizes(model.config), config.targets, config.layers)
+    chosen = _chosen(model, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         # peft says int for alpha and divides by it all the same.
         inject_adapter_in_model(LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=chosen), model)  # type: ignore[arg-type]
     model.requires_grad_(False)
+
+
+def _chosen(model: PreTrainedModel, config: LowRank) -> list[str]:
+    """Full names of the linear layers that the targets name, in the model's order."""
+    layers_of = kept_layers(model, config.layers)
+    layout = layout_of(model)
+    places = {name: layout.place(name) for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    linear = {name: (part, layer) for name, (part, layer) in places.items() if part != "shared" and layer is not None}
+    ends = [end.strip() for end in config.targets.split(",")]
+    for end in ends:
+        if not end or not any(f".{name}".endswith(f".{end}") for name in linear):
+            known = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+            raise BackboneError(
+                f"lora.targets = {config.targets!r}: no linear layer's name ends in {end!r}; the layers have {known}, "
+                "also with what stands before them (encoder_attn.q_proj)"
+            )
+    return [
+        name
+        for name, (part, layer) in linear.items()
+        if any(f".{name}".endswith(f".{end}") for end in ends) and layer in layers_of[part]
+    ]
 
 
 def peft_layers(model: nn.Module) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fedlingua.backbones.bottleneck import (
     attach_adapters,
 )
 from fedlingua.backbones.load import Backbone, load_backbone
-from fedlingua.backbones.names import is_adapter_set
+from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set
 from tests.mbart import tiny_mbart

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, merge_controllers
+from fedlingua.backbones.controllers import Controllers, attach_controllers, controllers_bypassed, merge_controllers, places
 from fedlingua.backbones.load import Backbone
-from fedlingua.backbones.names import controlled
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import tensor_set, travelling
 from tests.mbart import mbart_50, tiny_mbart
@@ -29,11 +28,11 @@ def shake(model: PreTrainedModel) -> None:
 
 
 def test_controllers_stand_evenly() -> None:
-    assert controlled(12, 4) == {2: 1, 5: 1, 8: 1, 11: 1}
-    assert controlled(12, 5) == {1: 1, 4: 1, 6: 1, 9: 1, 11: 1}
-    assert controlled(3, 1) == {2: 1}
-    assert controlled(2, 4) == {0: 2, 1: 2}  # 0.5 and 1.5 are rounded up
-    assert controlled(1, 4) == {0: 4}
+    assert places(12, 4) == [3, 6, 9, 12]
+    assert places(12, 5) == [2, 5, 7, 10, 12]
+    assert places(3, 1) == [3]
+    assert places(2, 4) == [1, 1, 2, 2]  # 0.5 and 1.5 are rounded up
+    assert places(1, 4) == [1, 1, 1, 1]
 
 
 def test_four_and_four_of_mbart_50_are_eight_of_its_layers() -> None:

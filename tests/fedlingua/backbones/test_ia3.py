@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedlingua.backbones.ia3 import attach_ia3, ia3_modules, is_ia3
+from fedlingua.backbones.ia3 import attach_ia3, ia3_modules, is_ia3, second_of
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import merge_peft, peft_bypassed
-from fedlingua.backbones.names import second_of
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import tensor_set
 from tests.mbart import mbart_50

@@ -11,6 +11,7 @@ from rich.text import Text
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.corpora.clean import Account, clean
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 from fedlingua.desk.cli.options import Data
@@ -56,6 +57,9 @@ def corpus_check(
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
     _show_statistics(corpus, statistics)
+    if words := check_columns(list(islice(corpus.files.read(), 1000)), corpus.parsed, corpus.corpus):
+        answer["columns"] = words
+        say(f"warning: {words}")
     if backbone:
         from fedlingua.backbones.directories import backbone_directory
         from fedlingua.backbones.files import describe

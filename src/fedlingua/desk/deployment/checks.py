@@ -21,13 +21,14 @@ from fedlingua.consent.keys import key_fingerprint, public_line, same_key
 from fedlingua.consent.overlap_key import read_overlap_key
 from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.formats import SplitFiles
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import key_check
 from fedlingua.corpora.rules import TextRules
-from fedlingua.corpora.sites import Federation, check_corpora
+from fedlingua.corpora.sites import Federation, Site, check_corpora
 from fedlingua.corpora.split import SplitRules
 from fedlingua.corpora.texts import SiteText, list_failures, read_text
 from fedlingua.desk.check_result import CheckResult, Remark, run_check
-from fedlingua.desk.deployment.certificates import check_certificate
+from fedlingua.desk.deployment.certificates import check_certificate, connect, host_and_port
 from fedlingua.desk.deployment.programs import supernode_command
 from fedlingua.desk.deployment.service import Service, last_words
 from fedlingua.evaluation.measuring import check_measuring
@@ -68,7 +69,7 @@ def check_site(
     divided = any(isinstance(each.corpus, SplitFiles) for each in site.sites)
     rules = federation.rules if federation else TextRules(SplitRules("given" if divided else "shared-side"))
     texts: dict[str, SiteText] = {}
-    yield run_check("corpora", lambda: _corpora(site, rules, settings, texts))
+    yield run_check("corpora", lambda: _corpora(site, rules, settings, texts, federation))
     yield run_check("scores", lambda: _scores(site, settings))
     if federation:
         yield run_check("federation", lambda: _federation(site, federation))
@@ -85,6 +86,10 @@ def check_site(
         yield run_check("partners", lambda: _partners(site, settings, federation, built[0]))
     if settings.device == "cuda":
         yield run_check("GPU", lambda: look_at_gpus(settings, built))
+    reached = run_check("server", lambda: _reach(site)) if knock or not site.insecure else None
+    if reached and not reached.good:
+        yield reached
+        return
     if site.insecure:
         yield CheckResult("certificate", True, "none: insecure = true, so anybody between may read and change what is sent")
     else:
@@ -93,7 +98,9 @@ def check_site(
         yield run_check("server", lambda: _knock(site))
 
 
-def _corpora(site: SiteFile, rules: TextRules, settings: Settings, read: dict[str, SiteText]) -> str:
+def _corpora(
+    site: SiteFile, rules: TextRules, settings: Settings, read: dict[str, SiteText], federation: Federation | None
+) -> str:
     check_corpora(site.sites)
     texts = []
     read |= read_text(site.sites, rules)
@@ -108,7 +115,17 @@ def _corpora(site: SiteFile, rules: TextRules, settings: Settings, read: dict[st
             site.limits.check_text({name: text.splits}, settings)
         except ExchangeError as error:
             raise DeploymentError(f"{texts[-1]}; {error}") from error
+    looked = [check_columns(read[each.name].splits["train"], each.direction, _files_of(each)) for each in site.sites]
+    if words := [
+        *filter(None, looked),
+        *([] if federation else ["split without the server's rules: give --federation, its file"]),
+    ]:
+        return Remark("; ".join([*texts, *words]))
     return "; ".join(texts)
+
+
+def _files_of(site: Site) -> str:
+    return f"site {site.name} ({', '.join(str(path) for path in site.corpus.paths())})" if site.corpus else f"site {site.name}"
 
 
 def _scores(site: SiteFile, settings: Settings) -> str:
@@ -305,6 +322,12 @@ def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
     return memory
 
 
+def _reach(site: SiteFile) -> str:
+    host, port = host_and_port(site.address)
+    connect(host, port).close()
+    return "reachable"
+
+
 def _certificate(site: SiteFile) -> str:
     facts = check_certificate(site.address, site.authority)
     return f"{site.address} speaks {facts.tls_version}; for {', '.join(facts.hosts)}; valid until {facts.not_after:%Y-%m-%d}"
@@ -314,6 +337,7 @@ def _knock(site: SiteFile) -> str:
     """Join for a moment with a real SuperNode: that proves address, certificate, key and clock together."""
     with tempfile.TemporaryDirectory(prefix="fedlingua-knock-") as folder:
         command, home = supernode_command(site, free_port(), max_retries=1), Path(folder)
+        command[command.index("subprocess")] = "process"  # nothing is to run there
         with Service("the SuperNode", command, flower_environment(home), home, home / "supernode.log") as supernode:
             with contextlib.suppress(DeploymentError):  # it ended, or takes too long
                 supernode.wait_until(lambda: bool(supernode.printed()), "its start")

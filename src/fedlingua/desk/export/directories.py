@@ -14,11 +14,10 @@ from transformers import AutoTokenizer, GenerationConfig
 
 from fedlingua.backbones.codec import Codec
 from fedlingua.backbones.controllers import merge_controllers
-from fedlingua.backbones.ia3 import ia3_modules
+from fedlingua.backbones.ia3 import ia3_modules, second_of
 from fedlingua.backbones.load import Backbone
 from fedlingua.backbones.lora import lora_modules, merge_peft, peft_name, peft_targets
 from fedlingua.backbones.lora_sb import as_lora
-from fedlingua.backbones.names import second_of
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction
 from fedlingua.desk.models import TrainedModel

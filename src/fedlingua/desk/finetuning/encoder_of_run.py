@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from fedlingua.backbones.convert import KEPT
 from fedlingua.backbones.lora import merge_peft
-from fedlingua.backbones.names import is_adapter
+from fedlingua.backbones.parts import is_adapter
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.completed import same_backbone, settings_of
 from fedlingua.desk.finetuning.settings import encoder_run

@@ -71,9 +71,10 @@ def test_a_site_that_is_right_has_one_fault_the_server_that_is_not_there(
         "memory",
         "disk",
         "partners",
-        "certificate",
+        "server",
     ]
-    assert [what for what, finding in found.items() if not finding.good] == ["certificate"]
+    assert [what for what, finding in found.items() if not finding.good] == ["server"]
+    assert found["server"].text.startswith("not reachable: 127.0.0.1:1 refuses the connection")
 
 
 def test_a_site_is_told_whom_it_is_averaged_with_or_that_it_is_alone(site: SiteFile, settings: Settings, tmp_path: Path) -> None:
