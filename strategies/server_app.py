@@ -68,6 +68,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     trainable = build_trainable(settings)
+    folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
     folder.warn(text for direction in dict.fromkeys(federation.directions) for text in doubts(trainable.backbone, direction))
