@@ -5,14 +5,11 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fedlingua.backbones.published import PICKLED, SAFETENSORS, has_safetensors
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
-
-if TYPE_CHECKING:  # files are hashed without it
-    import torch
 
 KEPT = {".json", ".model"}
 """Endings of the files beside the weights that belong to a backbone: configuration and tokenizer."""
@@ -62,7 +59,7 @@ def _convert(pickled: Path, beside: list[Path], converted: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _read_pickled(file: Path) -> "dict[str, torch.Tensor]":
+def _read_pickled(file: Path) -> dict[str, Any]:
     """The named tensors of a file written by torch.save, mapped where its format allows that."""
     import torch
 
@@ -83,11 +80,9 @@ def _read_pickled(file: Path) -> "dict[str, torch.Tensor]":
     return dict(content)
 
 
-def _without_repetition(tensors: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def _without_repetition(tensors: dict[str, Any]) -> dict[str, Any]:
     """Each tensor once, in memory of its own: of tied weights the first name stays, and transformers ties the others again."""
-    import torch
-
-    views: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
+    views: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
     storages: set[int] = set()
     distinct = {}
     for name, tensor in tensors.items():
@@ -95,7 +90,7 @@ def _without_repetition(tensors: "dict[str, torch.Tensor]") -> "dict[str, torch.
         if view in views and tensor.numel():
             continue
         # Safetensors knows no overlap and no strides.
-        distinct[name] = tensor.contiguous() if storage not in storages else tensor.clone(memory_format=torch.contiguous_format)
+        distinct[name] = tensor.contiguous() if storage not in storages else tensor.clone().contiguous()
         views.add(view)
         storages.add(storage)
     return distinct

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.languages import Direction, without_spaces
 from fedlingua.common.tables import fill
-from fedlingua.corpora.identify import is_other_language
+from fedlingua.corpora.identify import other_language
 from fedlingua.corpora.read import Pair
 from fedlingua.corpora.scripts import in_order, script_share
 
@@ -212,7 +212,7 @@ def _other_language(pair: Pair, direction: Direction, rules: CleaningRules) -> s
         shares = (script_share(*side) for side in sides)
         if any(share is not None and share < rules.min_script_share for share in shares):
             return "script"
-    if rules.identify_language and any(is_other_language(*side) for side in sides):
+    if rules.identify_language and any(other_language(*side) for side in sides):
         return "language"
     return None
 

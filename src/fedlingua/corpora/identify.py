@@ -27,8 +27,9 @@ def check_columns(pairs: Sequence[tuple[str, str]], direction: Direction, where:
     swapped = sum(all(map(_is_rather, pair, turned, sides)) for pair in some) / max(1, len(some))
     if swapped > 0.5:
         raise CorpusError(
-            f"{where}: the columns are swapped: in {swapped:.0%} of {len(some)} pairs {direction.source} is {language_name(sides[1])} and "
-            f"{direction.target} is {language_name(sides[0])}; give the direction {direction.reverse}, or columns = [1, 0]"
+            f"{where}: the columns are swapped: in {swapped:.0%} of {len(some)} pairs the {sides[0]} text is "
+            f"{language_name(sides[1])} and the {sides[1]} text {language_name(sides[0])}; give the direction "
+            f"{direction.reverse}, or columns = [1, 0]"
         )
     words = []
     for side, column in zip(sides, zip(*some, strict=True), strict=False):
@@ -48,11 +49,6 @@ def _is_rather(sentence: str, language: str, than: str) -> bool:
     ranked = load_identifier()[0].rank(sentence)
     one, other = (sum(share for code, share in ranked if plain_code(code) == plain_code(each)) for each in (language, than))
     return bool(one > SURE * (one + other) and other < one)
-
-
-def is_other_language(sentence: str, language: str) -> bool:
-    """Whether a sentence is surely in another language."""
-    return other_language(sentence, language) != ""
 
 
 def other_language(sentence: str, language: str) -> str:

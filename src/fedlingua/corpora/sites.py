@@ -18,7 +18,7 @@ from fedlingua.corpora.formats import PAIR_FORMATS, TEXT_FORMATS, SplitFiles, co
 from fedlingua.corpora.read import Corpus
 from fedlingua.corpora.rules import IntakeRules, TextRules
 from fedlingua.corpora.sizes import Sizes, check_limits, read_sizes
-from fedlingua.corpora.split import SPLITS, Split, SplitRules, check_shares
+from fedlingua.corpora.split import SPLITS, SplitRules, check_shares
 from fedlingua.settings.kinds import FEDERATION, refuse_other_kind
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -87,9 +87,8 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    own_split, most = dict(tables["split"]), dict[Split, Any]()
-    for name in SPLITS:
-        most[name] = own_split.pop(f"max-{name}", 0)
+    own_split = dict(tables["split"])
+    most = {part: own_split.pop(f"max-{part}", 0) for part in SPLITS}
     checks: list[Callable[[], Any]] = [
         lambda: refuse_unknown(raw, {"name", "base", "site", *tables}, where),
         lambda: refuse_unknown(tables["sizes"], set(SPLITS), f"{where} [sizes]"),

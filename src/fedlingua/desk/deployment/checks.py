@@ -86,8 +86,8 @@ def check_site(
         yield run_check("partners", lambda: _partners(site, settings, federation, built[0]))
     if settings.device == "cuda":
         yield run_check("GPU", lambda: look_at_gpus(settings, built))
-    reached = run_check("server", lambda: _reach(site)) if knock or not site.insecure else None
-    if reached and not reached.good:
+    reached = run_check("server", lambda: str(connect(*host_and_port(site.address)).close()))
+    if not reached.good and (knock or not site.insecure):
         yield reached
         return
     if site.insecure:
@@ -320,12 +320,6 @@ def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
     if wanted > free:
         raise DeploymentError(f"{memory}; {LESS_MEMORY}")
     return memory
-
-
-def _reach(site: SiteFile) -> str:
-    host, port = host_and_port(site.address)
-    connect(host, port).close()
-    return "reachable"
 
 
 def _certificate(site: SiteFile) -> str:

@@ -299,9 +299,13 @@ TABLE = [
     # What is not installed or not here.
     Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=japanese),
     # Columns and keys.
-    Mistake("corpus check de-fr.tsv --direction fr-de", "columns are swapped | 100% of", "de-fr.tsv", "give the direction de-fr"),
+    Mistake("corpus check de-fr.tsv --direction fr-de", "columns are swapped | 82% of", "de-fr.tsv", "give the direction de-fr"),
     Mistake(
-        "run typos.toml", "'roundss' | 'bach-size' | is too small", "typos.toml: rounds = 0", "did you mean | nearest:", has=typos
+        "run typos.toml",
+        "roundss = 3 | bach-size = 4 | rounds = 0 is too small",
+        "typos.toml: rounds = 0",
+        "did you mean | nearest:",
+        has=typos,
     ),
     Mistake("score --run runs/done --metric comet --model x.ckpt", "no such checkpoint", "COMET model x.ckpt", "give the path"),
     Mistake(
