@@ -86,7 +86,7 @@ def check_site(
         yield run_check("partners", lambda: _partners(site, settings, federation, built[0]))
     if settings.device == "cuda":
         yield run_check("GPU", lambda: look_at_gpus(settings, built))
-    reached = run_check("server", lambda: str(connect(*host_and_port(site.address)).close()))
+    reached = run_check("server", lambda: _reach(site.address))
     if not reached.good and (knock or not site.insecure):
         yield reached
         return
@@ -320,6 +320,11 @@ def look_at_gpus(settings: Settings, built: list[Outline]) -> str:
     if wanted > free:
         raise DeploymentError(f"{memory}; {LESS_MEMORY}")
     return memory
+
+
+def _reach(address: str) -> str:
+    with connect(*host_and_port(address)):
+        return "reachable"
 
 
 def _certificate(site: SiteFile) -> str:
