@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -155,11 +155,10 @@ class TranslationClient(SiteClient):
             result[name] = (
                 self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
             )
-            of = {"bleu": bleu_score(sums.result), "base_bleu": bleu_score(sums.base), "sentences": len(each.pairs)}
-            _log.info(
-                "site %s, %s: BLEU %.1f before, %.1f now, of %s sentences", name, split, of["base_bleu"], *[*of.values()][::2]
-            )
-            replace_text(self.folder / f"{SCORES}{name}.json", json.dumps({name: {"split": split, **of}}) + "\n")
+            now, before = (bleu_score(cast(ScoreSums, of)) for of in (sums.result, sums.base))
+            _log.info("site %s, %s: BLEU %.1f before, %.1f now, of %d sentences", name, split, before, now, len(each.pairs))
+            about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": before}
+            replace_text(self.folder / f"{SCORES}{name}.json", json.dumps({name: about}) + "\n")
         return result
 
     def _translate_all(self, scored: Mapping[str, ScoredText]) -> dict[str, list[str]]:

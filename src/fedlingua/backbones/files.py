@@ -108,7 +108,7 @@ class FileTokenizer:
     def __init__(self, directory: Path, config: Any) -> None:
         names = ("added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
         texts = [file.read_text(encoding="utf-8") for name in names if (file := directory / name).is_file()]
-        self.lang_code_to_id = {code: 0 for text in texts for found in _LANGUAGE.findall(text) for code in found if code}
+        self.lang_code_to_id = {code: 0 for text in texts for codes in _LANGUAGE.findall(text) for code in codes if code}
         self.pad_token_id, self.eos_token_id = config.pad_token_id, config.eos_token_id
         self._pieces = next(iter(directory.glob("*.model")), None)
         self._vocabulary, self._whole = directory / "vocab.json", directory / "tokenizer.json"

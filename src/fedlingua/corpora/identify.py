@@ -33,10 +33,12 @@ def check_columns(pairs: Sequence[tuple[str, str]], direction: Direction, where:
         )
     words = []
     for side, column in zip(sides, zip(*some, strict=True), strict=False):
-        found = Counter(other_language(sentence, side) for sentence in column)
-        del found[""]
+        others = Counter(other_language(sentence, side) for sentence in column)
+        del others[""]
         words += [
-            f"{n / len(some):.0%} of the {side} lines are {language_name(code)}" for code, n in found.items() if 2 * n > len(some)
+            f"{n / len(some):.0%} of the {side} lines are {language_name(code)}"
+            for code, n in others.items()
+            if 2 * n > len(some)
         ]
     advice = "check the file's columns and the direction; [cleaning] identify-language = true drops such lines"
     return f"{where}: {', '.join(words[: 1 if direction.is_one_language else 2])}; {advice}" if words else ""

@@ -39,11 +39,11 @@ def outline_of(settings: Settings) -> Outline:
         whole = sum(parameter.numel() for parameter in loaded.model.parameters())
         return Outline(backbone, loaded.trained, loaded.tensor_set, whole - backbone.num_parameters)
     sizes = layout.sizes(backbone.config)
-    kept, width, dim = thirds(sizes, settings.adapter_layers), backbone.config.hidden_size, settings.adapter_dim
+    layers_left, width, dim = thirds(sizes, settings.adapter_layers), backbone.config.hidden_size, settings.adapter_dim
     added = {
         f"{stack.path}.{layer}.adapters.{place}.{end}": shape
         for part, stack in layout.stacks.items()
-        for layer in (kept[part] if name == "adapters" else ())
+        for layer in (layers_left[part] if name == "adapters" else ())
         for place in stack.places
         for end, shape in {
             "down.weight": (dim, width),
@@ -54,7 +54,7 @@ def outline_of(settings: Settings) -> Outline:
     }
     shapes = {tensor: shape for tensor, shape in {**backbone.shapes, **added}.items() if _TOLD[name](tensor)}
     specs = [TensorSpec(tensor, shape, *layout.place(tensor)) for tensor, shape in shapes.items()]
-    trained = TensorSet(name, tuple(spec for spec in specs if spec.layer is None or spec.layer in kept[spec.part]))
+    trained = TensorSet(name, tuple(spec for spec in specs if spec.layer is None or spec.layer in layers_left[spec.part]))
     private = private_layers(sizes, settings.private_layers)
     sent = TensorSet(name, tuple(spec for spec in trained.specs if spec.layer not in private.get(spec.part, ())))
     return Outline(backbone, trained, with_companions(sent, settings.companions), sum(map(math.prod, added.values())))
