@@ -155,9 +155,9 @@ class TranslationClient(SiteClient):
             result[name] = (
                 self._with_choice(sums, each, {key: made[name] for key, made in by_model.items()}, candidate) if chosen else sums
             )
-            now, before = (bleu_score(cast(ScoreSums, of)) for of in (sums.result, sums.base))
-            _log.info("site %s, %s: BLEU %.1f before, %.1f now, of %d sentences", name, split, before, now, len(each.pairs))
-            about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": before}
+            now, base_bleu = (bleu_score(cast(ScoreSums, of)) for of in (sums.result, sums.base))
+            _log.info("site %s, %s: BLEU %.1f before, %.1f now, of %d sentences", name, split, base_bleu, now, len(each.pairs))
+            about = {"split": split, "sentences": len(each.pairs), "bleu": now, "base_bleu": base_bleu}
             replace_text(self.folder / f"{SCORES}{name}.json", json.dumps({name: about}) + "\n")
         return result
 
