@@ -2,13 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction, kinship, known_as, nearest
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 class Codec:
@@ -65,7 +62,7 @@ class Codec:
 class TextCodec(Codec):
     """A tokenizer seen from masked-language modelling: it knows no languages, and has a mask."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+    def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)
         self.start_id, self.mask_id = int(tokenizer.bos_token_id), int(tokenizer.mask_token_id)
         self.special_ids = frozenset(int(number) for number in tokenizer.all_special_ids)

@@ -18,9 +18,8 @@ from fedlingua.common.errors import BackboneError
 _LANGUAGE = re.compile(r'"__([a-z]{2,3})__"|"([a-z]{2,3}_[A-Z]{2})"')
 """A language's token as M2M-100 and as mBART-50 write it."""
 _NO_PARAMETER = ("final_logits_bias", "position_ids", "embed_positions.weights", "lm_head.decoder.bias")
-_TIED = ("shared.weight", "word_embeddings.weight", "embed_tokens.weight", "lm_head.weight", "lm_head.decoder.weight")
+_TIED = ("shared.weight", "word_embeddings.weight", "embed_tokens.weight", "lm_head.weight", "decoder.weight")
 """Ends of names in a file of weights: of what is no parameter of its own, and of one matrix under several names, its first one first."""
-_BYTES = {"F64": 8, "F32": 4, "I64": 8}
 
 
 @dataclass(kw_only=True)
@@ -58,27 +57,23 @@ class Described(BackboneFiles):
 
 
 def describe(directory: Path, name: str = "", drawn_with: int | None = None) -> Described:
-    """Read what the files of a backbone tell; a pytorch_model.bin alone is converted first, as for loading.
-
-    Raises:
-        BackboneError: no model there, none that is safe to load, or of a type that is not known.
-    """
+    """Read what the files of a backbone tell; a pytorch_model.bin alone is converted first. BackboneError as `load_backbone`."""
     name = name or str(directory)
     try:
         directory = as_safetensors(directory)
         raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         check_type(raw.get("model_type"), name)
-        hidden = raw.get("hidden_size", raw.get("d_model"))
-        config = SimpleNamespace(**{"tie_word_embeddings": True, **raw, "hidden_size": hidden})
+        assumed = {"hidden_size": raw.get("d_model"), "tie_word_embeddings": True, "pad_token_id": 1, "eos_token_id": 2}
+        config = SimpleNamespace(**{**assumed, **raw})
         headers = {key: about for file in sorted(directory.glob("*.safetensors")) for key, about in _header(file)}
         tokenizer = FileTokenizer(directory, config)
     except (OSError, ValueError, RuntimeError) as error:
         raise BackboneError(f"backbone = {name!r} cannot be read: {error}") from error
     shapes = {key: tuple(about["shape"]) for key, about in headers.items() if not key.endswith(_NO_PARAMETER)}
     if config.tie_word_embeddings:
-        for other in sorted((key for key in shapes if key.endswith(_TIED)), key=_rank)[1:]:
-            del shapes[other]
-    stored = max((_BYTES.get(about["dtype"], 2) for about in headers.values()), default=4)
+        for other in [key for end in _TIED for key in shapes if f".{key}".endswith(f".{end}")][1:]:
+            shapes.pop(other, None)
+    stored = 2 if {about["dtype"] for about in headers.values()} <= {"F16", "BF16"} else 4
     about = {"name": name, "directory": directory, "codec": Codec(tokenizer), "drawn_with": drawn_with}
     return Described(**about, config=config, shapes=shapes, item_bytes=stored)  # type: ignore[arg-type]
 
@@ -87,10 +82,6 @@ def check_type(model_type: Any, name: str) -> None:
     """Raise BackboneError for a model of a type that no layout is of."""
     if model_type not in LAYOUTS:
         raise BackboneError(f"backbone = {name!r} is of type {model_type!r}; wanted one of {', '.join(LAYOUTS)}")
-
-
-def _rank(name: str) -> int:
-    return next(place for place, end in enumerate(_TIED) if name.endswith(end))
 
 
 def _header(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
