@@ -54,12 +54,13 @@ def corpus_check(
 ) -> Answer:
     """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
     pairs, rules = corpus.read(), cleaning.read()
+    columns = check_columns(list(islice(corpus.files.read(), 1000)), corpus.parsed, corpus.corpus)
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
     _show_statistics(corpus, statistics)
-    if words := check_columns(list(islice(corpus.files.read(), 1000)), corpus.parsed, corpus.corpus):
-        answer["columns"] = words
-        say(f"warning: {words}")
+    if columns:
+        answer["columns"] = columns
+        say(f"warning: {columns}")
     if backbone:
         from fedlingua.backbones.directories import backbone_directory
         from fedlingua.backbones.files import describe
