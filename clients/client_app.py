@@ -19,6 +19,7 @@ from clients.guard import log, rules_of
 from clients.node import Node, is_deployed, node_of, site_file_of
 from fedlingua.common.errors import ExchangeError, FedlinguaError, without_words
 from fedlingua.common.languages import Direction
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.overlap import digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
@@ -133,6 +134,9 @@ def describe(message: Message, node: Node) -> RecordDict:
     for name in node.names:
         texts = node.texts(name, rules_of(message.content.config_records))
         _check_text(node, texts)
+        for text in texts.values():
+            if words := check_columns(text.splits["train"], text.direction, f"site {name}"):
+                _log.warning("%s", words)
         directions += (here := [text.direction for text in texts.values()])
         check_task(node.settings.task, here)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))

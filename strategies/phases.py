@@ -132,7 +132,7 @@ class Phases:
         good: dict[str, Reply[T]] = {}
         again: set[str] | None = None
         """the sites that are asked once more, when they are"""
-        gives_up = time.monotonic() + self.settings.wait_s
+        gives_up, waited = time.monotonic() + self.settings.wait_s, ""
         while True:
             asked = {site: message for message in requests() if (site := str(_task(message)["site"])) not in good}
             if again:
@@ -152,8 +152,9 @@ class Phases:
             again = set()
             if len(good) >= self.quorum or self.settings.below_quorum != "wait" or time.monotonic() > gives_up:
                 break
-            waiting = f"waiting for sites, {len(good)} of {self.quorum} are good"
-            self.note(f"round {self.record.number}, {phase}: {waiting}")
+            if (waiting := f"waiting for sites, {len(good)} of {self.quorum} are good") != waited:
+                self.note(f"round {self.record.number}, {phase}: {waiting}")
+            waited = waiting
             time.sleep(min(WAIT_PAUSE_S, self.settings.wait_s))
         self.need_quorum(list(good), phase)
         return [good[site] for site in self.registry.expected if site in good]

@@ -14,6 +14,7 @@ from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
+from fedlingua.evaluation.scores import below_base
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.trainable import Trainable, build_trainable
@@ -29,7 +30,7 @@ from strategies.metasend import MetaSend
 from strategies.overlap import compare_sites
 from strategies.own_models import OwnModels
 from strategies.registration import Registry, failed_documents, register_sites, sites_json
-from strategies.scores import below_base, scores_json
+from strategies.scores import scores_json
 from strategies.stock import Stock, maker, named_class
 from strategies.strategy import Federated, SiteStrategy
 from strategies.traffic import FILE as TRAFFIC
@@ -67,6 +68,7 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     keep_federation(folder, federation, settings.resume)
     folder.event("note", text="loading the backbone")
     trainable = build_trainable(settings)
+    folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     check_start(settings, trainable)
     folder.warn(text for direction in dict.fromkeys(federation.directions) for text in doubts(trainable.backbone, direction))

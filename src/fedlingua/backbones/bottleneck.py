@@ -18,8 +18,6 @@ from fedlingua.backbones.layouts import layout_of
 from fedlingua.backbones.pruning import kept_layers
 from fedlingua.common.errors import BackboneError
 
-_HEADS = ("lm_head.", "cls.", "head.", "lm_predictions.")
-
 
 @dataclass(frozen=True)
 class AdapterConfig:
@@ -121,20 +119,3 @@ def bypassed(model: nn.Module, kind: type[Any]) -> Iterator[None]:
 def adapters_bypassed(model: nn.Module) -> AbstractContextManager[None]:
     """The backbone as if it had no adapters."""
     return bypassed(model, BottleneckAdapter)
-
-
-def is_adapter_set(name: str) -> bool:
-    """Whether the paper trains and exchanges a tensor of this name: adapters and the stacks' layer norms, but not those of embeddings
-    (`layernorm_embedding`) or of an output head.
-    """
-    return is_adapter(name) or (is_norm(name) and "embedding" not in name)
-
-
-def is_norm(name: str) -> bool:
-    """Whether a tensor of this name is a layer norm's, also of embeddings, but not of an output head."""
-    return "norm" in name.lower().rpartition(".")[0].rpartition(".")[2] and not name.startswith(_HEADS)
-
-
-def is_adapter(name: str) -> bool:
-    """Whether a tensor of this name is an adapter's own."""
-    return ".adapters." in name

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from random import Random
-
-from transformers import PreTrainedTokenizerBase
+from typing import Any
 
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction, kinship, known_as, nearest, normal_code, plain_code
@@ -27,7 +26,7 @@ class Codec:
 
     is_causal = False
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, start_id: int | None = None) -> None:
+    def __init__(self, tokenizer: Any, start_id: int | None = None) -> None:
         self.tokenizer = tokenizer
         codes = self.codes_of(tokenizer)
         self.language_ids = {language: number for language, (_, number) in codes.items()}
@@ -39,7 +38,7 @@ class Codec:
         self.reads, self.writes = set(self.language_ids), set(self.language_ids)
 
     @staticmethod
-    def codes_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, tuple[str, int]]:
+    def codes_of(tokenizer: Any) -> dict[str, tuple[str, int]]:
         """Language -> (the tokenizer's code, number of its token)."""
         codes: dict[str, int] = getattr(tokenizer, "lang_code_to_id", {})
         if codes:  # mBART-50 writes "de_DE" and M2M-100 "de": what stands before the underscore is the language
@@ -106,7 +105,7 @@ class Codec:
 class TextCodec(Codec):
     """A tokenizer seen from masked-language modelling: it knows no languages, and has a mask."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)
         begins = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         self.start_id, self.mask_id = int(begins), int(tokenizer.mask_token_id)

@@ -8,6 +8,7 @@ from typing import Any
 
 import fedlingua_demo
 from fedlingua.backbones.families import FAMILIES
+from fedlingua.backbones.layouts import most_tokens
 from fedlingua.backbones.parts import Part
 from fedlingua.backbones.pruning import thirds
 from fedlingua.backbones.published import local_or_pinned, published_or_local
@@ -87,6 +88,24 @@ def check_backbone(settings: Settings) -> None:
     if family:
         layers = {part: int(config[key]) for part, key in family.layers.items() if key in config}
     task = BUILT_IN[name].task if name in BUILT_IN else family.task if family else None
-    if task not in (None, settings.task):
-        raise BackboneError(f"backbone = {name!r} is for task = {task!r}, and the run's is {settings.task!r}; change one of them")
+    if task is not None:
+        check_kind(task, settings)
     thirds(layers, settings.adapter_layers)
+
+
+def check_kind(task: TaskName, settings: Settings) -> None:
+    """Raise BackboneError for a backbone of another task than the run's."""
+    if task != settings.task:
+        wanted = f"is for task = {task!r}, and the run's is {settings.task!r}"
+        raise BackboneError(f"backbone = {settings.backbone!r} {wanted}; change one of them")
+
+
+def check_fits(config: Any, settings: Settings) -> None:
+    """Refuse a backbone, by its configuration, that is of another task or has fewer positions than `max-tokens`; BackboneError."""
+    check_kind(FAMILIES[config.model_type].task, settings)
+    most = most_tokens(config)
+    if most is not None and settings.max_tokens > most:
+        raise BackboneError(
+            f"max-tokens = {settings.max_tokens}, and backbone = {settings.backbone!r} has positions for {most} tokens of a sequence; give "
+            f"max-tokens = {most} or less"
+        )

@@ -3,7 +3,8 @@
 A translation model has an encoder and a decoder, or a decoder alone, a masked-language model an encoder; all else is shared.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ PLACES: tuple[Mapping[str, str], ...] = (
 )
 """An adapter's name -> the module of a layer whose output, added to what came in, goes through it. The first that fits a layer holds."""
 
+_OF_LAYER = re.compile(r"((?:[^.]*[^.\d][^.]*\.)*[^.]*[^.\d][^.]*)\.0\.(.+)")  # the outermost list, and what stands in its first
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -45,11 +48,6 @@ class Stack:
         """The layers themselves."""
         return model.get_submodule(self.path)
 
-    def num_at_work(self, model: "PreTrainedModel") -> int:
-        """Layers that text passes, also those that were added."""
-        kind = type(self.held(model)[0])
-        return sum(isinstance(module, kind) for module in model.get_submodule(self.prefix).modules())
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -57,6 +55,10 @@ class Layout:
 
     family: Family
     stacks: Mapping[Part, Stack]
+
+    def sizes(self, config: Any) -> dict[Part, int]:
+        """How many layers each stack has, by a model's configuration."""
+        return {part: int(getattr(config, key)) for part, key in self.family.layers.items()}
 
     def place(self, tensor_name: str) -> tuple[Part, int | None]:
         """The part that a tensor belongs to, and its layer; None outside the layers."""
@@ -75,37 +77,38 @@ def family_of(model: "PreTrainedModel") -> Family:
 
 
 def layout_of(model: "PreTrainedModel") -> Layout:
-    """Find the layout of a loaded backbone.
+    """The layout of a loaded backbone; BackboneError as `layout_from`."""
+    return layout_from(model.config, [name for name, _ in model.named_parameters()])
+
+
+def layout_from(config: Any, names: Iterable[str]) -> Layout:
+    """Find the layout of a model by its configuration and the names of its tensors.
 
     Raises:
         BackboneError: there is no stack of layers that adapters have places in, or not as many as the family has.
     """
-    family, config = family_of(model), model.config
-    paths: list[str] = []
+    family = FAMILIES[config.model_type]
+    modules: dict[str, set[str]] = {}  # path of a list of layers -> modules of its first
+    for name in names:
+        if match := _OF_LAYER.fullmatch(name):
+            words = match[2].split(".")
+            modules.setdefault(match[1], set()).update(".".join(words[:number]) for number in range(1, len(words)))
     stacks: dict[Part, Stack] = {}
-    for path, module in model.named_modules():
-        if type(module).__name__ != "ModuleList" or any(path.startswith(f"{outer}.") for outer in paths) or not len(module):
-            continue
-        if places := _places_of(module[0]):
-            paths.append(path)
+    for path, of_layer in modules.items():
+        if places := next((places for places in PLACES if of_layer.issuperset(places.values())), None):
             part: Part = "decoder" if family.shape == "decoder" or path.startswith(("decoder.", "model.decoder.")) else "encoder"
-            stacks[part] = Stack(*path.rsplit(".", 1), places, int(getattr(config, family.feed_forward[part])))  # type: ignore[call-arg]
-    if list(stacks) != list(family.layers):
+            prefix, _, layers = path.rpartition(".")
+            stacks[part] = Stack(prefix, layers, places, int(getattr(config, family.feed_forward[part])))
+    if set(stacks) != set(family.layers):
         raise BackboneError(
-            f"a backbone of type {config.model_type!r} has {' and '.join(family.layers)}; found here: {', '.join(paths) or 'no stack'} "
+            f"a backbone of type {config.model_type!r} has {' and '.join(family.layers)}; found here: {', '.join(modules) or 'no stack'} "
             "with attention and feed-forward where adapters stand; give another backbone"
         )
-    return Layout(family, stacks)
+    return Layout(family, {part: stacks[part] for part in family.layers})
 
 
-def _places_of(layer: Any) -> Mapping[str, str] | None:
-    names = {name for name, _ in layer.named_modules()}
-    return next((places for places in PLACES if names.issuperset(places.values())), None)
-
-
-def most_tokens(model: "PreTrainedModel") -> int | None:
-    """Tokens of a sequence that a loaded backbone has positions for; None where positions are computed, for as many as there are."""
-    config = model.config
+def most_tokens(config: Any) -> int | None:
+    """Tokens of a sequence that a backbone has positions for; None where positions are computed, for as many as there are."""
     most = getattr(config, "max_position_embeddings", None)
     if config.model_type == "m2m_100" or most is None:
         return None

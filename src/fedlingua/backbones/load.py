@@ -1,7 +1,6 @@
 """Load a backbone and freeze it: a hub id at a pinned revision, or a local directory."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from fedlingua.backbones.codec import Codec, TextCodec
 from fedlingua.backbones.codec_causal import CausalCodec
 from fedlingua.backbones.codec_marian import MarianCodec
 from fedlingua.backbones.codec_t5 import T5Codec
-from fedlingua.backbones.convert import as_safetensors, files_hash
+from fedlingua.backbones.convert import as_safetensors
 from fedlingua.backbones.families import FAMILIES, Shape
-from fedlingua.backbones.published import KEPT
+from fedlingua.backbones.files import BackboneFiles, check_type
 from fedlingua.common.devices import computed_in
 from fedlingua.common.errors import BackboneError
 from fedlingua.settings.tasks import TaskName
@@ -36,19 +35,11 @@ MODELS: dict[Shape, Any] = {
 }
 
 
-@dataclass
-class Backbone:
-    """A frozen model with its codec; `directory` is where the files lie that it was loaded from.
+@dataclass(kw_only=True)
+class Backbone(BackboneFiles):
+    """A frozen model. num_parameters: as published, whatever is attached later."""
 
-    num_parameters: as published, whatever is attached later.
-    """
-
-    name: str
-    directory: Path
     model: PreTrainedModel
-    codec: Codec
-    drawn_with: int | None = None
-    """seed of random weights; None: the directory's own"""
     num_parameters: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,13 +49,6 @@ class Backbone:
     def task(self) -> TaskName:
         """What such a model is for."""
         return FAMILIES[self.model.config.model_type].task
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 over the names and bytes of the backbone's files: weights (or the seed of random ones), configuration, tokenizer."""
-        endings = KEPT | ({".safetensors"} if self.drawn_with is None else set())
-        files = files_hash([file for file in sorted(self.directory.iterdir()) if file.suffix in endings])
-        return files if self.drawn_with is None else f"{files}-{self.drawn_with}"
 
 
 def load_backbone(
@@ -88,8 +72,7 @@ def load_backbone(
     try:
         directory = as_safetensors(directory)
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        if config.model_type not in FAMILIES:
-            raise BackboneError(f"backbone = {name!r} is of type {config.model_type!r}; wanted one of {', '.join(FAMILIES)}")
+        check_type(config.model_type, name)
         tokenizer = _tokenizer(directory, name)
         dtype: Any = torch.float32 if computed_in(precision, device) == "fp32" else "auto"
         kind = MODELS[FAMILIES[config.model_type].shape]
@@ -109,7 +92,7 @@ def load_backbone(
             model = type(model)(model.config).to(model.dtype)
     model.requires_grad_(False)
     model.eval()
-    return Backbone(name, directory, model, codec, random_weights)
+    return Backbone(name=name, directory=directory, codec=codec, drawn_with=random_weights, model=model)
 
 
 def _tokenizer(directory: Path, name: str) -> PreTrainedTokenizerBase:

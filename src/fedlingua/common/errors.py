@@ -1,8 +1,11 @@
 """What a user or a site can cause, each as its own type: what was wrong, what was got, what is wanted, what to do."""
 
 import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class FedlinguaError(Exception):
@@ -38,6 +41,19 @@ class RunError(FedlinguaError):
 
 class DeploymentError(FedlinguaError):
     """A server or a site cannot be set up or reached as it stands."""
+
+
+def all_at_once(checks: Iterable[Callable[[], T]]) -> list[T]:
+    """What all checks return; where some raise ConfigError, one with all their mistakes, a line each."""
+    results, mistakes = list[T](), list[str]()
+    for check in checks:
+        try:
+            results.append(check())
+        except ConfigError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return results
 
 
 def without_words(error: BaseException) -> str:

@@ -225,6 +225,14 @@ def kinship(language: str) -> tuple[str, str] | None:
     return name(_FAMILIES, lineage[-1:]), name(_GROUPS, lineage[1:][-2:])
 
 
+def near_keys(name: str, known: Iterable[str], most: int = 5) -> str:
+    """The keys nearest to a mistyped one, the likeliest named first; all of them where they are few."""
+    keys = sorted(known)
+    if len(keys) > most:
+        keys = difflib.get_close_matches(name, keys, n=most, cutoff=0.0)
+    return f"{nearest(name, keys)}; {'nearest' if len(keys) == most else 'known'}: {', '.join(keys)}"
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """`; did you mean 'x'?` for an error message, or nothing when no choice is near."""
     names = list(choices)

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, TypeVar, get_args
 
-from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import nearest
+from fedlingua.common.errors import ConfigError, all_at_once
+from fedlingua.common.languages import near_keys, nearest
 
 T = TypeVar("T")
 _WANTED = {"tuple": "a list of names"}
@@ -27,8 +28,8 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
     """
     fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
     refuse_unknown(raw, set(fields), where)
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
+
+    def read(key: str, value: Any) -> Any:
         wanted = type(fields[key].default).__name__
         if wanted == "float" and type(value) is int:
             value = float(value)
@@ -43,8 +44,10 @@ def fill(kind: type[T], raw: Mapping[str, Any], where: str) -> T:
             raise ConfigError(
                 f"{where}: {key} = {value!r} is not known{nearest(value, choices)}; choose one of {', '.join(choices)}"
             )
-        values[fields[key].name] = value
-    return kind(**values)
+        return value
+
+    values = all_at_once(partial(read, *each) for each in raw.items())
+    return kind(**{fields[key].name: value for key, value in zip(raw, values, strict=True)})
 
 
 def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Collection[str]], where: str) -> None:
@@ -55,12 +58,11 @@ def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Colle
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Raise ConfigError for a key that is not known, with the nearest that is."""
-    for key, value in raw.items():
-        if key not in known:
-            raise ConfigError(
-                f"{where}: {key} = {value!r}: there is no such key{nearest(key, known)}; known: {', '.join(sorted(known))}"
-            )
+    """Raise ConfigError for keys that are not known, with the nearest that are."""
+    unknown = {key: value for key, value in raw.items() if key not in known}
+    if unknown:
+        mistakes = [f"{where}: {key} = {value!r}: there is no such key{near_keys(key, known)}" for key, value in unknown.items()]
+        raise ConfigError("\n".join(mistakes))
 
 
 def count(value: Any, what: str) -> int:

@@ -1,13 +1,14 @@
 """Sites and where their text lies: what a federation file says, as docs/files.md shows it."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedlingua.clustering.clusters import Clusters, Relatives, given_clusters
-from fedlingua.common.errors import ConfigError, CorpusError
+from fedlingua.common.errors import ConfigError, CorpusError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.languages import Direction, parse_direction, parse_language
 from fedlingua.common.tables import count, fill, refuse_unknown, table
@@ -86,12 +87,21 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
         raise ConfigError(f"{where}: [site] is one table; write [[site]] for each site")
     if not isinstance(raw.get("base", ""), str):
         raise ConfigError(f"{where}: base = {raw['base']!r}; wanted the path of a recipe")
-    refuse_unknown(raw, {"name", "base", "site", *tables}, where)
-    split_raw = dict(tables["split"])
-    limits = Sizes(*(count(split_raw.pop(f"max-{s}", 0), f"{where} [split]: max-{s}") for s in SPLITS))
-    split = fill(SplitRules, split_raw, f"{where} [split]")
+    own_split = dict(tables["split"])
+    most = {part: own_split.pop(f"max-{part}", 0) for part in SPLITS}
+    checks: list[Callable[[], Any]] = [
+        lambda: refuse_unknown(raw, {"name", "base", "site", *tables}, where),
+        lambda: refuse_unknown(tables["sizes"], set(SPLITS), f"{where} [sizes]"),
+        lambda: Sizes(*(count(number, f"{where} [split]: max-{name}") for name, number in most.items())),
+        lambda: fill(SplitRules, own_split, f"{where} [split]"),
+        lambda: read_cleaning(tables["cleaning"], f"{where} [cleaning]"),
+        lambda: read_sizes(tables["sizes"], f"{where} [sizes]"),
+        lambda: fill(IntakeRules, tables["text"], f"{where} [text]"),
+        *(partial(read_site, entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1)),
+    ]
+    _, _, limits, split, cleaning, sizes, text, *entries = all_at_once(checks)
+    sites: tuple[Site, ...] = tuple(entries)
     check_shares(split, f"{where} [split]")
-    sites = tuple(read_site(entry, number, where, data_dir) for number, entry in enumerate(raw.get("site", []), start=1))
     if not sites:
         raise ConfigError(f"{where} has no [[site]]; give at least one with name, direction and a corpus")
     if "base" in raw and split.mode != "components":
@@ -110,15 +120,7 @@ def read_federation(path: Path, data_dir: Path) -> Federation:
             raise ConfigError(
                 f"{where}: the name {name!r} stands on {names.count(name)} sites; every site needs a name of its own"
             )
-    refuse_unknown(tables["sizes"], set(SPLITS), f"{where} [sizes]")
-    rules = TextRules(
-        split,
-        limits,
-        read_cleaning(tables["cleaning"], f"{where} [cleaning]"),
-        tuple(site.direction for site in sites),
-        read_sizes(tables["sizes"], f"{where} [sizes]"),
-        fill(IntakeRules, tables["text"], f"{where} [text]"),
-    )
+    rules = TextRules(split, limits, cleaning, tuple(site.direction for site in sites), sizes, text)
     for site in sites:
         sizes_asked(site, rules)
         check_deidentified(site, rules)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # what was delivered is read without torch
 ADAPTER = Path("adapter", "adapter.safetensors")
 _MODEL = Path("model.safetensors")
 _ABOUT = "delivered.json"
+SCORES = "scores-"
+"""Before a site's name and .json: what the site itself is told of its scores."""
 _AGAIN = "give it back as it was, or take another run"
 
 

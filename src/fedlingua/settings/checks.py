@@ -7,10 +7,11 @@ What one key may be is in the table of options; what keys have to do with each o
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from fedlingua.common.errors import ConfigError
-from fedlingua.common.languages import nearest
+from fedlingua.common.errors import ConfigError, all_at_once
+from fedlingua.common.languages import near_keys, nearest
 from fedlingua.settings.config import Scalar, Settings
 from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.settings.options import Option
@@ -27,20 +28,24 @@ def settings_from(run_config: Mapping[str, Any]) -> Settings:
     """Check a whole run config.
 
     Raises:
-        ConfigError: an unknown or missing key, a wrong type, a value out of its choices or range; with the nearest name.
+        ConfigError: a line for each key that is unknown, of a wrong type, out of its choices or range; or for what is missing, or for each
+            conflict of keys.
     """
-    values: dict[str, Scalar] = {}
-    for key, value in run_config.items():
-        refuse_unknown_key(key, value)
-        values[OPTIONS[key].attribute] = _checked(OPTIONS[key], value)
+    values = dict(all_at_once(partial(_read, key, value) for key, value in run_config.items()))
     if missing := [key for key in OPTIONS if key not in run_config]:
         raise ConfigError(
             f"the run config lacks {', '.join(missing)}; their defaults stand in pyproject.toml, [tool.flwr.app.config]"
         )
     settings = Settings(**values)  # type: ignore[arg-type]
-    for conflict in _conflicts(settings):
-        raise ConfigError(conflict)
+    if conflicts := list(_conflicts(settings)):
+        raise ConfigError("\n".join(conflicts))
     return settings
+
+
+def _read(key: str, value: Any) -> tuple[str, Scalar]:
+    """Its attribute, and its value."""
+    refuse_unknown_key(key, value)
+    return OPTIONS[key].attribute, _checked(OPTIONS[key], value)
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:
@@ -48,8 +53,7 @@ def refuse_unknown_key(key: str, value: Any) -> None:
     if key in OLD_NAMES:
         raise ConfigError(f"{key} = {value!r}: this key is called {OLD_NAMES[key]} now")
     if key not in OPTIONS:
-        known = ", ".join(OPTIONS)
-        raise ConfigError(f"{key} = {value!r}: there is no such key{nearest(key, OPTIONS)}; known keys: {known}")
+        raise ConfigError(f"{key} = {value!r}: there is no such key{near_keys(key, OPTIONS)}; all: docs/options.md")
 
 
 def _checked(option: Option, value: Any) -> Scalar:

@@ -16,9 +16,9 @@ from fedlingua.backbones.bottleneck import (
     BottleneckAdapter,
     adapters_bypassed,
     attach_adapters,
-    is_adapter_set,
 )
 from fedlingua.backbones.load import Backbone, load_backbone
+from fedlingua.backbones.parts import is_adapter_set
 from fedlingua.common.errors import BackboneError
 from fedlingua.exchange.tensor_sets import read_tensors, tensor_set
 from tests.mbart import tiny_mbart

@@ -74,4 +74,4 @@ def test_an_encoder_of_another_type_has_the_same_places(config: type, kind: type
 
 
 def test_learned_positions_bound_a_sequence_and_computed_ones_do_not(backbone: Backbone, encoder: Backbone) -> None:
-    assert [most_tokens(model) for model in (backbone.model, tiny_mbart(), encoder.model)] == [None, 64, 66 - 2]
+    assert [most_tokens(model.config) for model in (backbone.model, tiny_mbart(), encoder.model)] == [None, 64, 66 - 2]

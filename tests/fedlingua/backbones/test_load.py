@@ -46,7 +46,9 @@ def test_one_changed_byte_changes_the_fingerprint(backbone: Backbone, copied: Pa
         last = stream.read(1)
         stream.seek(-1, 2)
         stream.write(bytes([last[0] ^ 1]))
-    assert Backbone("copied", copied, backbone.model, backbone.codec).fingerprint != backbone.fingerprint
+    assert (
+        Backbone(name="copied", directory=copied, codec=backbone.codec, model=backbone.model).fingerprint != backbone.fingerprint
+    )
 
 
 def test_a_file_that_is_no_part_of_the_backbone_leaves_the_fingerprint(backbone: Backbone, copied: Path) -> None:

@@ -29,12 +29,11 @@ def show(
         BackboneError: what is missing.
     """
     from fedlingua.backbones.directories import backbone_directory
-    from fedlingua.backbones.load import load_backbone
+    from fedlingua.backbones.files import describe
     from fedlingua.settings.checks import settings_from
     from fedlingua.settings.experiment import default_run_config
 
-    backbone = load_backbone(backbone_directory(name, revision), name)
-    about = described(backbone)
+    about = described(describe(backbone_directory(name, revision), name))
     say(f"{name}: {about['type']}, {about['shape']}, {units.parameters(about['parameters'])} parameters, for {about['task']}")
     for side in ("reads", "writes") if about["task"] == "translation" else ():
         known = about[side]
@@ -43,7 +42,7 @@ def show(
     for part, stack in about["stacks"].items():
         say(f"{part}: {stack['layers']} layers in {stack['path']}; adapters after {', '.join(stack['places'].values())}")
     settings = settings_from(default_run_config())
-    settings = replace(settings, backbone=name, backbone_revision=revision, task=backbone.task)
+    settings = replace(settings, backbone=name, backbone_revision=revision, task=about["task"])
     about["tensor_sets"] = [of_set(settings, chosen) for chosen in tensor_sets()]
     shown = plain_table("tensor set", "trains", "travels", "one way as float32", "memory", "note", left=("note",))
     for each in about["tensor_sets"]:
@@ -63,23 +62,20 @@ def tensor_sets() -> list[str]:
 
 
 def described(backbone: Any) -> dict[str, Any]:
-    """A loaded backbone's family, languages and stacks."""
-    from fedlingua.backbones.layouts import family_of, layout_of
-
-    model = backbone.model
-    stacks = {
-        part: {"path": stack.path, "layers": len(stack.held(model)), "places": dict(stack.places)}
-        for part, stack in layout_of(model).stacks.items()
-    }
+    """A backbone's family, languages and stacks."""
+    layout, sizes = backbone.layout, backbone.layout.sizes(backbone.config)
     return {
         "backbone": backbone.name,
-        "type": model.config.model_type,
-        "task": backbone.task,
-        "shape": family_of(model).shape,
+        "type": backbone.config.model_type,
+        "task": layout.family.task,
+        "shape": layout.family.shape,
         "parameters": backbone.num_parameters,
         "reads": sorted(backbone.codec.reads),
         "writes": sorted(backbone.codec.writes),
-        "stacks": stacks,
+        "stacks": {
+            part: {"path": stack.path, "layers": sizes[part], "places": dict(stack.places)}
+            for part, stack in layout.stacks.items()
+        },
         "fingerprint": backbone.fingerprint,
     }
 
@@ -88,13 +84,13 @@ def of_set(settings: Any, name: str) -> dict[str, Any]:
     """What of the backbone a tensor set trains and sends, in numbers, and the memory that a process takes to train it, a guess."""
     from fedlingua.common.errors import BackboneError
     from fedlingua.desk.deployment.checks import memory_estimate
-    from fedlingua.exchange.trainable import build_trainable
+    from fedlingua.exchange.outline import outline_of
 
     chosen = replace(settings, tensor_set=name)
     try:
-        trainable = build_trainable(chosen)
+        outline = outline_of(chosen)
     except BackboneError as error:
         return {"name": name, "refused": str(error)}
-    sent = trainable.tensor_set.num_parameters
-    memory = sum(memory_estimate(chosen, trainable).values())
-    return {"name": name, "trains": trainable.trained.num_parameters, "travels": sent, "bytes": 4 * sent, "memory": memory}
+    sent = outline.tensor_set.num_parameters
+    memory = sum(memory_estimate(chosen, outline).values())
+    return {"name": name, "trains": outline.trained.num_parameters, "travels": sent, "bytes": 4 * sent, "memory": memory}

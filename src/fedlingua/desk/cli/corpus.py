@@ -11,6 +11,7 @@ from rich.text import Text
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.common.files import check_absent, check_folder_to_write
 from fedlingua.corpora.clean import Account, clean
+from fedlingua.corpora.identify import check_columns
 from fedlingua.corpora.split import SPLITS, SplitRules, check_shares, split_sites
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
 from fedlingua.desk.cli.options import Data
@@ -53,16 +54,20 @@ def corpus_check(
 ) -> Answer:
     """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
     pairs, rules = corpus.read(), cleaning.read()
+    columns = check_columns(list(islice(corpus.files.read(), 1000)), corpus.parsed, corpus.corpus)
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
     _show_statistics(corpus, statistics)
+    if columns:
+        answer["columns"] = columns
+        say(f"warning: {columns}")
     if backbone:
         from fedlingua.backbones.directories import backbone_directory
+        from fedlingua.backbones.files import describe
         from fedlingua.backbones.knowledge import doubts
-        from fedlingua.backbones.load import load_backbone
 
-        loaded, some = load_backbone(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
-        answer["doubts"] = list(doubts(loaded, corpus.parsed, some))
+        described, some = describe(backbone_directory(backbone), backbone), list(islice(corpus.files.read(), 1000))
+        answer["doubts"] = list(doubts(described, corpus.parsed, some))
         say(
             "\n".join(f"warning: {text}" for text in answer["doubts"])
             or f"backbone {backbone} knows both languages and their writing"

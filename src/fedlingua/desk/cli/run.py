@@ -23,7 +23,7 @@ from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.runs.folder import RunFolder, check_resumable
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.settings.experiment import given_settings, read_experiment
-from fedlingua.settings.kinds import EXPERIMENT
+from fedlingua.settings.kinds import EXPERIMENT, flat_keys
 from fedlingua.settings.trackers import check_trackers, tracker_names
 
 commands = Commands()
@@ -159,6 +159,8 @@ def check_experiment(
     given = _given(data, overrides, seed)
     if server:
         given["federation"] = str(server.federation)
+        if "below-quorum" not in {**given, **flat_keys(read_toml(experiment))}:
+            given["below-quorum"] = "wait"  # a site that is away for a while ends nobody's run
     settings = _at_home_anywhere(read_experiment(experiment, given))
     if server and settings.how.pooled:
         raise ConfigError(f"method = {settings.method!r} pools all sites' text, in simulation only; leave --server out")

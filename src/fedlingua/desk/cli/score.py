@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -26,7 +25,7 @@ from fedlingua.settings.metrics import OF_TEXT, Metric, metric_names
 commands = Commands()
 Json = dict[str, Any]
 MACRO, POOLED = "macro", "pooled"
-DEFAULT_METRICS = tuple(name for name in TEXT_METRICS if name != "off-target" or find_spec("py3langid"))
+DEFAULT_METRICS = tuple(name for name in TEXT_METRICS)
 """All that need no model, and no library that is not here."""
 AVERAGES = (MACRO, POOLED, "micro", "base_")
 SIDES = ("base_", "")

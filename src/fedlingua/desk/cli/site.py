@@ -110,18 +110,18 @@ def site_check(
     federation: Annotated[Path | None, typer.Option(help="The server's federation file.")] = None,
     expect: Annotated[str, typer.Option(help="The server's fingerprint, or its beginning.")] = "",
     knock: Annotated[bool, typer.Option(help="Join the server for a moment.")] = True,
+    measure: Annotated[bool, typer.Option("--measure", help="Also load the backbone and measure its dev loss.")] = False,
 ) -> Answer:
     """Prove that the site is ready: corpora, backbone, memory, disk, certificate, key; and list all that it will ever send."""
     site = _site(file)
     settings = site.here(read_experiment(experiment, {}) if experiment else settings_from(default_run_config()))
     known = read_federation(federation, Path()) if federation else None
-    # torch and transformers, which nothing else here needs, take seconds to load.
     from fedlingua.consent.approval import sends
     from fedlingua.desk.deployment.checks import check_site
-    from fedlingua.exchange.trainable import Trainable
+    from fedlingua.exchange.outline import Outline
 
-    built = list[Trainable]()
-    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built)]
+    built = list[Outline]()
+    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built, measure)]
     answer: dict[str, Any] = {"checks": checks, "approved": sorted(approved(site.approvals))}
     faults = sum(not each["good"] for each in checks)
     say(f"      approved: {', '.join(bundle[:12] for bundle in answer['approved']) or 'none yet'}")
@@ -156,11 +156,11 @@ def site_approve(
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     if experiment and federation:
         from fedlingua.consent.approval import approval_hash, in_words, sends
-        from fedlingua.exchange.trainable import build_trainable
+        from fedlingua.exchange.outline import outline_of
 
         settings = read_experiment(experiment, given_settings(set_ or ()))
         rules = read_federation(federation, Path()).rules
-        for words in [*in_words(settings, rules), *sends(settings, build_trainable(site.here(settings))).values()]:
+        for words in [*in_words(settings, rules), *sends(settings, outline_of(site.here(settings))).values()]:
             say(f"  - {words}")
         if not yes:
             typer.confirm("May this run here?", abort=True, err=True)

@@ -1,5 +1,6 @@
 """`fedlingua translate`: line for line, from a file or standard input; a translation memory unit for unit."""
 
+import json
 import os
 import sys
 import time
@@ -22,6 +23,8 @@ from fedlingua.desk.cli.output import Answer, AnsweringConsole, Commands, asks_j
 from fedlingua.desk.corpora.write import FORMS, Target, not_in_xml, text_file, write_pairs
 from fedlingua.desk.models import RunModels
 from fedlingua.desk.translator import Translator
+from fedlingua.evaluation.scores import below_base
+from fedlingua.exchange.delivery import SCORES
 
 commands = Commands()
 AT_ONCE, AT_ONCE_OF_A_FILE = 64, 1024
@@ -89,6 +92,9 @@ def translate_with(translator: Translator, how: TranslateOptions, output: TextIO
     model = translator.model
     how.set_threads()
     warn(translator.answering, style="")
+    scores = model.memory and model.memory.with_name(f"{SCORES}{model.site}.json")
+    for text in below_base(json.loads(scores.read_text(encoding="utf-8"))) if scores and scores.is_file() else ():
+        warn(f"warning: {text}")
     work = _Work(translator, how, AnsweringConsole(stderr=True) if how.to or not output.isatty() else None)
     started, answered = time.monotonic(), list[str]()
     if how.to is not None:

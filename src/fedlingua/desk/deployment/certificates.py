@@ -30,6 +30,8 @@ SERVER_DAYS, AUTHORITY_DAYS = 825, 3650
 CLOCK_SKEW = timedelta(days=1)
 """How far in the past a certificate begins: sites' clocks are set by hand, too, and some of them to the wrong time zone."""
 
+ANSWER_S = 20.0
+"""For the other machine, which may be busy, to answer; a firewall that drops packets never says so."""
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 OUTSIDE_ITS_DATES = {9, 10}
 OF_ANOTHER_AUTHORITY = {2, 7, 18, 19, 20, 21}
@@ -191,21 +193,14 @@ class CertificateFacts:
     tls_version: str
 
 
-def check_certificate(address: str, authority: Path, timeout_s: float = 20.0) -> CertificateFacts:
+def check_certificate(address: str, authority: Path, timeout_s: float = ANSWER_S) -> CertificateFacts:
     """Connect to "host:port" by TLS, as a site would, and check certificate and host name against the authority's file.
-
-    timeout_s: for the other machine, which may be busy, to answer; a firewall that drops packets never says so.
 
     Raises:
         ConfigError: an address without host or port, or no authority in the file.
         DeploymentError: no server, no TLS, or a certificate that a site would refuse; says which, and what to do.
     """
-    named, _, port_text = address.rpartition(":")
-    host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
-    # An IPv6 address without brackets cannot be told from one with a port.
-    is_host = _general_name(host) is not None and (":" in named) == (host != named)
-    if not is_host or not port_text.isascii() or not port_text.isdigit() or not 0 < (port := int(port_text)) < 65536:
-        raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
+    host, port = host_and_port(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificate and host name
     context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC's servers want the first, HTTP servers know either
     try:
@@ -226,16 +221,31 @@ def check_certificate(address: str, authority: Path, timeout_s: float = 20.0) ->
     return CertificateFacts(_hosts(leaf), leaf.not_valid_after_utc, tls_version)
 
 
-def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
-    """The server's certificate and the TLS version; nothing is sent beyond the handshake."""
-    where = f"{host}:{port}"
+def host_and_port(address: str) -> tuple[str, int]:
+    """Both of "host:port"; ConfigError for an address without either."""
+    named, _, port = address.rpartition(":")
+    host = named[1:-1] if named.startswith("[") and named.endswith("]") else named
+    # An IPv6 address without brackets cannot be told from one with a port.
+    is_host = _general_name(host) is not None and (":" in named) == (host != named)
+    if not is_host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"address = {address!r}; wanted host:port, such as 'fl.example.org:9092' or '[2001:db8::7]:9092'")
+    return host, int(port)
+
+
+def connect(host: str, port: int, timeout_s: float = ANSWER_S) -> socket.socket:
+    """A connection; DeploymentError where there is none, with why."""
     try:
-        connection = socket.create_connection((host, port), timeout_s)
+        return socket.create_connection((host, port), timeout_s)
     except OSError as error:
         reason = next(words for kind, words in UNREACHABLE.items() if isinstance(error, kind))
         reason = reason.format(host=host, port=port, timeout_s=timeout_s, error=error)
-        raise DeploymentError(f"{where}{reason}") from error
-    with connection:
+        raise DeploymentError(f"not reachable: {host}:{port}{reason}") from error
+
+
+def _handshake(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
+    """The server's certificate and the TLS version; nothing is sent beyond the handshake."""
+    where = f"{host}:{port}"
+    with connect(host, port, timeout_s) as connection:
         try:
             with context.wrap_socket(connection, server_hostname=host) as secured:
                 presented, version = secured.getpeercert(binary_form=True), secured.version()

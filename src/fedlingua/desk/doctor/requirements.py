@@ -25,7 +25,6 @@ SHOWN = ("flwr", "ray", "torch", "transformers", "peft", "datasets", "sacrebleu"
 """What decides most of what a run does; the others are named where something is wrong with them."""
 NEEDED_FOR = {
     "ja": "BLEU of translations into Japanese",
-    "langid": "off-target rates, and [cleaning] identify-language",
     "tensorboard": "track = 'tensorboard'",
     "mlflow": "track = 'mlflow'",
     "trackio": "track = 'trackio'",

@@ -12,8 +12,8 @@ from pathlib import Path
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
-from fedlingua.backbones.bottleneck import is_adapter
 from fedlingua.backbones.lora import merge_peft
+from fedlingua.backbones.parts import is_adapter
 from fedlingua.backbones.published import KEPT
 from fedlingua.common.folders import replace_folder
 from fedlingua.desk.completed import same_backbone, settings_of

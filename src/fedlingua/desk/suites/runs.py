@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from fedlingua.backbones.convert import files_hash
 from fedlingua.backbones.directories import BUILT_IN, check_backbone
 from fedlingua.common.devices import check_device
 from fedlingua.common.errors import ConfigError, RunError
@@ -119,8 +120,6 @@ def _federation(suite: Suite, row: Row) -> Federation:
 
 def content_hash(settings: Settings, federation: Federation) -> str:
     """Of what the settings name: federation file, corpora and backbone. Files of many gigabytes go by name and size."""
-    from fedlingua.backbones.convert import files_hash  # loads torch, which what is wrong with a suite is told without
-
     shipped = BUILT_IN[settings.backbone].directory if settings.backbone in BUILT_IN else None
     about = {
         "federation": sha256(settings.federation_path),

@@ -16,6 +16,7 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import read_sites
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.cli.corpus_input import CleaningOptions, CorpusInput
+from fedlingua_demo import phrasebook
 
 GOOD = [(f"der Hund Nummer {number} schläft", f"dog number {number} sleeps") for number in range(40)]
 BAD = [("", "nothing at all"), GOOD[0], ("Ja", "Yes"), ("London [b] und\x1b Rom", "London [b] und\x1b Rom")]
@@ -52,8 +53,11 @@ def test_check_shows_the_account_lengths_and_samples(corpus: Path) -> None:
 def test_check_tells_whether_a_backbone_knows_the_languages(corpus: Path) -> None:
     told = json.loads(command("check", corpus, "--direction", "de-en", "--backbone", "demo", "--format", "json").stdout)
     assert [text.partition(";")[0].partition(",")[0] for text in told["doubts"]] == [
-        "direction de-en: backbone 'demo' was never trained to write English"
+        "de: backbone 'demo' knows the phrasebook's words alone",
+        "direction de-en: backbone 'demo' was never trained to write English",
     ]
+    text = phrasebook.register_corpus("hospital", 30, 5)
+    corpus.write_text("".join(f"{german}\t{dutch}\n" for german, dutch in zip(text["de"], text["nl"], strict=True)))
     assert "backbone demo knows both" in command("check", corpus, "--direction", "de-nl", "--backbone", "demo").output
 
 

@@ -83,6 +83,11 @@ def one_and_two(folder: Path) -> None:
     file("two", "a\nb\n")(folder)
 
 
+def typos(folder: Path) -> None:
+    """Three mistakes in one file."""
+    file("typos.toml", "roundss = 3\nbach-size = 4\nrounds = 0\n")(folder)
+
+
 def cut_pairs(folder: Path) -> None:
     """Pairs of which the first line was broken off."""
     for split in ("train", "devel", "test"):
@@ -293,19 +298,14 @@ TABLE = [
     ),
     # What is not installed or not here.
     Mistake("run ja.toml --data .", "packages are not installed", "direction de-ja", "pip install", has=japanese),
+    # Columns and keys.
+    Mistake("corpus check de-fr.tsv --direction fr-de", "columns are swapped | 82% of", "de-fr.tsv", "give the direction de-fr"),
     Mistake(
-        "run small.toml --data . --set metrics=bleu,off-target",
-        "py3langid",
-        "off-target",
-        "pip install",
-        has=without("py3langid"),
-    ),
-    Mistake(
-        "corpus check de-fr.tsv --direction de-fr --set identify-language=true",
-        "py3langid",
-        "identify-language",
-        "pip install",
-        has=without("py3langid"),
+        "run typos.toml",
+        "roundss = 3 | bach-size = 4 | rounds = 0 is too small",
+        "typos.toml: rounds = 0",
+        "did you mean | nearest:",
+        has=typos,
     ),
     Mistake("score --run runs/done --metric comet --model x.ckpt", "no such checkpoint", "COMET model x.ckpt", "give the path"),
     Mistake(

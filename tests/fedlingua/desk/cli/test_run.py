@@ -329,6 +329,13 @@ def test_a_deployment_takes_the_servers_federation_whose_text_is_elsewhere(exper
     assert federation.site_names == ["clinic"]
 
 
+def test_a_deployment_waits_for_lost_sites_unless_the_experiment_says_otherwise(experiment, server):
+    assert check_experiment(experiment, None, [], None, server)[0].below_quorum == "wait"
+    assert check_experiment(experiment, None, ["below-quorum=go-on"], None, server)[0].below_quorum == "go-on"
+    experiment.write_text(experiment.read_text() + 'below-quorum = "fail"\n')
+    assert check_experiment(experiment, None, [], None, server)[0].below_quorum == "fail"
+
+
 def test_text_in_one_language_is_deployed_in_either_mode(experiment, server):
     text = server.federation.read_text().replace('direction = "de-fr"', 'language = "de"')
     server.federation.write_text(text.replace('"shared-side"', '"components"'))
