@@ -1,4 +1,4 @@
-"""Where a model's stacks of layers stand, and which modules of a layer adapters take the output of: one line a model type.
+"""Names of a model's stacks of layers and of the modules that adapters follow: one line for each model type.
 
 A translation model has an encoder and a decoder, a masked-language model an encoder; all else of either is shared.
 """

@@ -1,4 +1,4 @@
-"""Who is averaged with whom: for each part, named clusters of sites (Liu et al. 2023, §2.3)."""
+"""Clusters: for each part, the named groups of sites that are averaged together (Liu et al. 2023, §2.3)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Relatives:
     by: str
 
     def of(self, language: str) -> str | None:
-        """Name of the family or group that a language is averaged in, None where nobody knows it."""
+        """Family or group in which a language is averaged; None if unknown."""
         if own := next((self.own[code] for code in broader(language) if code in self.own), None):
             return own
         known = kinship(language)
@@ -94,7 +94,8 @@ def widened(
 
 
 def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:
-    """So many clusters of each part, of sizes that differ by one at most; encoder and decoder are drawn apart, anew for each seed.
+    """Random clusters of each part, with sizes that differ by one at most; encoder and decoder are drawn separately for each
+    seed.
 
     Raises:
         ConfigError: more clusters than sites.

@@ -39,7 +39,9 @@ def cpu_flags() -> frozenset[str]:
 
 
 def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
-    """What `precision` comes to on `device`: fp32 on a CPU without native bf16, where bf16 is several times slower; `say` is told so."""
+    """The precision that `device` computes in: fp32 on a CPU without native bf16, where bf16 is several times slower; calls
+    `say` then.
+    """
     if device != "cpu" or precision == "fp32" or NATIVE_BF16 & cpu_flags():
         return precision
     say(f"precision = {precision!r}: this CPU has no native bf16 and computes in fp32")

@@ -1,4 +1,4 @@
-"""Files that a user names: where their paths begin, and TOML, its mistakes told with their place; files that are written whole."""
+"""Files that a user names: base folders of their paths, TOML with the place of every mistake, and whole writes."""
 
 import os
 import tomllib

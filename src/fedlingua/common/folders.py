@@ -1,4 +1,4 @@
-"""A folder of files that is there whole or not at all, with checksums by which a damaged one is told."""
+"""A folder that is written whole or not at all, with checksums that detect damage."""
 
 import os
 import shutil

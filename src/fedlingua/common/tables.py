@@ -1,4 +1,4 @@
-"""Tables of a TOML file: what their keys may be, and dataclasses made of them. Every mistake is told with its place in the file."""
+"""Tables of a TOML file: their keys and dataclasses made from them. Every error names its place in the file."""
 
 import dataclasses
 from collections.abc import Collection, Mapping

@@ -38,7 +38,7 @@ def approved(file: Path) -> set[str]:
 
 
 def approve(file: Path, bundle: str, note: str = "bundle") -> bool:
-    """Add a hash to a site's list, of a bundle or of what the note says; False where it stands there already.
+    """Add a hash, of a bundle or of what the note names, to a site's list; False if it is listed already.
 
     Raises:
         ConfigError: it is no hash.

@@ -1,4 +1,4 @@
-"""SuperNode keys: a site proves with its private key that it is the site whose public key the server knows."""
+"""SuperNode keys: with its private key a node proves which site it is."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A deployed site's own file (docs/files.md): where its text, keys and state lie. It never leaves the site."""
+"""The file of a deployed site (docs/files.md): text, keys and state. It never leaves the site."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -10,7 +10,9 @@ from fedlingua.corpora.read import LINE_BYTES, Corpus, read_lines
 
 @dataclass(frozen=True)
 class LineDocuments(Corpus[str]):
-    """A file, plain or gzipped, whose every line is a document. Of `parts` shares this is number `part`: lines part, part + parts, ..."""
+    """A file, plain or gzipped, with one document on each line. Of `parts` shares this is number `part`: lines part, part +
+    parts, ...
+    """
 
     path: Path
     part: int = 1
@@ -24,7 +26,7 @@ class LineDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class Notes(Corpus[str]):
-    """A folder whose every .txt file, in subfolders too, is a document; in the order of their paths."""
+    """A folder of .txt files, one for each document, subfolders included; in the order of their paths."""
 
     folder: Path
 

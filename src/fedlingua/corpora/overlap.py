@@ -1,4 +1,4 @@
-"""Which sentences of one site stand at another, found by keyed hashes, so that no text leaves a site.
+"""Find sentences that several sites have, by keyed hashes, so that no text leaves a site.
 
 A sentence is normalised, and a digest is made of it under a key that the sites share: 64 bits of BLAKE2b, keyed, over its language and
 its normalised form. Equal digests mean equal sentences: that any two of a hundred million different ones meet by chance has a probability
@@ -72,7 +72,7 @@ def digest(key: bytes, side: Side) -> int:
 
 
 def key_check(key: bytes) -> str:
-    """16 hexadecimal digits that tell one key from another, and nothing of either."""
+    """16 hexadecimal digits that identify a key without revealing it."""
     return hashlib.blake2b(b"which key this is", key=key, digest_size=8, person=_PERSON).hexdigest()
 
 
@@ -137,7 +137,7 @@ def _whole(digests: SiteDigests) -> dict[str, Digests]:
 
 
 def leaks(sites: Mapping[str, SiteDigests]) -> dict[str, Digests]:
-    """site -> the digests of its dev and test that stand in the training text of another site."""
+    """site -> digests of its dev and test that also occur in another site's training text."""
     leaking = {site: [np.empty(0, DTYPE)] for site in sites}
     for site, other in permutations(sites, 2):
         for split in JUDGED:

@@ -35,12 +35,12 @@ class Pair(NamedTuple):
 
 
 class Corpus(Generic[T_co]):
-    """Where text lies, in one of the forms of formats.py: pairs, or documents in one language."""
+    """A source of text in one of the formats of formats.py: pairs, or documents in one language."""
 
     path: AnyPath
 
     def read(self) -> Iterator[T_co]:
-        """Yield what stands there in the order of the file, holding no more than a few at a time.
+        """Yield the entries in file order, holding only a few at a time.
 
         Pairs come as they stand, empty sides included; of documents those of white space alone are left out.
 
@@ -155,7 +155,7 @@ def read_lines(path: AnyPath, may_be_empty: bool = False) -> Iterator[str]:
 
 
 def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) -> Iterator[str]:
-    """Yield the lines of a stream, or raise as `read_lines` does. path: where they come from, for errors."""
+    """Yield the lines of a stream, or raise as `read_lines` does. path: the file, for errors."""
     number = 0
     try:
         for raw in iter(partial(stream.readline, LINE_BYTES + 1), b""):
@@ -178,7 +178,7 @@ def lines_of(stream: IO[bytes], path: AnyPath | str, may_be_empty: bool = True) 
 
 
 def _checked_start(raw: bytes, path: AnyPath | str) -> bytes:
-    """The first line, which tells of a file that is another encoding's, or has no line ends of ours."""
+    """The first line; reveals a file with another encoding or unknown line ends."""
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * raw.count(0) > len(raw):
         raise CorpusError(f"{path}, line 1: this is UTF-16; convert the file to UTF-8, as with iconv -f UTF-16 -t UTF-8")
     if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
@@ -221,7 +221,7 @@ def damaged(path: AnyPath | str, last: str, error: Exception) -> str:
 
 
 def empty(path: AnyPath | str, unit: str = "line") -> str:
-    """What is wrong with a file that nothing stands in."""
+    """The error about an empty file."""
     return f"{path} is empty; a corpus needs at least one {unit}"
 
 

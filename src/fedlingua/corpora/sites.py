@@ -1,4 +1,4 @@
-"""Sites and where their text lies: what a federation file says, as docs/files.md shows it."""
+"""Sites and their text, as a federation file describes them (docs/files.md)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ POOLED = "pooled"
 
 @dataclass(frozen=True)
 class Site:
-    """One institution: its name, its direction or language, and where its text comes from, which a deployment's server does not know.
+    """One institution: its name, its direction or language, and its text, which a deployment's server does not know.
 
     public_key: of the one node that may speak for it, in OpenSSH's form; "" where nodes are not told apart by keys.
     sizes: what the site asks for itself; the federation's where it does not. Of text in one language alone: public, whether a centralized

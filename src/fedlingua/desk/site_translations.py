@@ -49,10 +49,15 @@ def read_site_translations(run_dir: Path, sites: Collection[str] = ()) -> dict[s
     for name in sites:
         if name not in known:
             raise RunError(f"{run_dir}: no site {name!r} has scores here{nearest(name, known)}; there are {', '.join(known)}")
-    return {name: _site_translations(run_dir, name, known[name]["direction"]) for name in sites or known}
+    return {name: site_translations(run_dir, name, known[name]["direction"]) for name in sites or known}
 
 
-def _site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
+def site_translations(run_dir: Path, name: str, direction: str) -> SiteTranslations:
+    """A site's translations.
+
+    Raises:
+        RunError: they are not here. CorpusError: the file is not as a site writes it. ConfigError: the direction is none.
+    """
     own = run_dir / "sites" / name / "translations.tsv"
     pooled = sorted((run_dir / "sites").glob(f"*/translations-{name}.tsv"))
     files = [own] if own.is_file() else pooled

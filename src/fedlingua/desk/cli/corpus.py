@@ -19,7 +19,7 @@ from fedlingua.desk.corpora.prepared import Prepared, account_of, has_tab, leaks
 from fedlingua.desk.corpora.statistics import Statistics, as_json, corpus_statistics, summary
 from fedlingua.desk.corpora.write import target_of, write_pairs
 
-commands = Commands(help="Text for the sites of a federation: look at it, convert it, divide it.")
+commands = Commands(help="Check, convert and split the text of a federation's sites.")
 _WIDTH = 60
 """Characters of a sample that a terminal is shown."""
 
@@ -28,14 +28,17 @@ _WIDTH = 60
 def corpus_prepare(
     name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
     source: Annotated[
-        Path, typer.Option("--from", help="Folder of the downloads: OPUS's Moses files, zipped or not; the other two unpacked.")
+        Path,
+        typer.Option("--from", help="Folder of the downloads: Moses files of OPUS, zipped or not; mtnt and uncorpus unpacked."),
     ],
-    to: Annotated[Path, typer.Option(help="Data folder; the splits go into a folder in it.")],
-    uniform: Annotated[bool, typer.Option("--uniform", help="Every pair the same size (Liu et al. 2023, appendix C).")] = False,
-    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="No sentence in two splits, at any two sites.")] = False,
-    key: Annotated[str, typer.Option(help="Key of the shuffle and of the choice.")] = "fedlingua",
+    to: Annotated[Path, typer.Option(help="Data folder; the splits are written to a folder inside it.")],
+    uniform: Annotated[
+        bool, typer.Option("--uniform", help="Give every language pair the same size (Liu et al. 2023, appendix C).")
+    ] = False,
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Keep every sentence in one split, across all sites.")] = False,
+    key: Annotated[str, typer.Option(help="Text that seeds the shuffle and the choice.")] = "fedlingua",
 ) -> Answer:
-    """Turn downloads into the papers' splits and sizes: of Liu et al. 2023 (ted2020, europarl), of MetaSend (mtnt, uncorpus)."""
+    """Split downloaded corpora as the papers do: Liu et al. 2023 (ted2020, europarl), MetaSend (mtnt, uncorpus)."""
     from fedlingua.desk.cli.corpus_prepare import prepare_corpus
 
     target, prepared = prepare_corpus(name, source, to, uniform, no_leaks, key)
@@ -48,10 +51,10 @@ def corpus_prepare(
 def corpus_check(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
-    samples: Annotated[int, typer.Option(min=0, help="Pairs shown for each reason; they quote the text.")] = 3,
-    backbone: Annotated[str, typer.Option(help="Also whether this backbone knows the languages and the writing.")] = "",
+    samples: Annotated[int, typer.Option(min=0, help="Pairs to show for each reason; they quote the text.")] = 3,
+    backbone: Annotated[str, typer.Option(help="Also check that this backbone knows the languages and the script.")] = "",
 ) -> Answer:
-    """Read a corpus to its end: what is in it, what cleaning drops of it and why."""
+    """Check a whole corpus: what it holds, what cleaning drops, and why."""
     pairs, rules = corpus.read(), cleaning.read()
     statistics = corpus_statistics(pairs, corpus.parsed, rules, samples, corpus.corpus)
     answer = {"corpus": corpus.corpus, **as_json(statistics, corpus.parsed)}
@@ -81,15 +84,16 @@ def corpus_convert(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
     to: Annotated[
-        Path, typer.Option(help="The file: .tsv, .jsonl, .tmx (also .gz) or .parquet; with --as moses the stem of two.")
+        Path,
+        typer.Option(help="File to write: .tsv, .jsonl, .tmx (also .gz) or .parquet; with --as moses the stem of two files."),
     ],
     as_: Annotated[
         Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
-        typer.Option("--as", help="Form; default: by the ending of --to."),
+        typer.Option("--as", help="Format; default: by the ending of --to."),
     ] = None,
-    clean_: Annotated[bool, typer.Option("--clean", help="Drop what cleaning drops; so do --rules, --set and --strict.")] = False,
+    clean_: Annotated[bool, typer.Option("--clean", help="Clean the text; --rules, --set and --strict imply it.")] = False,
 ) -> Answer:
-    """Write a corpus in another form, whole or not at all."""
+    """Convert a corpus to another format. The file is written whole or not at all."""
     pairs, account, name = corpus.read(), Account(), corpus.corpus
     rules = cleaning.read() if clean_ or cleaning != CleaningOptions() else None
     target = target_of(to, as_, corpus.parsed)
@@ -110,14 +114,15 @@ def corpus_convert(
 def corpus_split(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
-    to: Annotated[Path, typer.Option(help="Folder of the splits, which must not be there yet.")],
+    to: Annotated[Path, typer.Option(help="Folder of the splits; it must not exist yet.")],
     mode: Annotated[
-        Literal["components", "shared-side", "paper"], typer.Option(help="components: no sentence in two splits; see [split].")
+        Literal["components", "shared-side", "paper"],
+        typer.Option(help="How to split. components: no sentence in two splits; see [split]."),
     ] = "components",
-    shares: Annotated[str, typer.Option(help="Of train, dev and test.")] = "0.6,0.2,0.2",
-    key: Annotated[str, typer.Option(help="Decides what goes where.")] = "fedlingua",
+    shares: Annotated[str, typer.Option(help="Shares of train, dev and test.")] = "0.6,0.2,0.2",
+    key: Annotated[str, typer.Option(help="Text that seeds the split.")] = "fedlingua",
 ) -> Answer:
-    """Clean a corpus and divide it into train, dev and test, as `splits` of a federation file reads them.
+    """Clean a corpus and split it into train, dev and test, for `splits` in a federation file.
 
     TO/<direction>.<split>.tsv.gz and account.json are written all at once or not at all. Same text and key, same bytes.
     """
@@ -158,13 +163,16 @@ def corpus_overlap(
     ],
     data: Data = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="All of the sites' cleaned text: no limits, no sizes, nothing kept for the backbone.")
+        bool,
+        typer.Option(
+            "--whole", help="Compare all of the sites' cleaned text, without limits, sizes or text reserved for the backbone."
+        ),
     ] = False,
     to: Annotated[
-        Path | None, typer.Option(help="Write the text without the dev and test pairs that leak: TO/SITE.SPLIT.tsv.gz.")
+        Path | None, typer.Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")
     ] = None,
 ) -> Answer:
-    """What of each site's text stands at other sites, and what of its dev and test they train on. Of a run: what its sites' hashes told."""
+    """Find sentences that several sites have, and dev and test pairs that another site trains on. For a run: by its sites' hashes."""
     from fedlingua.desk.cli.corpus_overlap import compare_files, overlap_of_run, show_overlap
 
     if where.is_dir() and (data or whole or to):

@@ -24,21 +24,24 @@ from fedlingua.settings.experiment import parse_override
 
 @dataclass(frozen=True)
 class CorpusInput:
-    """One corpus, of the kind that its ending tells unless one is named."""
+    """One corpus, of a given kind or of the kind that its ending implies."""
 
     corpus: Annotated[
         str,
         typer.Argument(
-            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, .zip of OPUS, X of X.de and X.fr, dev.{}.txt, a folder."
+            help="Corpus: .tsv, .tmx, .jsonl (also .gz), .parquet, a .zip of OPUS, X for X.de and X.fr, dev.{}.txt, or a folder."
         ),
     ]
     direction: Annotated[str, typer.Option(help="Source and target, such as de-fr.")]
     kind: Annotated[
-        str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet, dataset; default: by the name's ending.")
+        str | None,
+        typer.Option(help="Kind: tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending."),
     ] = None
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="More of the corpus, as in a federation file: columns=[1,0], fields, subset, split."),
+        typer.Option(
+            "--option", help="Further keys of the corpus, as in a federation file: columns=[1,0], fields, subset, split."
+        ),
     ] = None
 
     @cached_property
@@ -65,7 +68,7 @@ class CorpusInput:
         return corpus_of({kind: self.corpus, **values}, self.parsed, self.corpus, Path(), FILE_FORMATS)
 
     def read(self) -> Iterator[Pair]:
-        """The pairs as they stand, counted on the terminal while they come."""
+        """The raw pairs; a terminal shows a count while they are read."""
         return _watched(self.files.read(), self.corpus)
 
 
@@ -73,9 +76,13 @@ class CorpusInput:
 class CleaningOptions:
     """The rules of a file's [cleaning], a federation's or a recipe's, or the defaults; with changes before both."""
 
-    rules: Annotated[Path | None, typer.Option("--rules", help="File with [cleaning]: a federation file or a recipe.")] = None
-    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of [cleaning]; goes before the file's.")] = None
-    strict: Annotated[bool, typer.Option("--strict", help="Fail where a pair would be dropped.")] = False
+    rules: Annotated[
+        Path | None, typer.Option("--rules", help="File with a [cleaning] table: a federation file or a recipe.")
+    ] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key of [cleaning]: KEY=VALUE. May be repeated.")] = (
+        None
+    )
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if any pair would be dropped.")] = False
 
     def read(self) -> CleaningRules:
         """

@@ -1,4 +1,4 @@
-"""`fedlingua corpus overlap`: what of one site's text stands at another. Shows counts, never text."""
+"""`fedlingua corpus overlap`: sentences that several sites have. Shows counts, never text."""
 
 import dataclasses
 from collections.abc import Mapping

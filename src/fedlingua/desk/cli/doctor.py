@@ -19,7 +19,7 @@ PROGRAMS = ("flwr", "flower-superlink", "flower-supernode")
 
 @commands.command(epilog=example("fedlingua doctor"))
 def doctor() -> Answer:
-    """Look whether this machine has what runs need: versions, GPU, memory, disk, Flower, ports, extras; no network, nothing is changed."""
+    """Check this machine: versions, GPU, memory, disk, Flower, ports and extras. Uses no network and changes nothing."""
     checks = [show_result(result) for result in check_machine()]
     if wrong := sum(not each["good"] for each in checks):
         raise DeploymentError(

@@ -22,7 +22,7 @@ from fedlingua.desk.pretraining.demo import make_built_in
 if TYPE_CHECKING:  # a mistake is told without torch
     from fedlingua.desk.finetuning.loop import Epoch
 
-commands = Commands(help="Fine-tune a pre-trained encoder to tag or to label, and score it.")
+commands = Commands(help="Fine-tune a pre-trained encoder for tagging or classification, and score it.")
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,23 @@ class FineTuneOptions:
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Encoder: a directory in transformers' layout (XLM-R, RoBERTa, BERT), or as a run's backbone is named: demo-encoder, a "
-            "recipe's name, a hub id that is pinned here."
+            help="Encoder: a folder in transformers' layout (XLM-R, RoBERTa, BERT), or a name that a run's backbone may have: demo-encoder, "
+            "a recipe, a pinned hub id."
         ),
     ] = None
     run: Annotated[
-        Path | None, typer.Option(help="Or a run: the encoder that it has pre-trained.", shell_complete=run_folders)
+        Path | None, typer.Option(help="Or the encoder that this run has pre-trained.", shell_complete=run_folders)
     ] = None
     site: Annotated[
-        str | None, typer.Option(help="With --run: whose, where sites end with different ones.", shell_complete=sites_of_run)
+        str | None, typer.Option(help="With --run: the site, if sites end with different encoders.", shell_complete=sites_of_run)
     ] = None
     to: Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
     max_tokens: Annotated[
-        int | None, typer.Option(help="Subwords of a sequence; default: what the encoder can, up to 256.", show_default=False)
+        int | None,
+        typer.Option(help="Longest sequence in subwords; default: the encoder's limit, at most 256.", show_default=False),
     ] = None
-    threads: Annotated[int, typer.Option(min=1, help="torch threads; other counts change the last bits.")] = 1
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it trains.")] = "cpu"
+    threads: Annotated[int, typer.Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to train on.")] = "cpu"
 
 
 @commands.command("ner", epilog=example("fedlingua finetune ner --encoder demo-encoder --data NCBI-disease --epochs 3"))
@@ -56,10 +57,11 @@ def finetune_ner(
     how: FineTuneOptions,
     training: FineTuning,
     layout: Annotated[
-        Literal["iob", "i2b2"], typer.Option(help="iob: token and tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
+        Literal["iob", "i2b2"],
+        typer.Option(help="iob: a token and its tag on each line (.tsv, .tsv.gz); i2b2: notes and entries."),
     ] = "iob",
 ) -> Answer:
-    """Named entities: micro, macro and weighted F1, strict and type matching."""
+    """Recognize named entities; report micro, macro and weighted F1, with strict and type matching."""
     return _finetune("ner", data, how, training, layout)
 
 
@@ -69,7 +71,7 @@ def finetune_pairs(
     how: FineTuneOptions,
     training: FineTuning,
 ) -> Answer:
-    """Relations between two marked mentions, or assertions about one: micro, macro and weighted F1 over labels, accuracy."""
+    """Classify relations between two marked mentions, or assertions about one; report F1 and accuracy."""
     return _finetune("pairs", data, how, training)
 
 

@@ -51,14 +51,15 @@ def pretrain(
     ],
     data: Data = None,
     to: Annotated[
-        Path | None, typer.Option(help="Directory of the model; default: the user's cache, under the recipe's name.")
+        Path | None, typer.Option(help="Folder of the model; default: a folder with the recipe's name in the user's cache.")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=value, as training.device=cpu; goes before the recipe's.")
+        list[str] | None,
+        typer.Option("--set", help="Override a key of the recipe: TABLE.KEY=VALUE, such as training.device=cpu."),
     ] = None,
 ) -> Answer:
-    """Train a small model with its own SentencePiece from nothing: an M2M-100, or with task = "masked-language" an XLM-R. The same command
-    goes on with a training that was broken off.
+    """Train a small model and its SentencePiece from nothing: an M2M-100, or an XLM-R with task = "masked-language". The same command
+    continues an interrupted training.
 
     The model's directory holds `pretraining.json` and the model card beside the weights.
     """
@@ -69,7 +70,7 @@ def pretrain(
 
 
 def _pretrain(recipe_file: Path, data: Path, to: Path | None, overrides: Sequence[str]) -> Path:
-    """Train, or go on where a training was broken off; returns the model's directory."""
+    """Train, or resume an interrupted training; returns the model's folder."""
     recipe = read_recipe(recipe_file, data, dict(map(parse_override, overrides)))
     if to is not None:
         check_new_folder(to, "--to")

@@ -1,4 +1,4 @@
-"""`fedlingua status`: how far a run is, from its folder alone."""
+"""`fedlingua status`: a run's progress, from its folder alone."""
 
 import time
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ commands = Commands()
 
 @commands.command(epilog=example("fedlingua status runs/demo-adapter-families-2022 --format json"))
 def status(run: options.RunArgument) -> Answer:
-    """Show how far a run is: each site's round, when it was last heard, its bytes and failures."""
+    """Show a run's progress: each site's round, last message, bytes and failures."""
     folder, about = RunFolder(run), run_about(run)
     alive = about.get("status") == "running" and folder.is_held()
     say(headline(about, alive))

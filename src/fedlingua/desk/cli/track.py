@@ -1,4 +1,4 @@
-"""`fedlingua track`: what a run has to tell a tracker and has not told yet, from its folder alone."""
+"""`fedlingua track`: send a tracker what it has not received of a run, from its folder alone."""
 
 from typing import Annotated
 
@@ -21,9 +21,11 @@ END_S = 600
 @commands.command(epilog=example("fedlingua track runs/demo-adapter-families-2022 --to tensorboard"))
 def track(
     run: options.RunArgument,
-    to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, with commas; default: what the run names.")] = "",
+    to: Annotated[
+        str, typer.Option(help="Trackers, separated by commas: tensorboard, mlflow, trackio; default: those the run names.")
+    ] = "",
 ) -> Answer:
-    """Tell experiment trackers of a run what they have not been told yet: after the fact, or after a tracker could not be reached."""
+    """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
     folder = RunFolder(run.resolve())
     about = folder.read("run.json")
     if about is None:

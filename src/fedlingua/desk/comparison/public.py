@@ -1,4 +1,4 @@
-"""Runs beside each other on text that is nobody's own: each translates it here, where a deployment's sites keep theirs to themselves."""
+"""Comparison on public text: each run translates it here, also where a deployment's sites keep their own text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,8 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
 
 
 def translator_for(run_dir: Path, direction: Direction) -> Translator:
-    """What a run translates a direction with: its site's own tensors where they lie here, else those of the nearest clusters.
+    """The tensors with which a run translates a direction: its site's own if they are here, else those of the nearest
+    clusters.
 
     Raises:
         RunError: neither is here.

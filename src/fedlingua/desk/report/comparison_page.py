@@ -12,12 +12,12 @@ import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.comparison.compare import Comparison
+from fedlingua.desk.comparison.compare import Beside, Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
 from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
 from fedlingua.desk.report.pareto import Point, pareto_plot
-from fedlingua.desk.report.publish import make_folder, put_page, render_page, sites_by_signature
+from fedlingua.desk.report.publish import heading, make_folder, put_page, render_page, sites_by_signature
 from fedlingua.desk.report.values import mapping, text
 from fedlingua.evaluation.bootstrap import Difference
 from fedlingua.settings.methods import CENTRALIZED, SILO
@@ -54,7 +54,6 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    folders = [run.name for run in comparison.runs]
     comparison = labelled(comparison)
     metric, first = comparison.metric, comparison.runs[0]
     differing = differing_settings(comparison.runs)
@@ -62,7 +61,9 @@ def render_comparison(comparison: Comparison) -> str:
         "comparison.html",
         _title(comparison),
         figures(comparison),
-        heading=_title(comparison),
+        title_line=_title(comparison),
+        heading=heading(first.config),
+        verdict=[_verdict(comparison, beside) for beside in comparison.beside],
         comparison=comparison,
         metric=metric,
         scale=metric.scale,
@@ -77,7 +78,6 @@ def render_comparison(comparison: Comparison) -> str:
         any_gains=any(fair.gains for fair in comparison.fairness),
         sentences_by_site=[(site, [*of_site]) for site, of_site in groupby(comparison.sentences, key=lambda each: each.site)],
         differing={key: [text(without_place(value), units.NOTHING) for value in values] for key, values in differing.items()},
-        folders=folders,
         signatures=_signatures(comparison),
     )
 
@@ -103,6 +103,14 @@ def _title(comparison: Comparison) -> str:
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
 
 
+def _verdict(comparison: Comparison, beside: Beside) -> str:
+    """ "adapter-fed: 7 of 9 sites gain, +1.2 BLEU over adapter-local"."""
+    metric = comparison.metric
+    gains = [metric.gain(each.second, each.first) or 0.0 for each in beside.sites.values()]
+    over = metric.gained(metric.gain(beside.macro.second, beside.macro.first) or 0.0)
+    return f"{beside.run}: {sum(each > 0 for each in gains)} of {len(gains)} sites gain, {over} {comparison.runs[0].name}"
+
+
 def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
     """The plots by name; None where there is nothing to draw."""
     price = bytes_of(comparison.runs)
@@ -112,7 +120,7 @@ def figures(comparison: Comparison) -> dict[str, go.Figure | None]:
     return {
         "scores": score_plot(comparison),
         "differences": difference_plot(comparison),
-        "bytes": _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}"),
+        "bytes": None if not any(price.values()) else _price_plot(comparison, scaled, f"up and down, a site, all rounds, {unit}"),
         "seconds": _price_plot(comparison, seconds, "seconds of the whole run"),
         "gains": gain_plot(comparison) if any(fair.gains for fair in comparison.fairness) else None,
     }

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import plotly.graph_objects as go
 from jinja2 import Undefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from fedlingua.common import units
 from fedlingua.common.errors import RunError
@@ -29,16 +29,28 @@ TEMPLATES.filters |= {
 }
 
 
+LIBRARY = f"plotly-{get_plotlyjs_version()}.min.js"
+"""What draws the plots: 4.7 MB, one file for all pages of a folder."""
+SHARED = "runs"
+"""Pages anywhere below a folder of this name share the library there; any other page has it beside itself."""
+
+
 def render_page(template: str, title: str, figures: Mapping[str, go.Figure | None], **values: Any) -> str:
     """The page as text. template: a file of `pages`. figures: plots by name; None where there is nothing to draw."""
     drawn = {name: json.loads(figure.to_json()) for name, figure in figures.items() if figure is not None}
     return TEMPLATES.get_template(template).render(
         title=f"{title} – fedlingua report",
         figures=drawn,
-        # Nothing to draw, nothing to draw it with: a page without plots stays small.
-        plotly=Markup(get_plotlyjs()) if drawn else "",
+        library=LIBRARY,
         **{"note": lambda name: f"{name} holds nothing to show.", **values},
     )
+
+
+def heading(config: Mapping[str, Any]) -> str:
+    """ "Federation trades, backbone demo": what a run's settings say of the two; "" where they say nothing."""
+    names = [(key, Path(text(config.get(key))).name.replace(".toml", "")) for key in ("federation", "backbone")]
+    words = ", ".join(f"{key} {name}" for key, name in names if name)
+    return words[:1].upper() + words[1:]
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -58,16 +70,27 @@ def make_folder(folder: Path, what: str) -> Path:
 
 
 def put_page(page: str, target: Path) -> Path:
-    """Write the page to `target` and return it.
+    """Write the page to `target`, with the plot library where it looks for it, and return it.
 
     Raises:
         RunError: the folder cannot be written to.
     """
+    above = [folder for folder in target.resolve().parents[:5] if folder.name == SHARED]
+    library = (above[0] if above else target.resolve().parent) / LIBRARY
+    source = Path(os.path.relpath(library, target.resolve().parent)).as_posix()
+    # What a terminal would obey is gone.
+    page = _CONTROLS.sub("", page).replace(f'src="{LIBRARY}"', f'src="{quote(source)}"')
+    if "<script data-library" in page and not library.is_file():
+        _put(get_plotlyjs(), library)
+    return _put(page, target)
+
+
+def _put(content: str, target: Path) -> Path:
     # Written aside and moved, so that a browser that reloads during a run never sees half a page.
     aside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
-        # What no text file holds (half of a surrogate pair) is spelt out, and what a terminal would obey is gone.
-        aside.write_bytes(_CONTROLS.sub("", page).encode("utf-8", "backslashreplace"))
+        # What no text file holds (half of a surrogate pair) is spelt out.
+        aside.write_bytes(content.encode("utf-8", "backslashreplace"))
         os.replace(aside, target)
     except OSError as error:
         aside.unlink(missing_ok=True)

@@ -45,11 +45,11 @@ CLOSE = {"connection": "close"}
 class Limits:
     """What a request may ask for; options of `fedlingua serve`."""
 
-    sentences: Annotated[int, typer.Option("--max-sentences", min=1, help="Of one request.")] = 100
-    characters: Annotated[int, typer.Option("--max-characters", min=1, help="Of one sentence.")] = 2000
-    waiting: Annotated[int, typer.Option("--max-waiting", min=1, help="Requests that wait; more are sent away with 503.")] = 64
+    sentences: Annotated[int, typer.Option("--max-sentences", min=1, help="Most sentences in a request.")] = 100
+    characters: Annotated[int, typer.Option("--max-characters", min=1, help="Most characters in a sentence.")] = 2000
+    waiting: Annotated[int, typer.Option("--max-waiting", min=1, help="Most waiting requests; further ones get status 503.")] = 64
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="A request that waits longer is given up, with 504.")
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds a request may wait; then it gets status 504.")
     ] = 60.0
 
     @property
