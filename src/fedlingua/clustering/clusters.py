@@ -94,8 +94,7 @@ def widened(
 
 
 def at_random(sites: Sequence[str], numbers: Mapping[Part, int], seed: int) -> Clusters:
-    """Random clusters of each part, with sizes that differ by one at most; encoder and decoder are drawn separately for each
-    seed.
+    """Random clusters of each part, equal in size but for one site; encoder and decoder are drawn separately for each seed.
 
     Raises:
         ConfigError: more clusters than sites.

@@ -39,8 +39,8 @@ def cpu_flags() -> frozenset[str]:
 
 
 def computed_in(precision: str, device: str, say: Callable[[str], None] = lambda note: None) -> str:
-    """The precision that `device` computes in: fp32 on a CPU without native bf16, where bf16 is several times slower; calls
-    `say` then.
+    """The precision that `device` computes in: fp32 on a CPU without native bf16, which is several times slower; `say` is
+    told.
     """
     if device != "cpu" or precision == "fp32" or NATIVE_BF16 & cpu_flags():
         return precision

@@ -10,9 +10,7 @@ from fedlingua.corpora.read import LINE_BYTES, Corpus, read_lines
 
 @dataclass(frozen=True)
 class LineDocuments(Corpus[str]):
-    """A file, plain or gzipped, with one document on each line. Of `parts` shares this is number `part`: lines part, part +
-    parts, ...
-    """
+    """A file, plain or gzipped, with a document on each line. Share `part` of `parts` has lines part, part + parts, ..."""
 
     path: Path
     part: int = 1
@@ -26,7 +24,7 @@ class LineDocuments(Corpus[str]):
 
 @dataclass(frozen=True)
 class Notes(Corpus[str]):
-    """A folder of .txt files, one for each document, subfolders included; in the order of their paths."""
+    """A folder of .txt files, subfolders included, one for each document, in the order of their paths."""
 
     folder: Path
 

@@ -34,7 +34,7 @@ class PublicText:
     public: Annotated[
         str | None, typer.Option(help="Corpus that all runs translate now, in place of their sites' test text.")
     ] = None
-    direction: Annotated[list[str] | None, typer.Option(help="Direction of --public, such as de-fr. May be repeated.")] = None
+    direction: Annotated[list[str] | None, typer.Option(help="Direction of --public, such as de-fr; repeatable.")] = None
     kind: Annotated[str | None, typer.Option(help="Kind of --public, if its ending does not say.")] = None
     option: Annotated[list[str] | None, typer.Option(help="Further keys of --public, as in a federation file.")] = None
     limit: Annotated[int, typer.Option(min=0, help="Most pairs of --public for each direction; 0: all.")] = 0
@@ -97,8 +97,10 @@ def compare(
         write_comparison(comparison, to)
     for name, run in _numbered(comparison).items():
         say(f"{name}: {run.folder}")
-    for table in (*_scores_tables(comparison), _costs_table(comparison), *_seeds_tables(comparison)):
+    for table in (*_scores_tables(comparison), _costs_table(comparison)):
         console().print(table)
+    if comparison.over_seeds:
+        console().print(_seeds_table(comparison))
     for sentence in comparison.sentences:
         say(f"{sentence.site} ({sentence.direction}), chrF {units.gain(sentence.gain)}", style="bold")
         names = ("source", "reference", comparison.runs[0].name, comparison.runs[1].name)
@@ -168,34 +170,15 @@ def _cells(comparison: "Comparison", each: "Difference", sampled: bool) -> list[
 
 def _costs_table(comparison: "Comparison") -> Table:
     """A line a run: what it cost (bytes of a site up and down in the whole run), and how its sites fare; columns that any run fills."""
-    headers = (
-        "run",
-        "bytes",
-        "rounds",
-        "time",
-        "worst site",
-        "its score",
-        "spread",
-        "gain of joining",
-        "left behind",
-    )
+    headers = ("run", "bytes", "rounds", "time", "worst site", "its score", "spread", "gain of joining", "left behind")
     rows = []
     for (name, run), fair in zip(_numbered(comparison).items(), comparison.fairness, strict=True):
         costs = run.costs
         gain = units.gain(None if fair.gain is None else comparison.metric.scale * fair.gain)
         behind = ", ".join(fair.left_behind) if fair.left_behind else ("none" if fair.gains else units.NOTHING)
-        row = (
-            name,
-            units.data(run.total_bytes),
-            units.count(costs["rounds"]),
-            units.duration(costs["seconds"]),
-            fair.worst_site,
-            _score(comparison, fair.worst),
-            units.score(comparison.metric.scale * fair.spread),
-            gain,
-            behind,
-        )
-        rows.append(row)
+        cells = (units.data(run.total_bytes), units.count(costs["rounds"]), units.duration(costs["seconds"]), fair.worst_site)
+        spread = units.score(comparison.metric.scale * fair.spread)
+        rows.append((name, *cells, _score(comparison, fair.worst), spread, gain, behind))
     filled = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {units.NOTHING}]
     table = plain_table(*(headers[place] for place in filled), title="cost and fairness", left=("worst site", "left behind"))
     for row in rows:
@@ -203,16 +186,13 @@ def _costs_table(comparison: "Comparison") -> Table:
     return table
 
 
-def _seeds_tables(comparison: "Comparison") -> Iterator[Table]:
-    """A line a method of which several runs differ in their seed alone; no table where none has."""
-    if not comparison.over_seeds:
-        return
+def _seeds_table(comparison: "Comparison") -> Table:
     headers = ("method", "seeds", MACRO, "worst site", "spread", "gain of joining")
     table = plain_table(*headers, title="over seeds, mean ± sample standard deviation")
     for each in comparison.over_seeds:
         values = (each.macro, each.worst, each.spread, each.gain)
         table.add_row(each.method, str(len(each.seeds)), *(_mean_and_sd(comparison, each) for each in values))
-    yield table
+    return table
 
 
 def _mean_and_sd(comparison: "Comparison", pair: tuple[float, float] | None) -> str:

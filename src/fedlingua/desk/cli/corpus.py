@@ -28,12 +28,11 @@ _WIDTH = 60
 def corpus_prepare(
     name: Annotated[str, typer.Argument(help="ted2020, europarl, mtnt or uncorpus.")],
     source: Annotated[
-        Path,
-        typer.Option("--from", help="Folder of the downloads: Moses files of OPUS, zipped or not; mtnt and uncorpus unpacked."),
+        Path, typer.Option("--from", help="Folder of the downloads: Moses files of OPUS (or zips); mtnt and uncorpus unpacked.")
     ],
     to: Annotated[Path, typer.Option(help="Data folder; the splits are written to a folder inside it.")],
     uniform: Annotated[
-        bool, typer.Option("--uniform", help="Give every language pair the same size (Liu et al. 2023, appendix C).")
+        bool, typer.Option("--uniform", help="Give all language pairs one size (Liu et al. 2023, appendix C).")
     ] = False,
     no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Keep every sentence in one split, across all sites.")] = False,
     key: Annotated[str, typer.Option(help="Text that seeds the shuffle and the choice.")] = "fedlingua",
@@ -84,8 +83,7 @@ def corpus_convert(
     corpus: CorpusInput,
     cleaning: CleaningOptions,
     to: Annotated[
-        Path,
-        typer.Option(help="File to write: .tsv, .jsonl, .tmx (also .gz) or .parquet; with --as moses the stem of two files."),
+        Path, typer.Option(help="File to write: .tsv, .jsonl, .tmx (also .gz), .parquet; with --as moses a stem of two.")
     ],
     as_: Annotated[
         Literal["tsv", "moses", "jsonl", "parquet", "tmx"] | None,
@@ -117,7 +115,7 @@ def corpus_split(
     to: Annotated[Path, typer.Option(help="Folder of the splits; it must not exist yet.")],
     mode: Annotated[
         Literal["components", "shared-side", "paper"],
-        typer.Option(help="How to split. components: no sentence in two splits; see [split]."),
+        typer.Option(help="How to split; components: no sentence in two splits. See [split]."),
     ] = "components",
     shares: Annotated[str, typer.Option(help="Shares of train, dev and test.")] = "0.6,0.2,0.2",
     key: Annotated[str, typer.Option(help="Text that seeds the split.")] = "fedlingua",
@@ -164,9 +162,7 @@ def corpus_overlap(
     data: Data = None,
     whole: Annotated[
         bool,
-        typer.Option(
-            "--whole", help="Compare all of the sites' cleaned text, without limits, sizes or text reserved for the backbone."
-        ),
+        typer.Option("--whole", help="Compare all of the sites' cleaned text: no limits or sizes, no text for the backbone."),
     ] = False,
     to: Annotated[
         Path | None, typer.Option(help="Also write the text without leaking dev and test pairs: TO/SITE.SPLIT.tsv.gz.")

@@ -34,14 +34,11 @@ class CorpusInput:
     ]
     direction: Annotated[str, typer.Option(help="Source and target, such as de-fr.")]
     kind: Annotated[
-        str | None,
-        typer.Option(help="Kind: tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending."),
+        str | None, typer.Option(help="tsv, moses, nway, opus, tmx, jsonl, parquet or dataset; default: by the name's ending.")
     ] = None
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            "--option", help="Further keys of the corpus, as in a federation file: columns=[1,0], fields, subset, split."
-        ),
+        typer.Option("--option", help="Further keys, as in a federation file: columns=[1,0], fields, subset, split."),
     ] = None
 
     @cached_property
@@ -76,12 +73,8 @@ class CorpusInput:
 class CleaningOptions:
     """The rules of a file's [cleaning], a federation's or a recipe's, or the defaults; with changes before both."""
 
-    rules: Annotated[
-        Path | None, typer.Option("--rules", help="File with a [cleaning] table: a federation file or a recipe.")
-    ] = None
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key of [cleaning]: KEY=VALUE. May be repeated.")] = (
-        None
-    )
+    rules: Annotated[Path | None, typer.Option("--rules", help="Take [cleaning] from this federation file or recipe.")] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key of [cleaning]: KEY=VALUE; repeatable.")] = None
     strict: Annotated[bool, typer.Option("--strict", help="Fail if any pair would be dropped.")] = False
 
     def read(self) -> CleaningRules:

@@ -32,8 +32,8 @@ class FineTuneOptions:
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Encoder: a folder in transformers' layout (XLM-R, RoBERTa, BERT), or a name that a run's backbone may have: demo-encoder, "
-            "a recipe, a pinned hub id."
+            help="Encoder: a folder in transformers' layout (XLM-R, RoBERTa, BERT), or a backbone's name: demo-encoder, a recipe, "
+            "a pinned hub id."
         ),
     ] = None
     run: Annotated[
@@ -45,7 +45,7 @@ class FineTuneOptions:
     to: Annotated[Path | None, typer.Option(help="Folder of the result; default: ./runs/<task>-<data>-<encoder>-<seed>.")] = None
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="Longest sequence in subwords; default: the encoder's limit, at most 256.", show_default=False),
+        typer.Option(help="Longest sequence in subwords; default: the encoder's limit, up to 256.", show_default=False),
     ] = None
     threads: Annotated[int, typer.Option(min=1, help="Torch threads; another number changes the last bits.")] = 1
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to train on.")] = "cpu"
@@ -57,8 +57,7 @@ def finetune_ner(
     how: FineTuneOptions,
     training: FineTuning,
     layout: Annotated[
-        Literal["iob", "i2b2"],
-        typer.Option(help="iob: a token and its tag on each line (.tsv, .tsv.gz); i2b2: notes and entries."),
+        Literal["iob", "i2b2"], typer.Option(help="iob: a token and its tag a line (.tsv, .tsv.gz); i2b2: notes and entries.")
     ] = "iob",
 ) -> Answer:
     """Recognize named entities; report micro, macro and weighted F1, with strict and type matching."""

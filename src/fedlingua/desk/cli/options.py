@@ -16,8 +16,7 @@ CometModel = Annotated[str, typer.Option(help="COMET model: a checkpoint (.ckpt)
 RunArgument = Annotated[Path, typer.Argument(help="Run folder.", shell_complete=run_folders)]
 RunOption = Annotated[Path, typer.Option("--run", help="Run folder.", shell_complete=run_folders)]
 SitesOption = Annotated[
-    list[str] | None,
-    typer.Option("--site", help="A site of the run. May be repeated; default: all.", shell_complete=sites_of_run),
+    list[str] | None, typer.Option("--site", help="A site of the run; repeatable; default: all.", shell_complete=sites_of_run)
 ]
 
 
@@ -51,9 +50,7 @@ class TranslateOptions(DecodingOptions):
 
     text: Annotated[
         Path | None,
-        typer.Argument(
-            help="Text with one sentence on each line, or a translation memory (.tmx); either may be .gz; default: standard input."
-        ),
+        typer.Argument(help="Text, one sentence a line, or a translation memory (.tmx), also .gz; default: standard input."),
     ] = None
     to: Annotated[
         Path | None,

@@ -22,9 +22,7 @@ def personalize(
     site: options.SitesOption = None,
     round_: Annotated[int | None, typer.Option("--round", help="Round to start from; default: the best round.")] = None,
     epochs: Annotated[int, typer.Option(help="Most passes of training; 0: as many as in the run's last phase.")] = 0,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Learning rate of the site's own model; default: the run's.")
-    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of the own model; default: the run's.")] = None,
     alpha_rate: Annotated[float, typer.Option(help="Learning rate of alpha.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Random seed; default: the run's.")] = None,
 ) -> Answer:

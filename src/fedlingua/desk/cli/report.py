@@ -20,9 +20,7 @@ def report(
     ] = None,
     bandwidth: Annotated[
         float,
-        typer.Option(
-            metavar="MBPS", help="Bandwidth of the server in Mbit/s, shared by all sites; used for the cost of a round."
-        ),
+        typer.Option(metavar="MBPS", help="Bandwidth of the server in Mbit/s, which all sites share; for the cost of a round."),
     ] = 1000.0,
 ) -> Answer:
     """Write report.html again and print the table of scores."""

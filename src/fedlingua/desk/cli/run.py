@@ -28,26 +28,16 @@ from fedlingua.settings.trackers import check_trackers, tracker_names
 
 commands = Commands()
 KEYS = """Ten keys that matter, for --set and for experiment files:
-
 method: how sites are averaged, such as adapter-families, adapter-fed, adapter-local or pmfl
-
 federation, backbone: the file that names the sites and their text; the model to start from
-
 rounds, local-epochs: how many rounds; how often a site passes over its text in each
-
 learning-rate, batch-size: of each site's training
-
 tensor-set: what trains and travels, such as adapters, lora or full
-
 send.code: how updates are compressed, such as 4bit, lossless or none
-
 device: cpu or cuda
-
 Further keys, by group: sample, memory, adapter, lora, cluster, signature, robust, server,
-
 send, apf, meta, keep, deadline. All keys: docs/options.md
-
-"""
+""".replace("\n", "\n\n")
 Overrides = list[str] | None
 
 
@@ -66,7 +56,7 @@ def run(
     ] = None,
     data: options.Data = None,
     set_: Annotated[
-        Overrides, typer.Option("--set", help="Override a key: KEY=VALUE. May be repeated.", shell_complete=settings)
+        Overrides, typer.Option("--set", help="Override a key: KEY=VALUE; repeatable.", shell_complete=settings)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     to: Annotated[Path | None, typer.Option(help="Run folder; default: ./runs/<experiment>-<method>-<seed>.")] = None,

@@ -42,9 +42,7 @@ SIDES = ("base_", "")
 def score(
     run: Annotated[
         Path | None,
-        typer.Option(
-            "--run", help="Run folder whose translations are scored, or give the three files.", shell_complete=run_folders
-        ),
+        typer.Option("--run", help="Run folder with the translations, or give three files.", shell_complete=run_folders),
     ] = None,
     site: SitesOption = None,
     source: Annotated[Path | None, typer.Option(help="File of source sentences, one a line.")] = None,

@@ -32,16 +32,10 @@ INSECURE = "warning: insecure = true: no TLS, and any node may join under any na
 def server_init(
     to: Annotated[Path, typer.Option(help="The server's folder.")] = Path("server"),
     name: Annotated[str, typer.Option(help="The federation's name.")] = "federation",
-    host: Annotated[
-        list[str] | None, typer.Option(help="A name or address at which sites reach the server. May be repeated.")
-    ] = None,
+    host: Annotated[list[str] | None, typer.Option(help="A name or address at which sites reach the server; repeatable.")] = None,
     fleet: Annotated[str, typer.Option(help="host:port where sites connect.")] = "0.0.0.0:9092",
-    control: Annotated[
-        str, typer.Option(help="host:port where runs are submitted. Whoever reaches it can start one.")
-    ] = "127.0.0.1:9093",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS and no authentication; only for a trial on one machine.")
-    ] = False,
+    control: Annotated[str, typer.Option(help="host:port to submit runs. Whoever reaches it can start one.")] = "127.0.0.1:9093",
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no authentication; for a trial on one machine.")] = False,
 ) -> Answer:
     """Make certificates, a federation file and server.toml. Asks for the host unless --host is given."""
     if not host and not insecure and sys.stdin.isatty():

@@ -70,13 +70,9 @@ def site_init(
     lines: Annotated[Path | None, typer.Option(help="Corpus in one language: a file with one document on each line.")] = None,
     jsonl: Annotated[
         Path | None,
-        typer.Option(
-            help="Corpus: a file with a JSON object on each line, a document in `text` or a pair in two fields, such as {de, fr}."
-        ),
+        typer.Option(help="Corpus: a JSON object a line, with a document in `text` or a pair in two fields, such as {de, fr}."),
     ] = None,
-    notes: Annotated[
-        Path | None, typer.Option(help="Corpus in one language: a folder with one .txt file for each document.")
-    ] = None,
+    notes: Annotated[Path | None, typer.Option(help="Corpus in one language: a folder of .txt files, one a document.")] = None,
     deidentify_with: Annotated[
         str | None, typer.Option(help="Function that de-identifies every document: package.module:function.")
     ] = None,
@@ -151,7 +147,7 @@ def site_approve(
     ] = None,
     federation: Annotated[Path | None, typer.Option(help="The server's federation file, with the text rules.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key as the server does: KEY=VALUE. May be repeated.")
+        list[str] | None, typer.Option("--set", help="Override a key as the server does: KEY=VALUE; repeatable.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> Answer:

@@ -39,14 +39,12 @@ RESULTS = APP_DIR / "experiments" / "results"
 def suite(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            help="Suite file (TOML) with rows of settings and seeds, or FILE:VARIANT.", shell_complete=toml_files(SUITE)
-        ),
+        typer.Argument(help="Suite file (TOML): rows of settings and seeds; or FILE:VARIANT.", shell_complete=toml_files(SUITE)),
     ] = None,
     data: options.Data = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override a key in every row: KEY=VALUE. May be repeated.", shell_complete=settings),
+        typer.Option("--set", help="Override a key in every row: KEY=VALUE; repeatable.", shell_complete=settings),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
     runs: Annotated[Path, typer.Option(help="Folder of the runs. Suites share runs with equal settings.")] = Path("runs/suites"),

@@ -21,9 +21,7 @@ END_S = 600
 @commands.command(epilog=example("fedlingua track runs/demo-adapter-families-2022 --to tensorboard"))
 def track(
     run: options.RunArgument,
-    to: Annotated[
-        str, typer.Option(help="Trackers, separated by commas: tensorboard, mlflow, trackio; default: those the run names.")
-    ] = "",
+    to: Annotated[str, typer.Option(help="tensorboard, mlflow, trackio, separated by commas; default: the run's.")] = "",
 ) -> Answer:
     """Send experiment trackers what they have not received of a run: after its end, or after a tracker was unreachable."""
     folder = RunFolder(run.resolve())

@@ -1,4 +1,4 @@
-"""Comparison on public text: each run translates it here, also where a deployment's sites keep their own text."""
+"""Comparison on public text that each run translates here, also where a deployment's sites keep their own text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

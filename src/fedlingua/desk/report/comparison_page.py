@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from fedlingua.common import units
 from fedlingua.common.errors import ConfigError
-from fedlingua.desk.comparison.compare import Beside, Comparison
+from fedlingua.desk.comparison.compare import Comparison
 from fedlingua.desk.comparison.runs import ComparedRun, differing_settings, variants
 from fedlingua.desk.report.canvas import MARKS, PALETTE, Look, Values, colour, dotted, frame, marks, row_axis, short
 from fedlingua.desk.report.keep import without_place
@@ -63,7 +63,6 @@ def render_comparison(comparison: Comparison) -> str:
         figures(comparison),
         title_line=_title(comparison),
         heading=heading(first.config),
-        verdict=[_verdict(comparison, beside) for beside in comparison.beside],
         comparison=comparison,
         metric=metric,
         scale=metric.scale,
@@ -101,14 +100,6 @@ def _title(comparison: Comparison) -> str:
     """The methods, as far as they are few."""
     methods = list(dict.fromkeys(run.method for run in comparison.runs))
     return " and ".join([", ".join(methods[:-1]), methods[-1]] if len(methods) > 1 else methods) + ", compared"
-
-
-def _verdict(comparison: Comparison, beside: Beside) -> str:
-    """ "adapter-fed: 7 of 9 sites gain, +1.2 BLEU over adapter-local"."""
-    metric = comparison.metric
-    gains = [metric.gain(each.second, each.first) or 0.0 for each in beside.sites.values()]
-    over = metric.gained(metric.gain(beside.macro.second, beside.macro.first) or 0.0)
-    return f"{beside.run}: {sum(each > 0 for each in gains)} of {len(gains)} sites gain, {over} {comparison.runs[0].name}"
 
 
 def figures(comparison: Comparison) -> dict[str, go.Figure | None]:

@@ -55,7 +55,6 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         result=result,
         suite=result.suite,
         heading=heading({"backbone": OPTIONS["backbone"].default, **result.suite["settings"]}),
-        verdict=_verdict(result),
         several_seeds=any(line.seeds[1:] for line in result.lines),
         folders={name: run["folder"] for name, run in result.suite["runs"].items() if run.get("folder")},
         metric=result.metric.name,
@@ -70,17 +69,6 @@ def render_suite(result: SuiteTable, bandwidth_mbps: float = BANDWIDTH_MBPS) -> 
         bandwidth_mbps=bandwidth,
         base_in_view=base_in_view(result),
     )
-
-
-def _verdict(result: SuiteTable) -> str:
-    """ "Best: adapter-fed, +2.9 BLEU over the base; 8 of 8 sites gain"."""
-    best, base = result.best_line, result.base
-    gain = result.metric.gain(best.mean("macro"), base.get("macro")) if best else None
-    if best is None or gain is None:
-        return ""
-    gains = [each for site in result.sites if (each := result.metric.gain(best.mean(site), base.get(site))) is not None]
-    count = f"{sum(each > 0 for each in gains)} of {len(gains)} sites gain"
-    return f"Best: {best.name}, {result.metric.gained(gain)} the base; {count}"
 
 
 def row_traffic(result: SuiteTable) -> dict[str, Traffic]:

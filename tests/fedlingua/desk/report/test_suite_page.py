@@ -224,7 +224,12 @@ def test_the_front_leaves_out_what_another_row_beats(tmp_path: Path) -> None:
     )
     assert (list(traces["beaten by another"].x), pytest.approx(list(traces["beaten by another"].y))) == ([50.0], [21.0])
     assert list(traces["Pareto front"].error_y.array) == pytest.approx([0.5] * 3)
-    assert sorted(note.text for note in figure.layout.annotations) == ["&lt;script&gt;alert(1)&lt;/script&gt;", "dp-g", "metasend-g", "pmfl"]
+    assert sorted(note.text for note in figure.layout.annotations) == [
+        "&lt;script&gt;alert(1)&lt;/script&gt;",
+        "dp-g",
+        "metasend-g",
+        "pmfl",
+    ]
 
 
 def test_fewer_bytes_are_better(tmp_path: Path) -> None:
