@@ -93,7 +93,7 @@ def _logged(message: Message, context: Context, reply: Message, note: Mapping[st
     except Exception as error:
         about = _about(message.content.config_records, message.metadata.message_type)
         _log.error("%s: the audit log: %s", about, without_words(error))
-        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so nothing is answered"), reply_to=message)
+        return Message(Error(SITE_FAILED, "the site's audit log cannot be written, so no request is answered"), reply_to=message)
     return reply
 
 
@@ -207,7 +207,7 @@ def _compared(records: Records, node: Node) -> tuple[Task, bytes]:
         ExchangeError: The run compares nothing, a site that this node does not host, or one that has no key.
     """
     if node.settings.overlap == "off":
-        raise ExchangeError("asked for hashes of this site's sentences, and the run's overlap = 'off' compares nothing")
+        raise ExchangeError("asked for hashes of this site's sentences, but overlap = 'off' in this run")
     return _hosted_task(records, node), node.overlap_key()
 
 
@@ -275,7 +275,7 @@ def evaluate(message: Message, node: Node) -> RecordDict:
         from clients.threshold_slope import threshold_slope
 
         if not client.settings.learns_threshold or client.settings.meta_frozen:
-            raise ExchangeError("asked for the slope of a threshold, and the run learns none")
+            raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         threshold = Threshold.of(message.content.config_records[protocol.THRESHOLD])
         slope, projected = threshold_slope(SiteSelection(client), task, threshold, _network(message))
         reply[protocol.META] = MetricRecord(slope)
@@ -292,7 +292,7 @@ def finish(message: Message, node: Node) -> RecordDict:
 
     task, client = _client(message.content.config_records, node)
     if node.guard and node.guard.asked.chooses and not node.settings.chooses:
-        _log.info("site %s keeps what it was sent: this site's file lets it not choose ([limits] keep-choose)", task.site)
+        _log.info("site %s keeps what it was sent: this site's file forbids choosing ([limits] keep-choose)", task.site)
     records = _reply(task)
     received = client.received.receive(message.content)
     for name, scores in client.finish(received, task.round, task.own).items():

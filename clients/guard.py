@@ -66,7 +66,7 @@ class Guard:
         run = approval_hash(os.environ.get(BUNDLE, ""), self.asked, rules_of(message.content.config_records))
         if limits.settings == "approved" and run not in approved(self.file.approvals):
             raise ExchangeError(
-                f"bundle, settings and text rules make {run}, which this site has not approved; there: `fedlingua site approve "
+                f"bundle, settings and text rules make {run}, which this site has not approved; at the site: `fedlingua site approve "
                 "--experiment FILE --federation FILE`, or [limits] settings = 'within-limits'"
             )
         site, stage, bound, measure = NODE, 0, {"approval": run}, None
@@ -87,7 +87,9 @@ class Guard:
             on = on if measure is None else {**on, "dev": self._used["dev"]}
             note = {"sentences": on, "tensors": num_tensors(content)}
         if before and before[0].object_id != content.object_id:  # a node that was away has to be who it was
-            raise ExchangeError("this site's text or backbone has changed since the run began; resume the run, or begin it anew")
+            raise ExchangeError(
+                "this site's text or backbone has changed since the run began; resume the run, or start a new one"
+            )
         replies.store(site, kind, stage, (content, note))
         return content, note
 
@@ -149,14 +151,14 @@ class StoredReplies:
             self._begin()
         for key, value in bound.items():
             if not _is_first(self.folder / key, value):
-                raise ExchangeError(f"a run stays as it began, and now it has another {key} {value[:99]!r}")
+                raise ExchangeError(f"a run keeps its settings, but now it has another {key} {value[:99]!r}")
         stages = {file: int(file.name.partition(".")[0]) for file in (self.folder / site).glob("*")}
         if stage < (newest := max(stages.values(), default=0)):
-            raise ExchangeError(f"asked about round {stage}, and the server has gone on to {newest} here")
+            raise ExchangeError(f"asked about round {stage}, but the server is already at {newest} here")
         if measure is not None and any(measure <= stages[file] < stage for file in stages if file.suffix == f".{EVALUATE}"):
-            raise ExchangeError(f"asked for the dev loss of round {measure} besides training, and after it for another already")
+            raise ExchangeError(f"asked for the dev loss of round {measure} with training, but a later one was asked for already")
         if not _is_first(self._file(site, stage, kind), asked):
-            raise ExchangeError(f"asked another {kind} of round {stage} than before; each is answered once")
+            raise ExchangeError(f"asked another {kind} of round {stage} than before; each request is answered once")
         for old in (file for file, number in stages.items() if number < stage):
             old.unlink(missing_ok=True)
         reply = self._file(site, stage, f"{kind}.reply")

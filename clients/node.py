@@ -84,7 +84,7 @@ def node_of(context: Context, settings: Settings) -> Node:
         return SimulatedNode(settings, context)
     if settings.how.pooled:
         raise ExchangeError(
-            f"method {settings.method} pools all sites' text, in simulation only; a deployed site's text stays with it"
+            f"method {settings.method} pools all sites' text, which only a simulation can; a deployed site's text stays with it"
         )
     return DeployedNode(settings, site_file_of(context))
 
@@ -155,7 +155,7 @@ class DeployedNode:
     def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]:
         if rules.split.mixed:
             raise ExchangeError(
-                "mixed = true deals out all sites' text in one place, in simulation only; a deployed site's text stays with it"
+                "mixed = true mixes all sites' text, which only a simulation can; a deployed site's text stays with it"
             )
         mine = [hosted for hosted in self._file.sites if hosted.name == site]
         if rules.split.mode == "components" and not all(hosted.direction.is_one_language for hosted in mine):

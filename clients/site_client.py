@@ -339,7 +339,7 @@ class SiteClient(NumPyClient):
         texts, model = self.training_texts, self.trainable.model
         if settings.processes > 1 and (proximal_mu or controls):
             what = "scaffold = true" if controls else f"{PROXIMAL_MU} = {proximal_mu:g}"
-            raise ExchangeError(f"{what} is trained with in one process; give processes = 1")
+            raise ExchangeError(f"{what} trains in one process only; give processes = 1")
         if settings.processes > 1:
             job = Job(settings, read_tensors(model, self.trainable.whole), texts, seed, optimizer, this_round)
             return train_in_processes(self.trainable, job, self.folder / "processes.log")

@@ -82,7 +82,7 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
     assert isinstance(state, State)
     if arrays and not sources and before.memory:
         raise RunError(
-            "a hook gave a record made anew, and the method stores more than tensors; change the one that super() gave"
+            "a hook returned a new record, but the method stores more than tensors; change the one that super() returned"
         )
     own: dict[str, Any] = dict(arrays_of(state))
     if set(arrays) != set(own):

@@ -265,7 +265,7 @@ class Phases:
             f"round {self.record.number}, {phase}: {len(good)} of {len(self.registry.expected)} sites answered well, "
             f"quorum = {self.settings.quorum:g} needs {self.quorum}; missing: {reasons}"
         )
-        way_on = "bring them back and go on with --resume, or start with a lower quorum"
+        way_on = "bring them back and continue with --resume, or start with a lower quorum"
         if self.settings.below_quorum == "go-on" and phase != "finish":
             raise RoundSkippedError(short)
         if self.settings.below_quorum != "go-on" or not good:

@@ -146,7 +146,7 @@ class ThresholdModel:
         self.losses = known
         return {
             site: (f"its loss is {losses[site]}; " if site in losses else "it gave no loss; ")
-            + (f"its last, {known[site]:.4g}, stands in" if site in known else f"the mean of the others, {mean:.4g}, stands in")
+            + (f"its last, {known[site]:.4g}, is used" if site in known else f"the mean of the others, {mean:.4g}, is used")
             for site in missing
         }
 

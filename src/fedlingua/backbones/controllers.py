@@ -57,7 +57,7 @@ def attach_controllers(model: PreTrainedModel, num_controllers: int) -> None:
         for place, following in sorted(Counter(places(len(layers), num_controllers)).items()):
             layer = layers[place - 1]
             if hasattr(layer, "controllers"):
-                raise BackboneError("this backbone carries controllers already; load it anew before attaching others")
+                raise BackboneError("this backbone already has controllers; load it again before attaching others")
             layer.controllers = Controllers([_identity_like(layer, next(numbers)) for _ in range(following)])
             layer.register_forward_hook(_through(layer.controllers), with_kwargs=True)
 

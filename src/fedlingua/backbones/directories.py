@@ -65,7 +65,7 @@ def known_backbone(name: str, revision: str = "") -> None:
     place = local_or_pinned(name, revision)
     if isinstance(place, Path) and not (place / "config.json").is_file():
         raise BackboneError(
-            f"backbone = {name!r}: {place} has no config.json, so no model lies there; give a directory as save_pretrained writes it"
+            f"backbone = {name!r}: {place} has no config.json, so it holds no model; give a folder as save_pretrained writes it"
         )
 
 

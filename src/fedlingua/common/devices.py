@@ -13,7 +13,7 @@ def check_device(device: str) -> None:
     """Raise ConfigError for `cuda` without a driver; whether torch can use the one that is there shows once a model loads."""
     if device == "cuda" and sys.platform == "linux" and not _driver():
         raise ConfigError(
-            "device = 'cuda', and this machine has no GPU's driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
+            "device = 'cuda', but this machine has no GPU driver (libcuda.so.1, /dev/kfd); give device = 'cpu', or install the driver"
         )
 
 

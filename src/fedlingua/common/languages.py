@@ -81,7 +81,7 @@ def parse_direction(text: str, where: str = "direction") -> Direction:
         raise ConfigError(f"{where} = {text!r} has more than one reading; write source--target, here {choices}")
     if len(ways[0]) != 2 or not all(ways[0]) or normal_code(text) == text:
         how = "write source-target, for example 'de-fr', or source--target where a code has a hyphen, for example 'zh-Hant--en'"
-        raise ConfigError(f"{where} = {text!r} is no direction; {how}")
+        raise ConfigError(f"{where} = {text!r} is not a direction; {how}")
     source, target = (parse_language(code, f"{where} = {text!r}: language").source for code in ways[0])
     if source == target:
         raise ConfigError(f"{where} = {text!r} has the same language on both sides; give two languages")

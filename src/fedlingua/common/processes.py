@@ -70,7 +70,9 @@ def check_free(address: str, where: str) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place)
     except PermissionError as error:
-        raise DeploymentError(f"{where} {address!r}: this user may not listen on port {port}; give one from 1024 on") from error
+        raise DeploymentError(
+            f"{where} {address!r}: this user may not listen on port {port}; give one of 1024 or above"
+        ) from error
     except OSError as error:
         reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
         raise DeploymentError(f"{where} {address!r}: {reason}; end the other program, or give another host:port") from error

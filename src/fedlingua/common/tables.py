@@ -51,7 +51,7 @@ def check_options(raw: Mapping[str, Any], kind: str, options: Mapping[str, Colle
     """Raise ConfigError for a key that goes with another kind than is here. options: key -> kinds that it goes with."""
     for key, owners in options.items():
         if key in raw and kind not in owners:
-            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, and here is {kind}; leave it out")
+            raise ConfigError(f"{where}: {key} = {raw[key]!r} goes with {', '.join(owners)}, but this is {kind}; leave it out")
 
 
 def refuse_unknown(raw: Mapping[str, Any], known: Collection[str], where: str) -> None:

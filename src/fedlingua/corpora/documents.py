@@ -41,7 +41,7 @@ class Notes(Corpus[str]):
                     f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}); convert the file to UTF-8"
                 ) from None
             except OSError as error:
-                raise CorpusError(f"{path}: cannot be read ({error.strerror}); check who may read it") from error
+                raise CorpusError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
             if text.strip():
                 yield text
 

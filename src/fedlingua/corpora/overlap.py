@@ -216,12 +216,12 @@ def load_without_leaks(texts: Mapping[str, SiteText], folder: Path, key: bytes) 
             made_under, leaking = (file.metadata() or {}).get("key"), file.get_tensor("digests")
     except (OSError, SafetensorError) as error:
         raise ExchangeError(
-            f"this site does not have what it leaves out in this run ({type(error).__name__} of {LEAKS_FILE}); the comparison of the "
-            "sites' text comes before the first round: begin the run anew"
+            f"this site has lost the list of pairs that it leaves out in this run ({type(error).__name__} of {LEAKS_FILE}), which "
+            "is made before the first round: start a new run"
         ) from error
     if made_under != key_check(key):
         raise ExchangeError(
-            "this site's overlap key is not the one that the sites' text was compared under when the run began; put that one back, or "
-            "begin the run anew"
+            "this site's overlap key differs from the one under which the sites' text was compared when the run began; put that one back, "
+            "or start a new run"
         )
     return {name: without_leaks(text, leaking, key) for name, text in texts.items()}

@@ -79,8 +79,8 @@ class TsvFile(Corpus[Pair]):
                 )
             if len(columns) != width:
                 raise CorpusError(
-                    f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; with a TAB inside a sentence nobody "
-                    "knows where the other one begins, so mend the line"
+                    f"{self.path}, line {number}: got {len(columns)} columns, and line 1 has {width}; a TAB inside a sentence "
+                    "leaves open where the other one begins, so mend the line"
                 )
             yield Pair(columns[self.source_column], columns[self.target_column])
 
@@ -104,7 +104,7 @@ class LineFiles(Corpus[Pair]):
                 shorter, longer = self.paths() if left is None else reversed(self.paths())
                 raise CorpusError(
                     f"{shorter} ends after line {number - 1}, but {longer} has {number + sum(1 for _ in lines)} lines; "
-                    "line i of both files has to be the same sentence, so both need the same number of lines"
+                    "line i of both files must be the same sentence, so both need the same number of lines"
                 )
             if (number - self.part) % self.parts == 0:
                 yield Pair(left, right)
@@ -207,7 +207,7 @@ def check_growth(stream: IO[bytes], path: AnyPath | str) -> None:
     if packs and (size := stream.tell()) > UNPACKED_BYTES:
         packed = path.root.getinfo(path.at).compress_size if isinstance(path, zipfile.Path) else Path(path).stat().st_size
         if size > UNPACKED_TIMES * packed:
-            raise CorpusError(f"{path}: becomes more than {UNPACKED_TIMES} times as large, which no text does; check what it is")
+            raise CorpusError(f"{path}: becomes more than {UNPACKED_TIMES} times as large, which no text does; check the file")
 
 
 def damaged(path: AnyPath | str, last: str, error: Exception) -> str:

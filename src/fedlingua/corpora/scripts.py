@@ -94,7 +94,7 @@ def _checked(first: list[Pair], direction: Direction, where: str) -> list[Pair]:
     if 2 * swapped > len(first):
         raise CorpusError(
             f"{where}: of the first {len(first)} pairs {swapped} have {direction.source} written as {direction.target} is, and the other "
-            f"way about; the two sides are swapped, so turn them (columns = [1, 0], fields, or the direction {turned})"
+            f"way about; the two sides are swapped, so swap them back (columns = [1, 0], fields, or the direction {turned})"
         )
     return first
 

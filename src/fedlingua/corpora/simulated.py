@@ -77,7 +77,7 @@ def check_pool(federation: Federation, pools: str) -> None:
         wanted = "public = true at one site at least" if pools == "public" else "the name of a site"
         known = ", ".join(site.name for site in federation.sites)
         raise ConfigError(
-            f"{federation.name}: no site is {pools!r}, so nothing would be trained on; wanted {wanted} (here: {known})"
+            f"{federation.name}: no site is {pools!r}, so there would be no training text; wanted {wanted} (here: {known})"
         )
 
 

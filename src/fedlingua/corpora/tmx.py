@@ -85,7 +85,7 @@ def mistake(error: etree.XMLSyntaxError) -> str:
     """Where and of which type a mistake is; the parser's own words can quote the text."""
     entry = error.error_log.last_error
     line, kind = (entry.line, entry.type_name) if entry is not None else (error.lineno, "unknown")
-    return f", line {line}: is no well-formed XML ({kind.removeprefix('ERR_')})"
+    return f", line {line}: is not well-formed XML ({kind.removeprefix('ERR_')})"
 
 
 class _Pruned:
@@ -161,7 +161,7 @@ def _parts(element: Any, path: Path) -> Iterator[str]:
     yield element.text or ""
     for inner in element:
         if inner.tag is etree.Entity:
-            raise CorpusError(f"{path}, line {inner.sourceline}: uses an entity (&...;) of a document type, and none is expanded")
+            raise CorpusError(f"{path}, line {inner.sourceline}: uses an entity (&...;) of a document type, but none is expanded")
         if inner.tag not in _CODES:
             yield from _parts(inner, path)
         yield inner.tail or ""

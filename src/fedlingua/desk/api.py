@@ -94,7 +94,7 @@ class Run:
             **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, memory, terms (a Path).
         """
         if bool(site) == bool(direction):
-            raise ConfigError("translate needs either site or direction; the run's sites stand in its sites.json")
+            raise ConfigError("translate needs either site or direction; the run's sites are in its sites.json")
         models = self._models(Decoding(**decoding))
         model = models.of_direction(parse_direction(direction, "direction")) if direction else models.run.of_site(site)
         return models.translate(model, [sentences] if isinstance(sentences, str) else list(sentences))

@@ -58,7 +58,7 @@ def remember(model: TrainedModel, text: SiteText, how: "Search", most_keys: int 
     for split in ("train", "dev"):
         if not text.splits[split]:
             raise RunError(
-                f"site {model.site}: there is no {split} text; a memory is made of the first and mixed in by the second"
+                f"site {model.site}: there is no {split} text; a memory is built from the first and tuned on the second"
             )
     translator = Translator(model, Decoding(how.beam, how.most, how.max_tokens, how.max_new_tokens, memory=False))
     backbone, codec = translator.trainable.model, translator.trainable.backbone.codec

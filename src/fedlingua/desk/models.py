@@ -119,7 +119,7 @@ class RunModels:
         try:
             _ = self._relatives
         except ConfigError as error:
-            return f"which languages are related stands in the federation's file, which cannot be read here ({error})"
+            return f"the federation's file, which says which languages are related, cannot be read here ({error})"
         return ""
 
     @property
@@ -155,7 +155,7 @@ class RunModels:
         if not self._why_not_here:
             return self._of_clusters(base, {part: cluster_of(self.clusters, part, host) for part in self.clusters})
         raise RunError(
-            f"{folder}: nothing was delivered here; what {site} trained lies with the site itself (`fedlingua site translate` and "
+            f"{folder}: nothing was delivered here; {site}'s model is at the site itself (`fedlingua site translate` and "
             "`fedlingua site export` there)"
         )
 

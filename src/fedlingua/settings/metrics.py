@@ -60,7 +60,7 @@ def metric_names(given: str) -> list[str]:
     """
     names = names_of(given, OF_TEXT, "there is no metric")
     if not names:
-        raise ConfigError(f"no metric is asked for; there are {', '.join(OF_TEXT)}")
+        raise ConfigError(f"no metric is given; there are {', '.join(OF_TEXT)}")
     return names
 
 

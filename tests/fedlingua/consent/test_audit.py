@@ -49,8 +49,8 @@ def edited(state: Path, change: Callable[[list[str]], list[str]]) -> str:
         (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 is missing"),
         (lambda lines: lines[:3], "line 4 and all after it are missing"),
         (lambda lines: [], "line 1 and all after it are missing"),
-        (lambda lines: [*lines[:3], lines[3][:20], lines[4]], "line 4 is missing, or is not whole"),
-        (lambda lines: [*lines, "[]"], "line 6 is missing, or is not whole"),
+        (lambda lines: [*lines[:3], lines[3][:20], lines[4]], "line 4 is missing or incomplete"),
+        (lambda lines: [*lines, "[]"], "line 6 is missing or incomplete"),
     ],
 )
 def test_the_first_broken_line_is_named(state: Path, change: Callable[[list[str]], list[str]], told: str) -> None:
@@ -82,7 +82,7 @@ def test_a_line_that_was_broken_off_is_named_and_the_next_begins_on_its_own(stat
         log.write('{"line": 6, "ti')
     append(state, {"asked": "evaluate"})
     assert json.loads((state / LOG).read_text().splitlines()[-1])["line"] == 7
-    assert verify(state)[1].startswith("line 6 is missing, or is not whole")
+    assert verify(state)[1].startswith("line 6 is missing or incomplete")
 
 
 def test_processes_that_write_at_once_leave_one_chain(tmp_path: Path) -> None:

@@ -196,13 +196,13 @@ def test_a_site_with_no_clear_corpus_is_refused(tmp_path: Path, corpus: str, tol
         ("[split]\nmax-dev = -5", "[split]: max-dev = -5; wanted a whole number"),
         ("[cleaning]\nnormalize = 'nfc'", "normalize = 'nfc' is not known; choose one of off, NFC, NFKC"),
         ("[cleaning]\nmin-words = -1", "[cleaning]: min-words = -1; wanted 0 or above"),
-        ("[cleaning]\nmax-words = 1", "[cleaning]: max-words = 1 keeps no sentence; wanted min-words = 2 or more, or 0"),
+        ("[cleaning]\nmax-words = 1", "[cleaning]: max-words = 1 would keep no sentence; wanted min-words = 2 or more, or 0"),
         ("[cleaning]\nmin-words = 0\nmax-words = -1", "[cleaning]: max-words = -1 keeps no sentence"),
         ("[cleaning]\nmax-ratio = 0.9", "[cleaning]: max-ratio = 0.9; wanted 1"),
         ("[cleaning]\nmax-ratio = -6.0", "[cleaning]: max-ratio = -6; wanted 1"),
         ("[cleaning]\nmax-ratio = nan", "[cleaning]: max-ratio = nan; wanted 1"),
         ("[cleaning]\nmax-ratio = inf", "[cleaning]: max-ratio = inf; wanted 1"),
-        ("[cleaning]\nmin-script-share = 1.01", "[cleaning]: min-script-share = 1.01 is no share; wanted 0 to 1"),
+        ("[cleaning]\nmin-script-share = 1.01", "[cleaning]: min-script-share = 1.01 is not a share; wanted 0 to 1"),
         ("[cleaning]\nmin-script-share = -0.1", "[cleaning]: min-script-share = -0.1 is no share"),
         ("[cleaning]\nmin-script-share = nan", "[cleaning]: min-script-share = nan is no share"),
         ("[cleaning]\nmin-words = true", "min-words = True is of type bool; wanted int"),
@@ -244,7 +244,7 @@ def test_a_federation_without_text_is_read_but_cannot_be_simulated(tmp_path: Pat
 def test_text_that_is_not_here_cannot_be_mixed(tmp_path: Path) -> None:
     assert federation(tmp_path, "[split]\nmixed = true\n" + SITE).rules.split.mixed
     without = '[[site]]\nname = "bank"\ndirection = "de-fr"\npublic-key = "k"\n'
-    assert "mixed = true deals out all sites' text in one place, so in simulation only, and bank has no corpus here" in refusal(
+    assert "mixed = true mixes all sites' text, which only a simulation can, but bank has no corpus here" in refusal(
         tmp_path, "[split]\nmixed = true\n" + SITE + without
     )
     assert "mixed = 1 is of type int; wanted bool" in refusal(tmp_path, "[split]\nmixed = 1\n" + SITE)

@@ -47,7 +47,7 @@ class PublicText:
             ConfigError: no direction, or a kind that is not known. CorpusError: it cannot be read.
         """
         if not self.direction:
-            raise ConfigError("--public needs --direction, such as de-fr, once for each direction that is to be compared")
+            raise ConfigError("--public needs --direction, such as de-fr, once for each direction to compare")
         corpora = [CorpusInput(str(self.public), each, self.kind, self.option) for each in self.direction]
         text = {corpus.parsed: list(islice(corpus.read(), self.limit or None)) for corpus in corpora}
         from fedlingua.desk.comparison.public import on_public_text  # loads models, which other comparisons do without
@@ -88,7 +88,7 @@ def compare(
     if text.public is None and (text.direction or text.kind or text.option or text.limit):
         raise typer.BadParameter("--direction, --kind, --option and --limit go with --public")
     if len(runs) < 2:
-        raise ConfigError(f"{len(runs)} run is nothing to compare; give two run folders or more")
+        raise ConfigError(f"{len(runs)} run cannot be compared; give two run folders or more")
     if to:
         check_page(to)
     compared = text.translated(runs, metric) if text.public is not None else read_runs(runs)

@@ -67,7 +67,7 @@ def corpus_check(
         answer["doubts"] = list(doubts(loaded, corpus.parsed, some))
         say(
             "\n".join(f"warning: {text}" for text in answer["doubts"])
-            or f"backbone {backbone} knows both languages and their writing"
+            or f"backbone {backbone} knows both languages and their scripts"
         )
     account = statistics.account
     if rules.strict and account.kept < account.read:
@@ -172,7 +172,7 @@ def corpus_overlap(
     from fedlingua.desk.cli.corpus_overlap import compare_files, overlap_of_run, show_overlap
 
     if where.is_dir() and (data or whole or to):
-        raise typer.BadParameter("of a run only counts are known; --data, --whole and --to go with a federation file")
+        raise typer.BadParameter("for a run only counts are known; --data, --whole and --to go with a federation file")
     return show_overlap(overlap_of_run(where) if where.is_dir() else compare_files(where, data, whole, to), to)
 
 

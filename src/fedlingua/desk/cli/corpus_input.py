@@ -100,7 +100,7 @@ def _kind(name: str, direction: Direction) -> str:
         return "dataset"
     if side_paths(Path(name), direction)[0].is_file():
         return "moses"
-    raise ConfigError(f"{name}: its ending tells no kind of corpus; name it with --kind: {', '.join(FILE_FORMATS)}")
+    raise ConfigError(f"{name}: its ending names no kind of corpus; give --kind: {', '.join(FILE_FORMATS)}")
 
 
 def _watched(pairs: Iterable[Pair], name: str) -> Iterator[Pair]:

@@ -36,7 +36,7 @@ def overlap_of_run(run_dir: Path) -> Overlap:
     overlap = RunFolder(run_dir).read("overlap.json")
     if overlap is None:
         raise RunError(
-            f"{run_dir} has no overlap.json: a run compares its sites' text only where it is asked to; give a run with overlap = 'report' "
+            f"{run_dir} has no overlap.json: a run compares its sites' text only if asked to; give a run with overlap = 'report' "
             "or 'remove', or a federation file"
         )
     sites: Overlap = overlap["sites"]
@@ -137,7 +137,7 @@ def _sites_table(overlaps: Overlap) -> Table:
 
 
 def _pairs_table(overlaps: Overlap) -> Table:
-    caption = "share of a row's sentences that stand at a column's site; in brackets those of dev + test that it trains on"
+    caption = "share of a row's sentences that the column's site has; in brackets those of dev + test that it trains on"
     table = Table("site", "side", *overlaps, caption=caption)
     for site, overlap in overlaps.items():
         for language, of in _common(overlap):

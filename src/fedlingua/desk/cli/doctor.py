@@ -48,8 +48,8 @@ def check_machine() -> Iterator[CheckResult]:
         ("Flower", _flower),
         ("profiles", _profiles),
         ("ports", machine.check_loopback),
-        ("port of a server", partial(machine.check_port, FLEET, "where sites join a server of one's own")),
-        ("port of a server", partial(machine.check_port, CONTROL, "where runs are submitted to it")),
+        ("port of a server", partial(machine.check_port, FLEET, "where sites join your own server")),
+        ("port of a server", partial(machine.check_port, CONTROL, "where runs are submitted")),
         *((f"extra {extra}", partial(requirements.check_extra, wanted, extra)) for extra in wanted.extras if extra != "dev"),
         ("COMET", _comet),
     ]

@@ -135,7 +135,7 @@ class Engine:
                 time.sleep(1.0)
         state, _, outcome = row["status"].partition(":")  # as "running" or "finished:failed"
         if state not in get_args(State) or outcome not in get_args(Outcome):
-            raise RunError(f"Flower names a run's status '{row['status']}', which this version does not know.")
+            raise RunError(f"Flower names a run's status '{row['status']}', unknown to this version.")
         details = str(row.get("status-details", ""))
         status = RunStatus(state, outcome, "" if details == "N/A" else details)
         if status.finished:

@@ -49,7 +49,7 @@ def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, 
     files = sorted(done.directory.iterdir())
     say(f"{done.form}: {done.directory}")
     if done.form in ("peft", "adapter"):
-        say(f"it fits on the backbone in {done.backbone}")
+        say(f"it fits the backbone in {done.backbone}")
     say(f"how to load it: {done.directory / 'README.md'}")
     base = done.facts["backbone"]
     return {

@@ -69,7 +69,7 @@ class AnsweringCommand(TyperCommand):
             key = OLD_NAMES.get(name, name)
             if self.name in ("run", "suite") and key in OPTIONS:
                 raise click.UsageError(
-                    f"{error.option_name} is no option but a key: give it as --set {key}=VALUE", ctx
+                    f"{error.option_name} is a key, not an option: give it as --set {key}=VALUE", ctx
                 ) from error
             raise
         ctx.meta[_META] = ctx.params.pop("format", TEXT)
@@ -224,10 +224,10 @@ def run_commands(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         _unread()
     except OSError as error:
         if error.filename is not None:
-            advice = "check the path, what stands there, and what this user may read and write"
+            advice = "check the path, its content and its permissions"
             message = f"{error.filename}: {error.strerror}; {advice}"
         elif error.errno in OF_THE_DISK:
-            message = f"{error.strerror}; make room, or check the disk that is written to, then give the command again"
+            message = f"{error.strerror}; make room, or check the disk that is written to, then run the command again"
         else:  # of no file that a user could look at
             _fault(as_json, error)
         _end(as_json, FAILED, type(error).__name__, message)

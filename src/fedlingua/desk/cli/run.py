@@ -120,7 +120,7 @@ def carry_out(
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that the engine turned into an exit
         close_run(folder, "interrupted", STOPPED)
         write_report(folder.directory)
-        warn(f"interrupted; all has ended, and {folder.directory} says so", style="")
+        warn(f"interrupted; everything has been stopped, as {folder.directory} records", style="")
         raise
     finally:
         if attempt:
@@ -131,7 +131,7 @@ def carry_out(
             console().print(attempt.log)
         where = f" --server {server.path}" if server else ""
         resumable = bool(folder.checkpoints.rounds())
-        again = f"go on with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
+        again = f"resume it with: fedlingua run --resume {folder.directory}{where}" if resumable else f"see {folder.directory}"
         raise RunError(f"the run failed: {reason}; {again}")
     console().print(score_table(folder.directory, console().width))
     say(f"report: {page}")
@@ -203,7 +203,7 @@ def _resumed_settings(run: Path, given: dict[str, Scalar]) -> Settings:
     try:
         before = settings_of(content["config"])
     except ConfigError as error:
-        raise ConfigError(f"{run}: its run.json is of another version of fedlingua, or was changed: {error}") from error
+        raise ConfigError(f"{run}: its run.json was written by another version of fedlingua, or changed: {error}") from error
     return _at_home_anywhere(settings_from({**before.flat(), **given, "resume": True, "run-dir": str(folder.directory)}))
 
 

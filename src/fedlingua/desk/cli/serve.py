@@ -45,8 +45,8 @@ def serve(
     with listen(host, port) as listening:
         if not is_loopback(listening):
             warn(
-                f"warning: {host} can be reached from other machines: whoever reaches it can translate, since nobody is asked who he is, "
-                "and text crosses the network in the clear; a proxy with TLS and accounts belongs before it"
+                f"warning: {host} can be reached from other machines. Anybody who reaches it can translate, without a login, and text "
+                "crosses the network unencrypted; put a proxy with TLS and accounts in front"
             )
         how.set_threads()  # imports torch, and what speaks against a start is told before
         models = Models(run_models, how)

@@ -38,7 +38,7 @@ def status(run: options.RunArgument) -> Answer:
 def headline(run: Mapping[str, Any], alive: bool) -> str:
     """What a run.json says of the run, in a line; alive: whether a server is at work on it."""
     status = run.get("status")
-    state = str(status) if status != "running" or alive else "broken off (its server is gone; --resume goes on)"
+    state = str(status) if status != "running" or alive else "interrupted (its server is gone; resume it with --resume)"
     rounds = (run.get("config") or {}).get("rounds", "?")
     return one_line(
         f"{run.get('name')}: {state}, round {run.get('rounds')} of {rounds}, attempt {run.get('attempt', 1)}"

@@ -73,7 +73,7 @@ def suite(
     planned = plan(wanted, runs.resolve())
     started, shared = time.monotonic(), RunFolder(runs.resolve())
     if shared.is_held():
-        raise RunError(f"{runs}: another suite is at work there; wait for its end, or give another folder with --runs")
+        raise RunError(f"{runs}: another suite is running there; wait for its end, or give another folder with --runs")
     # What draws pages takes a while to load; a mistake, and completion, do without.
     from fedlingua.desk.report import write_suite_report
     from fedlingua.desk.suites.result import write_result
@@ -92,7 +92,7 @@ def suite(
     _show_result(result)
     say(f"report: {page}")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
-        raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command tries them again")
+        raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command retries them")
     return {**_answer(result), "report": page}
 
 
@@ -146,7 +146,7 @@ def carry_out(runs: Sequence[Run], jobs: int, nodes: int | None, profile: str) -
             close_run(RunFolder(folder), "interrupted", STOPPED)
         for attempt in queue.active.values():
             attempt.close()
-        warn("interrupted; all that was started has ended; the same command goes on", style="")
+        warn("interrupted; everything has been stopped; the same command continues", style="")
         raise
 
 
@@ -163,7 +163,7 @@ class RunQueue:
         self._started = len(runs) - len(self.waiting)
         self._seconds = _seconds(run.folder for run in runs if run.row.trains and standing(run) == "completed")
         if self._started:
-            say(f"{self._started} of {len(self.runs)} runs are there already, or are another row's")
+            say(f"{self._started} of {len(self.runs)} runs are already there, or belong to another row")
 
     def work(self, engine: Engine, jobs: int) -> None:
         """Carry all of them out, until none waits and none is active."""

@@ -27,9 +27,11 @@ def track(
     folder = RunFolder(run.resolve())
     about = folder.read("run.json")
     if about is None:
-        raise RunError(f"{run} is no run folder: it has no run.json; give a folder that a run has made")
+        raise RunError(f"{run} is not a run folder: it has no run.json; give a folder that a run has made")
     if not about.get("id"):
-        raise RunError(f"{run}: its run.json says no id, so the run ended before it began; there is nothing to tell, start anew")
+        raise RunError(
+            f"{run}: its run.json has no id, so the run ended before it began; there is nothing to send, start it again"
+        )
     names = tracker_names(to or str((about.get("config") or {}).get("track", "")))
     if not names:
         raise ConfigError(f"{run}: the run names no tracker; give --to with one or more of {', '.join(TRACKERS)}")

@@ -49,7 +49,7 @@ def translate(
     if backbone and run is not None:
         raise typer.BadParameter("--backbone goes with --adapter; a run says itself what it was trained on")
     if run is not None and (site is None) == (direction is None):
-        raise ConfigError("translate needs either --site or --direction; the run's sites stand in its sites.json")
+        raise ConfigError("translate needs either --site or --direction; the run's sites are in its sites.json")
     check_text(how)
     how.check()
     if adapter is not None:

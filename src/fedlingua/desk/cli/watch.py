@@ -66,8 +66,8 @@ def watch(
             shown = len(snapshot.events)
     if snapshot.broken_off(silence, time.time()) and not once:
         raise RunError(
-            f"{run}: no server holds the run, and nothing was written for {duration(time.time() - snapshot.written)}: it is broken "
-            f"off; go on with: fedlingua run --resume {run}",
+            f"{run}: no server holds the run, and nothing was written for {duration(time.time() - snapshot.written)}: it was "
+            f"interrupted; resume it with: fedlingua run --resume {run}",
             answer=snapshot.answer(),
         )
     if snapshot.status not in ("running", "completed"):
@@ -130,7 +130,7 @@ def look(run_dir: Path) -> Snapshot:
         RunError: no run folder.
     """
     if not (run_dir / "run.json").is_file():
-        raise RunError(f"{run_dir} is no run folder: it has no run.json; give a folder that a run has made, or --wait for one")
+        raise RunError(f"{run_dir} is not a run folder: it has no run.json; give a folder that a run has made, or --wait for one")
     read = read_run(run_dir)
     total, events = tally(read_events(run_dir / PROGRESS_FILE)[0], [site.name for site in read.sites])
     written = max((file.stat().st_mtime for name in FILES if (file := run_dir / name).is_file()), default=0.0)

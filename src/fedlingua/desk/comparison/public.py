@@ -39,7 +39,7 @@ def on_public_text(folders: Sequence[Path], texts: Texts, metric: str, model: st
     check_measuring(names, model, lambda _: None)
     for direction, pairs in texts.items():
         if not pairs:
-            raise ConfigError(f"no pair of {direction} is left of the public text; give one with at least a sentence")
+            raise ConfigError(f"no pair of {direction} is left of the public text; give at least one sentence")
     runs = read_completed(folders)
     return [_translated(run, folder, texts, names, model, report) for run, folder in zip(runs, folders, strict=True)]
 

@@ -105,7 +105,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
     about, scores = (line["run"], line["scores"]) if line else (run_about(folder), RunFolder(folder).read("scores.json"))
     if about.get("status") != "completed":
         raise RunError(
-            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or go on with it: "
+            f"{folder}: the run is {about.get('status')}, and it is scored at its end; wait for it, or resume it: "
             f"fedlingua run --resume {folder}"
         )
     if scores is None:
@@ -175,7 +175,7 @@ def _differs(first: ComparedRun, second: ComparedRun, site: str) -> str:
         ours, theirs = first.texts[site], second.texts[site]
         pairs = [list(zip(text.sources, text.references, strict=True)) for text in (ours, theirs)]
         if others := sum(pair != other for pair, other in zip(*pairs, strict=True)):
-            return f"{others} of {len(pairs[0])} sentences are others"
+            return f"{others} of {len(pairs[0])} sentences differ"
     return ""
 
 

@@ -126,7 +126,7 @@ class Service:
             while not ready() and not self.stopped.wait(0.2):
                 self.check()
                 if time.monotonic() > ends:
-                    raise DeploymentError(f"{self.name}: {what} did not come about within {timeout_s:g} s; see its lines above")
+                    raise DeploymentError(f"{self.name}: {what} did not happen within {timeout_s:g} s; see its lines above")
 
     def _pass_on(self, lines: IO[bytes]) -> None:
         with lines:

@@ -143,5 +143,5 @@ def _length(model: PreTrainedModel, asked: int | None) -> int:
     if positions is not None and positions.padding_idx is not None:
         longest -= positions.padding_idx + 1
     if asked is not None and not 8 <= asked <= longest:
-        raise ConfigError(f"--max-tokens {asked}: wanted 8 to {longest}, what this encoder has positions for")
+        raise ConfigError(f"--max-tokens {asked}: wanted 8 to {longest}, the positions of this encoder")
     return asked or min(LONGEST, longest)

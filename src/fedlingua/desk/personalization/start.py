@@ -111,7 +111,7 @@ def _check_method(settings: Settings) -> None:
     """Refuse a run that has no model of the federation's to go on from."""
     if not settings.how.travels:
         raise RunError(
-            f"method {settings.method}: nothing that was trained left a site, so there is no model of the federation's to go on from; "
+            f"method {settings.method}: nothing that was trained left a site, so there is no federated model to start from; "
             "personalize a run of a federated method"
         )
     if settings.private:

@@ -59,7 +59,7 @@ class Checkpoints:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise RunError(
-                    f"{self.folder}: another process trains this backbone; wait for it, or train to another place (--to)"
+                    f"{self.folder}: another process trains this backbone; wait for it, or train in another folder (--to)"
                 ) from error
             shutil.rmtree(self.model, ignore_errors=True)
             try:
@@ -82,7 +82,7 @@ class Checkpoints:
         passed_over: list[str] = []
         for step in reversed(self.steps()):
             try:
-                check_folder(self._of(step), _STATE, "the state before it is gone on with, if there is one")
+                check_folder(self._of(step), _STATE, "training resumes from the state before it, if there is one")
             except RunError as error:
                 passed_over.append(str(error))
                 continue
@@ -115,8 +115,8 @@ class Checkpoints:
             changes = "; ".join(f"{key} was {then.get(key)!r} and is {self.made_of.get(key)!r}" for key in changed[:4])
             more = f"; and {len(changed) - 4} keys more" if len(changed) > 4 else ""
             raise ConfigError(
-                f"{self.folder} holds a training that was broken off after step {step}, and what it is made of has changed since: "
-                f"{changes}{more}. Take that back to go on with it, or remove the folder to begin anew"
+                f"{self.folder} holds a training that was interrupted after step {step}, and its inputs have changed since: "
+                f"{changes}{more}. Undo the changes to resume it, or remove the folder to start again"
             )
         state: State = torch.load(self._of(step) / _STATE, map_location="cpu", weights_only=True)
         return state

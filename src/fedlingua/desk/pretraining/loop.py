@@ -90,7 +90,7 @@ def pretrain(
         training = _Training(material, settings, around)
         if state is not None:
             training.restore(state)
-            around.note(f"goes on after step {state['step']}, from {checkpoints.folder}")
+            around.note(f"resumes after step {state['step']}, from {checkpoints.folder}")
         outcome = training.run(report, checkpoints.save, pace)
         logging.disable_progress_bar()
         _moved(material.model, "cpu").save_pretrained(checkpoints.model)

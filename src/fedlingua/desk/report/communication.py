@@ -105,7 +105,9 @@ def bandwidths(middle_mbps: float = BANDWIDTH_MBPS) -> tuple[float, float, float
         ConfigError: no positive number.
     """
     if not 0 < middle_mbps < math.inf:
-        raise ConfigError(f"bandwidth = {middle_mbps:g} is no positive number; give the server's line in Mbit/s, such as 1000")
+        raise ConfigError(
+            f"bandwidth = {middle_mbps:g} is not a positive number; give the server's bandwidth in Mbit/s, such as 1000"
+        )
     return middle_mbps / 10, middle_mbps, middle_mbps * 10
 
 

@@ -89,12 +89,12 @@ class Refusal(BaseModel):
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    403: {"model": Refusal, "description": "Asked for by a name that is not this server's, or by a page of another site."},
-    404: {"model": Refusal, "description": "No such site or language, or a direction that nobody answers."},
+    403: {"model": Refusal, "description": "Requested under a name that is not this server's, or by a page of another site."},
+    404: {"model": Refusal, "description": "No such site or language, or a direction without a model."},
     408: {"model": Refusal, "description": "The request came too slowly."},
     413: {"model": Refusal, "description": "The request is too large."},
-    422: {"model": Refusal, "description": "Not what is wanted: fields, lengths, JSON."},
-    503: {"model": Refusal, "description": "Too many wait; come again after the seconds of Retry-After."},
+    422: {"model": Refusal, "description": "Invalid fields, lengths or JSON."},
+    503: {"model": Refusal, "description": "Too many requests wait; try again after the seconds in Retry-After."},
     504: {"model": Refusal, "description": "Not answered in time."},
 }
 
@@ -163,12 +163,12 @@ def application(models: Models, limits: Limits) -> FastAPI:
             future = batcher.ask(variant, asked.sentences)
             translations = await asyncio.wait_for(asyncio.wrap_future(future), limits.timeout_s)
         except FullError as error:
-            raise _no(503, f"{limits.waiting} requests wait already; come again in {error.retry_s} s", error.retry_s) from None
+            raise _no(503, f"{limits.waiting} requests already wait; try again in {error.retry_s} s", error.retry_s) from None
         except (ClosedError, asyncio.CancelledError):
             raise _no(503, "the server is shutting down", 5) from None
         except TimeoutError:
             raise _no(
-                504, f"not answered within {limits.timeout_s:g} s; send fewer sentences at a time, or come again later"
+                504, f"not answered within {limits.timeout_s:g} s; send fewer sentences at a time, or try again later"
             ) from None
         return Answer(translations=translations, answered_by=_answering(variant), seconds=round(time.monotonic() - began, 4))
 
@@ -189,7 +189,7 @@ async def _in_the_same_form(request: Request, error: Exception) -> Response:
 
 async def _ours(request: Request, error: Exception) -> Response:
     """The guard, which gets the error next, tells the log where it was."""
-    return JSONResponse({"error": "something went wrong in the server, whose log says where"}, 500)
+    return JSONResponse({"error": "an internal error; the server's log says where"}, 500)
 
 
 def _sendable(words: str) -> str:

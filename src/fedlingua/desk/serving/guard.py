@@ -140,7 +140,7 @@ class Guard:
         except Exception as error:
             print(f"error: {scope['method']} {one_line(scope['path'])}: {without_words(error)}", file=sys.stderr, flush=True)
             if not started:
-                words = "something went wrong in the server, whose log says where"
+                words = "an internal error; the server's log says where"
                 await _RefusedError(500, words).answer(scope, receive, guarded)
 
     def _check_sender(self, headers: Headers) -> None:
@@ -149,12 +149,12 @@ class Guard:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self.hosts is not None and name.lower() not in self.hosts:
             names = ", ".join(sorted(self.hosts))
-            raise _RefusedError(403, f"this server is for {names} alone; it was asked for by another name")
+            raise _RefusedError(403, f"this server answers only to {names}; the request used another name")
         origin = headers.get("origin")
         # Behind a proxy that renames the host the browser's own word counts.
         if origin and origin.partition(":")[2].lower() != f"//{host}".lower() and headers.get("sec-fetch-site") != "same-origin":
             raise _RefusedError(
-                403, "this server takes nothing from another site's page (Origin); ask from its own, or from a program"
+                403, "this server refuses requests from another site's page (Origin); use its own page, or a program"
             )
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
@@ -175,7 +175,7 @@ class Guard:
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise _RefusedError(408, f"the request has not come whole within {self.body_s:g} s", CLOSE) from None
+            raise _RefusedError(408, f"the request did not arrive within {self.body_s:g} s", CLOSE) from None
         if is_too_large or len(body) > self.body_bytes:
             del body
             await _drain(receive)

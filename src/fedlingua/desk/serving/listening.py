@@ -27,7 +27,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise DeploymentError(
-            f"--host {host} --port {port} cannot be listened at ({why}); give another --port, or 0 for any that is free"
+            f"--host {host} --port {port} cannot be opened ({why}); give another --port, or 0 for any free one"
         ) from error
 
 

@@ -167,7 +167,7 @@ def test_rules_come_from_a_file_with_changes_before_it(tmp_path: Path) -> None:
     [
         ("min-word = 3", ["min-words=1"], r"f.toml \[cleaning\]: min-word = 3: there is no such key"),
         ("max-ratio = 0.5", [], r"f.toml \[cleaning\]: max-ratio = 0.5; wanted 1"),
-        ("max-words = 10", ["min-words=11"], "^--set: max-words = 10 keeps no sentence; wanted min-words = 11 or more"),
+        ("max-words = 10", ["min-words=11"], "^--set: max-words = 10 would keep no sentence; wanted min-words = 11 or more"),
         ("min-words = 1", ["min-script-share=2"], "^--set: min-script-share = 2 is no share"),
     ],
 )

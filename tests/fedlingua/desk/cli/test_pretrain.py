@@ -186,7 +186,7 @@ def test_a_training_that_is_killed_is_gone_on_with_to_the_same_bytes(watched, tm
     assert "training.learning-rate was 0.002 and is 0.001. Take that back" in str(changed.exception)
     resumed = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "model")])
     assert resumed.exit_code == 0, resumed.output
-    assert "goes on after step" in resumed.output
+    assert "resumes after step" in resumed.output
     often = ["--set", "watching.checkpoint-minutes=0"]
     assert CliRunner().invoke(app, [*arguments, "--to", str(tmp_path / "whole"), *often]).exit_code == 0
     files = {file.name for file in (tmp_path / "whole").iterdir()}

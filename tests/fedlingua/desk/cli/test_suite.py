@@ -86,7 +86,7 @@ def test_every_run_is_handed_over_once_in_the_suites_order(file: Path) -> None:
 def test_a_second_call_runs_nothing(file: Path) -> None:
     work(planned(file), RecordingEngine())
     engine = RecordingEngine()
-    assert work(planned(file), engine) == ["5 of 5 runs are there already, or are another row's"]
+    assert work(planned(file), engine) == ["5 of 5 runs are already there, or belong to another row"]
     assert not engine.taken
 
 

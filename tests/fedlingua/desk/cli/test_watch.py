@@ -194,7 +194,7 @@ def test_a_run_is_followed_from_before_its_folder_is_there_to_its_end(
 
 
 def test_a_run_whose_server_is_gone_is_broken_off_after_a_silence(folder: RunFolder) -> None:
-    with pytest.raises(RunError, match=r"no server holds the run.*broken off; go on with: fedlingua run --resume"):
+    with pytest.raises(RunError, match=r"no server holds the run.*broken off; resume it with: fedlingua run --resume"):
         followed(folder.directory, silent_s=0.2)
 
 

@@ -129,7 +129,7 @@ def test_a_host_that_no_certificate_can_name_is_refused_before_anything_is_writt
 @pytest.mark.parametrize("file", ["server.crt", "server.key"])
 def test_the_servers_files_are_not_overwritten(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_text("old")
-    with pytest.raises(ConfigError, match=rf"{file} is there already; to renew it, move"):
+    with pytest.raises(ConfigError, match=rf"{file} already exists; to renew it, move"):
         make_certificates(tmp_path, ["a.org"])
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(file, "old")]
 
@@ -299,7 +299,7 @@ def test_a_server_that_wants_an_old_tls_is_said_to_break_off(made: Path) -> None
         connection.recv(1 << 20)
         connection.sendall(b"\x15\x03\x01\x00\x02\x02\x46")  # fatal alert 70, protocol_version
 
-    with listening(alert) as port, pytest.raises(DeploymentError, match="speaks TLS and breaks off the handshake"):
+    with listening(alert) as port, pytest.raises(DeploymentError, match="speaks TLS but ends the handshake"):
         check_certificate(f"127.0.0.1:{port}", made / "ca.crt")
 
 

@@ -224,7 +224,7 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
         ("controllers", "peft", r"the whole model trained.*choose --form transformers or ctranslate2"),
         ("encoder-full", "ctranslate2", r"trained an encoder, which translates nothing; choose --form transformers"),
         ("encoder-adapters", "transformers", r"cannot be merged.*choose --form adapter, or train"),
-        ("base", "", r"method base trains nothing, so there is nothing to take away but its backbone"),
+        ("base", "", r"method base trains nothing, so there is nothing to export but its backbone"),
     ],
 )
 def test_a_form_that_cannot_express_it_is_refused_with_the_reason(
@@ -240,7 +240,7 @@ def test_a_form_that_cannot_express_it_is_refused_with_the_reason(
     [
         ("gguf", "", r"--form 'gguf' is not known; choose one of adapter, peft, transformers, ctranslate2"),
         ("peff", "", r"did you mean 'peft'"),
-        ("transformers", "int8", r"--quantization int8 is of CTranslate2's models; give --form ctranslate2"),
+        ("transformers", "int8", r"--quantization int8 is for CTranslate2 models; give --form ctranslate2"),
         ("ctranslate2", "int9", r"--quantization 'int9' is not known; did you mean 'int8'"),
     ],
 )

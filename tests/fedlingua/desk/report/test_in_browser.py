@@ -155,7 +155,6 @@ def test_a_page_draws_every_point_without_an_error_or_a_request(browser: Browser
     assert browser.requests() == [pages[kind].as_uri(), (pages[kind].parent / LIBRARY).as_uri()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_names_of_points_lie_free_of_each_other_and_within_the_plot(
     browser: Browser, pages: dict[str, Path], size: tuple[int, int]
@@ -186,6 +185,7 @@ def test_columns_that_say_nothing_are_hidden(browser: Browser, pages: dict[str, 
     assert browser.run(silent) == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_markup_in_names_and_text_is_shown_and_does_nothing(browser: Browser, pages: dict[str, Path], kind: str) -> None:
     opened(browser, pages[kind])
     assert browser.run("return document.images.length") == 0

@@ -180,7 +180,7 @@ def test_a_tracker_that_fails_to_the_end_says_what_tells_the_rest(folder: RunFol
     store.fails = 9
     assert not follow(Feed(folder.directory, "fake", store.open_run), lambda pause: False, said.append)
     assert said == [
-        f"fake was not told all of the run (ConnectionError: no way); `fedlingua track {folder.directory} --to fake` tells the rest"
+        f"fake did not receive all of the run (ConnectionError: no way); `fedlingua track {folder.directory} --to fake` tells the rest"
     ]
 
 

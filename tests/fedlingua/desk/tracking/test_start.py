@@ -48,7 +48,7 @@ def test_a_tracker_that_breaks_is_told_of_and_the_others_are_told(folder: RunFol
     done, said = closed(folder, ["mlflow", "tensorboard"])
     assert not done
     assert said == [
-        f"track: mlflow was not told all of the run (RuntimeError: no such server); `fedlingua track {folder.directory} --to mlflow` "
+        f"track: mlflow did not receive all of the run (RuntimeError: no such server); `fedlingua track {folder.directory} --to mlflow` "
         "tells the rest"
     ]
     assert (folder.directory / "tracking" / "tensorboard.json").is_file()
